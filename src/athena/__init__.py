@@ -1,0 +1,19 @@
+"""Athena: long-term memory and code execution for AI agents."""
+
+from typing import TYPE_CHECKING, Any
+
+from athena.version import __version__
+
+if TYPE_CHECKING:
+    from athena.connect import open  # noqa: A004  # `athena.open` is the public name
+
+__all__ = ["__version__", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the public names when they are asked for: importing `athena.api` should cost next to nothing."""
+    if name == "open":
+        from athena import connect
+
+        return connect.open
+    raise AttributeError(f"module 'athena' has no attribute {name!r}")

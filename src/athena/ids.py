@@ -1,0 +1,21 @@
+"""Names that people and programs can hold on to."""
+
+import hashlib
+
+SHORTEST = 8
+
+
+def digest(text: str, session: str | None = None) -> str:
+    """Identify a text, within its session where it has one, so that each session keeps its own."""
+    whole = text if session is None else f"{session}\n{text}"
+    return hashlib.sha256(whole.encode()).hexdigest()
+
+
+def shared_prefix(one: str, other: str) -> int:
+    """Count the leading characters that two digests share."""
+    length = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        length += 1
+    return length

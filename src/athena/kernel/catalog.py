@@ -1,0 +1,87 @@
+"""All operations, by name, in the order they are declared."""
+
+import math
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from athena.errors import NotFound
+from athena.kernel.operation import Operation
+
+AnyOperation = Operation[Any, ..., Any]
+
+
+class Catalog:
+    def __init__(self, *modules: ModuleType) -> None:
+        self._by_name: dict[str, AnyOperation] = {}
+        self._about: dict[str, str] = {}
+        for module in modules:
+            self._about[module.__name__.rpartition(".")[2]] = (module.__doc__ or "").strip()
+            for value in vars(module).values():
+                if isinstance(value, Operation):
+                    self.add(value)
+
+    def add(self, operation: AnyOperation) -> None:
+        if operation.name in self._by_name:
+            raise ValueError(f"two operations are called {operation.name!r}")
+        self._by_name[operation.name] = operation
+
+    def __iter__(self) -> Iterator[AnyOperation]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    @property
+    def categories(self) -> dict[str, str]:
+        """Each category with what it is for."""
+        return dict(self._about)
+
+    def find(self, name: str) -> AnyOperation:
+        """Return the operation called `name`, bare or as `category.name`; else say which ones are near."""
+        if found := self._by_name.get(name):
+            return found
+        category, _, bare = name.rpartition(".")
+        for operation in self:
+            if category == operation.category and bare in (operation.name, operation.short):
+                return operation
+        near = [o.name for o in self.search(name, limit=3)] or self._close(name)
+        hint = f"did you mean {' or '.join(near)}?" if near else "search_tools finds one by what it does"
+        raise NotFound(f"there is no operation {name!r:.80}", hint=hint)
+
+    def _close(self, name: str) -> list[str]:
+        from difflib import get_close_matches  # only on a miss
+
+        return get_close_matches(name, self._by_name)
+
+    def listed(self, category: str | None) -> list[AnyOperation]:
+        """Return the operations of one category, or all."""
+        if category is not None and category not in self._about:
+            raise NotFound(f"there is no category {category!r:.80}", hint=f"there are {', '.join(self._about)}")
+        return [o for o in self if category in (None, o.category)]
+
+    def search(self, query: str, limit: int = 10) -> list[AnyOperation]:
+        """Rank operations by the words they share with the query: name first, then summary, then the rest."""
+        wanted = _words(query)
+        scored = [(_score(wanted, operation), operation) for operation in self]
+        ranked = sorted((pair for pair in scored if pair[0] > 0), key=lambda pair: -pair[0])
+        return [operation for _, operation in ranked[:limit]]
+
+
+def _words(text: str) -> set[str]:
+    """Cut a text into bare word stems, so that 'memories' meets 'memory' and 'deleting' meets 'delete'."""
+    found = re.findall(r"[a-z0-9]+", text.lower())
+    return {re.sub(r"(ies|ing|ed|es|s|y|e)$", "", word) if len(word) > 3 else word for word in found}
+
+
+def _score(wanted: set[str], operation: AnyOperation) -> float:
+    names = " ".join((operation.name, operation.short, operation.category)).replace("_", " ")
+    rest = f"{operation.documentation.details} {' '.join(p.name + ' ' + p.help for p in operation.parameters)}"
+    weights = ((_words(names), 4.0), (_words(operation.summary), 2.0), (_words(rest), 0.5))
+    return sum(
+        weight * len(wanted & having) / math.sqrt(math.sqrt(len(having))) for having, weight in weights if having
+    )

@@ -1,0 +1,165 @@
+"""An operation: one typed function that the product offers, declared once."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, get_type_hints
+
+from athena.errors import Denied, InvalidInput
+from athena.kernel import shapes
+
+
+class Effect(StrEnum):
+    READ = "read"  # changes nothing
+    WRITE = "write"  # adds or edits; can be undone
+    DESTROY = "destroy"  # loses information
+    EXECUTE = "execute"  # runs code or reaches outside
+
+
+class Caller(Protocol):
+    """Who is asking, what they may do, and where their calls are recorded."""
+
+    @property
+    def surface(self) -> str: ...
+
+    @property
+    def allowed(self) -> frozenset[Effect]: ...
+
+    def record(self, operation: str, effect: Effect) -> AbstractAsyncContextManager[Self]: ...
+
+
+class Parameter(NamedTuple):
+    name: str
+    annotation: Any
+    required: bool
+    default: Any
+
+    @property
+    def help(self) -> str:
+        param = shapes.parts(self.annotation)[1]
+        return param.help if param else ""
+
+
+C = TypeVar("C", bound=Caller)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Operation(Generic[C, P, R]):
+    """A function, and what every surface needs to know about it."""
+
+    def __init__(self, run: Callable[Concatenate[C, P], Awaitable[R]], effect: Effect, short: str) -> None:
+        self.run = run
+        self.effect = effect
+        self.name: str = run.__name__
+        self.short = short
+        self.category = run.__module__.rpartition(".")[2]
+
+    def __repr__(self) -> str:
+        return f"<operation {self.category}.{self.name}>"
+
+    async def __call__(self, ctx: C, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Permit, check, record, run. There is no other way in."""
+        if self.effect not in ctx.allowed:
+            raise Denied(f"{ctx.surface} may not {self.effect}", hint=f"{self.name} needs {str(self.effect)!r}")
+        arguments = self.check(dict(zip(self.names, args, strict=False)) | kwargs)
+        async with ctx.record(self.name, self.effect) as inside:
+            return await self.run(inside, **arguments)  # type: ignore[call-arg]  # checked just now
+
+    def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments to run with, or say which one is wrong and how to write the call."""
+        checked: dict[str, Any] = {}
+        try:
+            for name, check, required in self._checks:
+                if name in given:
+                    checked[name] = check(given[name], name)
+                elif required:
+                    raise InvalidInput(f"{name} is missing")
+            if len(checked) != len(given):
+                raise InvalidInput(f"there is no parameter {next(n for n in given if n not in checked)!r:.60}")
+        except InvalidInput as error:
+            raise InvalidInput(f"{self.name}: {error}", hint=error.hint or self.signature) from None
+        return checked
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        code = self.run.__code__  # `inspect.signature` would say the same, but costs 5 ms to import
+        return tuple(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        code = self.run.__code__
+        positional = code.co_varnames[: code.co_argcount]
+        tail: tuple[Any, ...] = self.run.__defaults__ or ()
+        defaults: dict[str, Any] = dict(zip(positional[len(positional) - len(tail) :], tail, strict=True))
+        defaults |= self.run.__kwdefaults__ or {}
+        return tuple(
+            Parameter(name, self._hints[name], name not in defaults, defaults.get(name)) for name in self.names
+        )
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.run, include_extras=True)
+
+    @cached_property
+    def _checks(self) -> tuple[tuple[str, shapes.Check, bool], ...]:
+        return tuple((p.name, shapes.checker(p.annotation), p.required) for p in self.parameters)
+
+    @property
+    def result(self) -> Any:
+        return self._hints["return"]
+
+    @cached_property
+    def documentation(self) -> "Documentation":
+        return Documentation.read(self.run.__doc__ or "")
+
+    @property
+    def summary(self) -> str:
+        return self.documentation.summary
+
+    @cached_property
+    def signature(self) -> str:
+        """How a person or a program writes the call."""
+        return f"{self.category}.{self.name}({', '.join(_argument(p) for p in self.parameters)})"
+
+    @cached_property
+    def arguments_schema(self) -> dict[str, Any]:
+        properties: dict[str, Any] = {}
+        for p in self.parameters:
+            properties[p.name] = shapes.schema(p.annotation)
+            if not p.required and p.default is not None:
+                properties[p.name]["default"] = shapes.plain(p.default)
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": [p.name for p in self.parameters if p.required],
+            "additionalProperties": False,
+        }
+
+
+class Documentation(NamedTuple):
+    """A docstring: its first line, what follows, and the `>>>` lines as examples."""
+
+    summary: str
+    details: str
+    examples: tuple[str, ...]
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        lines = [line.strip() for line in text.strip().splitlines()]
+        examples = tuple(line.removeprefix(">>> ") for line in lines if line.startswith(">>> "))
+        prose = [line for line in lines[1:] if not line.startswith(">>> ")]
+        return cls(lines[0] if lines else "", "\n".join(prose).strip(), examples)
+
+
+def _argument(p: Parameter) -> str:
+    written = f"{p.name}: {shapes.source(p.annotation)}"
+    return written if p.required else f"{written} = {p.default!r}"
+
+
+def operation(
+    effect: Effect, *, short: str = ""
+) -> Callable[[Callable[Concatenate[C, P], Awaitable[R]]], Operation[C, P, R]]:
+    """Declare an operation; `short` is a second name that drops its category's noun."""
+    return lambda run: Operation(run, effect, short)

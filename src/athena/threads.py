@@ -1,0 +1,163 @@
+"""Waiting for work on another thread, with an event loop or without one.
+
+All our functions are coroutines, but a synchronous caller should not pay for an event loop: `drive` runs a
+coroutine on the caller's own thread and lets each wait block it. The same coroutine awaited from asyncio
+yields to the loop instead. Threads are daemons of our own: a `ThreadPoolExecutor` holds up the exit of the
+interpreter until its last job is done.
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from queue import SimpleQueue
+from typing import Any, Generic, ParamSpec, TypeVar
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class _Mode(threading.local):
+    driving = False
+    closed_to = ""
+
+
+_mode = _Mode()
+
+
+def running_loop() -> Any:
+    """Return the event loop that this code is awaited from, or None when a caller's thread drives it."""
+    asyncio = sys.modules.get("asyncio")  # if nobody imported it, no loop can be running
+    return None if _mode.driving or asyncio is None else asyncio._get_running_loop()
+
+
+def drive(work: Coroutine[Any, Any, T], *, closed_to: str = "") -> T:
+    """Run a coroutine to its end on this thread; `closed_to` forbids waiting and says why."""
+    before = _mode.driving, _mode.closed_to
+    _mode.driving, _mode.closed_to = True, closed_to or before[1]
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    finally:
+        _mode.driving, _mode.closed_to = before
+    work.close()
+    raise RuntimeError("this coroutine waits for something that only an event loop can deliver")
+
+
+class Outcome(Generic[T]):
+    """What a thread will deliver: a value or an error, once."""
+
+    __slots__ = ("_error", "_gate", "_guard", "_ready", "_value", "_wake")
+
+    def __init__(self) -> None:
+        self._ready = False
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self._guard = threading.Lock()
+        self._wake: Callable[[], None] | None = None
+        self._value: T | None = None
+        self._error: BaseException | None = None
+
+    def deliver(self, value: T) -> None:
+        self._value = value
+        self._open()
+
+    def fail(self, error: BaseException) -> None:
+        self._error = error
+        self._open()
+
+    def wait(self, timeout: float = -1) -> bool:
+        """Block until it is there; False when the time ran out."""
+        if _mode.closed_to:
+            raise RuntimeError(f"no waiting here: {_mode.closed_to}")
+        if there := self._gate.acquire(timeout=timeout):
+            self._gate.release()
+        return there
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # None only where T allows it
+
+    def __await__(self) -> Generator[Any, None, T]:
+        loop = running_loop()
+        if loop is None:
+            self.wait()
+            return self.result()
+        future = loop.create_future()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
+
+        with self._guard:
+            if self._ready:
+                future.set_result(None)
+            else:
+                self._wake = wake
+        yield from future
+        return self.result()
+
+    def _open(self) -> None:
+        with self._guard:
+            self._ready = True
+        self._gate.release()
+        if self._wake is not None:
+            self._wake()
+
+
+class _Crew:
+    """A few threads that take jobs from one queue; grown on demand."""
+
+    most = 4
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.size = self.idle = 0
+        self.guard = threading.Lock()
+
+    def submit(self, job: Callable[[], None]) -> None:
+        with self.guard:
+            if self.idle <= self.jobs.qsize() and self.size < self.most:
+                self.size += 1
+                self.idle += 1
+                threading.Thread(target=self._work, name=f"athena-{self.size}", daemon=True).start()
+        self.jobs.put(job)
+
+    def _work(self) -> None:
+        while True:
+            job = self.jobs.get()
+            with self.guard:
+                self.idle -= 1
+            job()
+            with self.guard:
+                self.idle += 1
+
+
+_crew = _Crew()
+
+
+def start(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
+    """Run a blocking function on another thread."""
+    global _crew
+    if _crew.pid != os.getpid():  # threads do not survive a fork
+        _crew = _Crew()
+    outcome: Outcome[T] = Outcome()
+
+    def job() -> None:
+        try:
+            outcome.deliver(function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
+            outcome.fail(error)
+
+    _crew.submit(job)
+    return outcome
+
+
+async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a blocking function without blocking an event loop; in place where there is none."""
+    if running_loop() is None:
+        return function(*args, **kwargs)
+    return await start(function, *args, **kwargs)

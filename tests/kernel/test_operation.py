@@ -1,0 +1,165 @@
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal, TypedDict
+
+import pytest
+
+from athena.errors import Denied, InvalidInput, NotFound
+from athena.kernel import shapes, stubs
+from athena.kernel.catalog import Catalog
+from athena.kernel.invoke import invoke
+from athena.kernel.operation import Effect, operation
+from athena.kernel.shapes import Param
+from athena.operations import CATALOG
+from athena.threads import drive
+
+
+class Visitor:
+    surface = "test"
+
+    def __init__(self, *effects: Effect) -> None:
+        self.allowed = frozenset(effects)
+        self.calls: list[str] = []
+
+    @asynccontextmanager
+    async def record(self, name: str, effect: Effect) -> AsyncGenerator["Visitor"]:
+        self.calls.append(name)
+        yield self
+
+
+class Point(TypedDict):
+    x: int
+    label: str
+
+
+Count = Annotated[int, Param("How many.", least=1, most=10)]
+
+
+@operation(Effect.READ, short="add")
+async def add_points(
+    ctx: Visitor,
+    points: list[Point],
+    count: Count = 3,
+    mode: Literal["fast", "slow"] = "fast",
+    *,
+    weight: float | None = None,
+) -> dict[str, Any]:
+    """Add points together.
+
+    Slowly, where asked.
+    >>> numbers.add_points(points=[])
+    """
+    return {"points": points, "count": count, "mode": mode, "weight": weight}
+
+
+def call(raw: dict[str, Any], visitor: Visitor | None = None) -> Any:
+    return drive(add_points(visitor or Visitor(Effect.READ), **raw))
+
+
+def test_a_call_is_checked_recorded_and_run() -> None:
+    visitor = Visitor(Effect.READ)
+    result = call({"points": [{"x": 1, "label": "a"}], "count": 4, "weight": 2}, visitor)
+    assert result == {"points": [{"x": 1, "label": "a"}], "count": 4, "mode": "fast", "weight": 2.0}
+    assert visitor.calls == ["add_points"]
+
+
+def test_a_caller_without_the_right_is_denied_before_anything_is_recorded() -> None:
+    visitor = Visitor(Effect.WRITE)
+    with pytest.raises(Denied, match="may not read"):
+        call({"points": []}, visitor)
+    assert visitor.calls == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({}, "points is missing"),
+        ({"points": "no"}, "points must be a list of an object, not str"),
+        ({"points": [1]}, r"points\[0\] must be an object, not int"),
+        ({"points": [{"x": 1}]}, r"points\[0\] lacks 'label'"),
+        ({"points": [{"x": "1", "label": "a"}]}, r"points\[0\].x must be a whole number, not str"),
+        ({"points": [{"x": True, "label": "a"}]}, r"points\[0\].x must be a whole number, not bool"),
+        ({"points": [{"x": 1, "label": "a", "z": 1}]}, r"points\[0\] has no 'z'"),
+        ({"points": [], "count": 0}, "count is 0; it must be at least 1"),
+        ({"points": [], "count": 11}, "count is 11; it must be at most 10"),
+        ({"points": [], "count": None}, "count must be a whole number, not null"),
+        ({"points": [], "mode": "warp"}, "mode must be one of 'fast', 'slow', not 'warp'"),
+        ({"points": [], "weight": "x"}, "weight must be a number or null, not str"),
+        ({"points": [], "weight": float("nan")}, "weight must be a finite number"),
+        ({"points": [], "speed": 1}, "there is no parameter 'speed'"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_how_to_write_the_call(raw: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        call(raw)
+    assert caught.value.hint
+
+
+def test_a_wrong_argument_is_a_value_error_too() -> None:
+    with pytest.raises(ValueError, match="points is missing"):
+        call({})
+
+
+def test_the_signature_and_the_stub_read_as_python() -> None:
+    assert add_points.signature == (
+        "test_operation.add_points(points: list[Point], count: int = 3, "
+        "mode: Literal['fast', 'slow'] = 'fast', weight: float | None = None)"
+    )
+    compile(stubs.render(add_points) + "\n    ...", "stub", "exec")
+    assert "Slowly, where asked." in stubs.render(add_points)
+    assert add_points.documentation.examples == ("numbers.add_points(points=[])",)
+
+
+def test_the_schema_says_what_the_signature_says() -> None:
+    schema = add_points.arguments_schema
+    assert schema["required"] == ["points"]
+    assert schema["properties"]["count"] == {
+        "type": "integer", "minimum": 1, "maximum": 10, "description": "How many.", "default": 3,
+    }  # fmt: skip
+    assert schema["properties"]["points"]["items"]["required"] == ["x", "label"]
+
+
+def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
+    with pytest.raises(NotFound) as caught:
+        CATALOG.find("remembr")
+    assert "remember" in (caught.value.hint or "")
+
+
+def test_operations_are_found_by_what_they_do() -> None:
+    found = {
+        query: [o.name for o in CATALOG.search(query, 3)]
+        for query in ("delete a memory", "store something", "which tags exist", "is it healthy", "duplicates")
+    }
+    assert "find_duplicates" in found["duplicates"]
+    assert "list_tags" in found["which tags exist"]
+    assert "health" in found["is it healthy"]
+
+
+def test_a_short_name_works_with_its_category() -> None:
+    assert CATALOG.find("tools.search") is CATALOG.find("search_tools")
+
+
+def test_two_operations_with_one_name_are_refused() -> None:
+    catalog = Catalog()
+    catalog.add(add_points)
+    with pytest.raises(ValueError, match="two operations"):
+        catalog.add(add_points)
+
+
+def test_invoke_returns_plain_values() -> None:
+    catalog = Catalog()
+    catalog.add(add_points)
+    assert drive(invoke(catalog, "add_points", {"points": []}, Visitor(Effect.READ)))["points"] == []
+
+
+@pytest.mark.parametrize("one", list(CATALOG), ids=lambda o: o.name)
+def test_every_operation_is_documented(one: Any) -> None:
+    assert one.summary.endswith((".", "?")), "the first line of the docstring is a sentence"
+    assert one.documentation.examples, "an example shows how it is called"
+    for parameter in one.parameters:
+        assert parameter.help, f"{parameter.name} has no help"
+    compile(stubs.render(one) + "\n    ...", one.name, "exec")
+    assert one.arguments_schema["additionalProperties"] is False
+    for example in one.documentation.examples:
+        assert example.startswith(f"{one.category}."), example
+    assert shapes.schema(one.result) is not None

@@ -1,0 +1,86 @@
+import asyncio
+import os
+import threading
+
+import pytest
+
+from athena.threads import Outcome, aside, drive, start
+
+
+async def slow_double(number: int) -> int:
+    return await start(lambda: number * 2)
+
+
+def test_a_coroutine_is_driven_without_an_event_loop() -> None:
+    assert drive(slow_double(21)) == 42
+
+
+def test_the_same_coroutine_is_awaited_by_an_event_loop() -> None:
+    async def many() -> list[int]:
+        return await asyncio.gather(*(slow_double(i) for i in range(100)))
+
+    assert asyncio.run(many()) == [i * 2 for i in range(100)]
+
+
+def test_it_can_be_driven_inside_a_running_loop() -> None:
+    async def inside() -> int:
+        return drive(slow_double(4))
+
+    assert asyncio.run(inside()) == 8
+
+
+def test_an_error_reaches_whoever_waits() -> None:
+    def fail() -> None:
+        raise KeyError("why")
+
+    with pytest.raises(KeyError, match="why"):
+        drive(aside(fail))
+
+    async def awaited() -> None:
+        await start(fail)
+
+    with pytest.raises(KeyError, match="why"):
+        asyncio.run(awaited())
+
+
+def test_a_coroutine_that_needs_a_loop_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="only an event loop"):
+        drive(asyncio.sleep(0))
+
+
+def test_work_that_may_not_wait_is_told_so() -> None:
+    async def waits() -> None:
+        await Outcome[None]()
+
+    with pytest.raises(RuntimeError, match="no waiting here: because"):
+        drive(waits(), closed_to="because")
+
+
+def test_a_wait_can_end_early() -> None:
+    assert Outcome[None]().wait(0.01) is False
+
+
+def test_a_cancelled_task_does_not_disturb_the_thread_that_delivers() -> None:
+    gate = threading.Event()
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(_wait_for(start(gate.wait)))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        gate.set()
+        assert await start(lambda: "next") == "next"
+
+    asyncio.run(cancelled())
+
+
+async def _wait_for(outcome: Outcome[bool]) -> bool:
+    return await outcome
+
+
+def test_threads_work_in_a_forked_child() -> None:
+    assert drive(slow_double(1)) == 2
+    if (child := os.fork()) == 0:
+        os._exit(0 if drive(slow_double(3)) == 6 else 1)
+    assert os.waitpid(child, 0)[1] == 0
