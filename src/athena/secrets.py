@@ -1,0 +1,400 @@
+"""Secrets in text: keys, tokens, private keys and passwords, found and replaced by `[SECRET:kind]`.
+
+`str.find` on literals (`ghp_`, `password`) leads, so text that has none costs microseconds. Every pattern is
+tried at such a place only; a run that something must follow is bounded, or no later try reads it again: the
+work is linear in the text, whatever it holds.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class Finding(NamedTuple):
+    """Where a secret stands: `text[start:end]`."""
+
+    kind: str
+    start: int
+    end: int
+
+
+class Redacted(NamedTuple):
+    """The text without its secrets, and the kind of each that was replaced, in order."""
+
+    text: str
+    kinds: tuple[str, ...]
+
+
+def redact(text: str) -> Redacted:
+    """Replace each secret in the text by `[SECRET:kind]`."""
+    placed: list[Finding] = []
+    # A placeholder is a new neighbour for what stands beside it and may complete a pattern there: looking
+    # again makes redaction idempotent. The second look is nearly always the last; the limit bounds the work.
+    for _ in range(6):
+        found = [one for one in _scan(text) if not _is_placed(text, one.start)]
+        if not found:
+            break
+        text, placed = _replaced(text, _merged([*placed, *found]))
+    return Redacted(text, tuple(one.kind for one in placed))
+
+
+def _is_placed(text: str, at: int) -> bool:
+    opening = text.rfind("[SECRET:", max(0, at - 32), at + 8)
+    placeholder = _compiled(r"\[SECRET:[a-z-]+\]").match(text, opening) if opening >= 0 else None
+    return placeholder is not None and placeholder.end() > at
+
+
+def _replaced(text: str, found: list[Finding]) -> tuple[str, list[Finding]]:
+    """Give the text with placeholders, and where in it they are."""
+    pieces, placed, length, done = [], [], 0, 0
+    for kind, start, end in found:
+        placeholder = f"[SECRET:{kind}]"
+        pieces += [text[done:start], placeholder]
+        length += start - done
+        placed.append(Finding(kind, length, length + len(placeholder)))
+        length, done = placed[-1].end, end
+    return "".join([*pieces, text[done:]]), placed
+
+
+def _merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Join findings that overlap, so no part of either survives; a precise kind names the whole."""
+    merged: list[Finding] = []
+    for one in sorted(findings, key=lambda one: (one.start, -one.end)):
+        if merged and one.start < merged[-1].end:
+            last = merged.pop()
+            kind = one.kind if last.kind in _BROAD else last.kind
+            one = Finding(kind, last.start, max(last.end, one.end))
+        merged.append(one)
+    return merged
+
+
+def _scan(text: str) -> Iterator[Finding]:
+    # U+0130 is the one character whose lower case is longer; without it positions agree.
+    lower = text.replace("İ", "I").lower()
+    for gate, shapes in _shapes().items():
+        if _compiled(gate).search(text):
+            for shape in shapes:
+                yield from _shaped(text, text, *shape)
+    for shape in _contexts():
+        yield from _shaped(text, lower, *shape)
+    for name in _NAMES:
+        if name in lower:
+            yield from _assigned(text, lower, name)
+    for name in ("bearer", "basic", "authorization"):
+        if name in lower:
+            yield from _authorized(text, lower, name)
+    if "://" in text:
+        yield from _in_urls(text)
+    if "PRIVATE KEY" in text:
+        yield from _private_keys(text)
+    if ":AA" in text:
+        yield from (Finding("telegram-token", *m.span()) for m in _compiled(_TELEGRAM).finditer(text))
+    if _compiled(r"\.[\w-]{6}\.[\w-]{27}").search(text):
+        yield from (Finding("discord-token", *m.span()) for m in _compiled(_DISCORD).finditer(text))
+
+
+# kind, literals that start it, what follows. The group `s`, if any, is the secret; otherwise all of it is.
+_PREFIXED = r"""
+age-key             AGE-SECRET-KEY-                 1[A-Z0-9]{40,70}+
+anthropic-key       sk-ant-                         [\w-]{20,}+
+aws-key             AKIA ASIA ABIA ACCA             [A-Z0-9]{16}
+azure-key           AccountKey= SharedAccessKey=    (?P<s>[A-Za-z0-9+/]{40,}+={0,2})
+azure-sas           sig=                            (?P<s>[\w+/%-]{40,}+={0,2})
+databricks-token    dapi                            [0-9a-f]{32}(?:-\d{1,2})?
+digitalocean-token  dop_v1_ doo_v1_ dor_v1_         [0-9a-f]{64}
+discord-webhook     discord.com/ discordapp.com/    api/webhooks/(?P<s>\d{5,25}/[\w-]{30,}+)
+docker-token        dckr_pat_ dckr_oat_             [\w-]{20,}+
+github-token        ghp_ gho_ ghu_ ghs_ ghr_ github_pat_    \w{36,}+
+gitlab-token        glpat- gldt- glrt- glcbt- glptt- glft- glsoat- glimt- glagent-  [\w.-]{20,}+
+google-api-key      AIza                            [\w-]{35}(?![\w-])
+google-oauth        GOCSPX- ya29.                   [\w-]{20,}+
+heroku-key          HRKU-                           [\w-]{30,}+
+hugging-face-token  hf_                             [A-Za-z0-9]{30,}+
+jwt                 eyJ                             [\w-]*+(?:(?<=[\w-]{12})\.[\w-]{8,}+\.[\w-]{8,}+(?:\.[\w-]++){0,2})?
+linear-key          lin_api_ lin_oauth_             [A-Za-z0-9]{32,}+
+mailgun-key         key-                            (?<![\w-]key-)[0-9a-f]{32}
+notion-token        secret_ ntn_                    [A-Za-z0-9]{40,}+
+npm-token           npm_                            [A-Za-z0-9]{36,}+
+onepassword-token   ops_                            eyJ[\w+/=-]{40,}+
+openai-key          sk-                             (?=[A-Za-z]*\d)[A-Za-z0-9]{20,}+(?![\w-])
+openai-key          sk-proj- sk-svcacct- sk-admin- sk-None- sk-or-v1-   [\w-]{20,}+
+putty-key           Private-Lines   :\s\d+(?P<s>(?:\s{1,2}[A-Za-z0-9+/=]++(?![:-]))++(?:\s+Private-MAC:\s\w+)?)
+pypi-token          pypi-                           AgE[\w-]{40,}+
+sendgrid-key        SG.                             [\w-]{16,32}\.[\w-]{32,64}+
+service-token       ATATT3 NRAK- figd_ glc_ glsa_ gsk_ r8_ sbp_ xai-       [\w=-]{27,}+
+shopify-token       shpat_ shpca_ shppa_ shpss_     [0-9a-fA-F]{32,}+
+slack-token         xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xoxe. xapp-   [\w.-]{10,}+
+slack-webhook       hooks.slack.com/                (?:services|workflows|triggers)/(?P<s>[\w/]{20,}+)
+square-token        sq0atp- sq0csp-                 [\w-]{22,}+
+square-token        EAAA                            [\w-]{60}(?![\w-])
+stripe-key          sk_live_ sk_test_ rk_live_ rk_test_ whsec_      [A-Za-z0-9+/=]{10,}+
+vault-token         hvs. hvb. hvr.                  [\w-]{24,}+
+"""
+# kind, the service's name in lower case, the secret somewhere after it on the line.
+_IN_CONTEXT = r"""
+cloudflare-token    cloudflare  (?P<s>(?=[\w-]{0,39}\d)(?![0-9a-f]{40}\b)[\w-]{40}|[0-9a-f]{37})(?!\w)
+heroku-key          heroku      (?P<s>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(?!\w)
+mailgun-key         mailgun     (?P<s>[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8})(?!\w)
+password            curl        (?:-u|--user)[\s=]["']?[^\s:"']{1,64}:(?P<s>(?!pass(?:word)?\b|[$<{*[])[^\s"']{3,})
+twilio-key          twilio      (?P<s>SK[0-9a-f]{32})(?!\w)
+"""
+_AWS_SECRET = r"(?<![\w+/=-])[A-Za-z0-9+/]{40}(?![\w+/=-])"
+_TELEGRAM = r"(?<!\w)\d{8,10}:AA[\w-]{33}(?![\w-])"
+# The first part is a decimal id in base64, which leaves few letters possible.
+_DISCORD = r"[MNO](?<![\w-].)[DTjz][AEIMQUYcgk][w-z0-5][\w-]{14,24}\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"
+_Shape = tuple[str, str, re.Pattern[str]]
+
+
+@cache
+def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII | flags)
+
+
+@cache
+def _shapes() -> dict[str, list[_Shape]]:
+    """Group by what stands at the end of a literal and after: quick to look for, and seldom there in prose."""
+    groups: dict[str, list[_Shape]] = {}
+    for line in _PREFIXED.strip().splitlines():
+        kind, *triggers, rest = line.split()
+        for trigger in triggers:
+            pattern = _compiled(rf"(?<![A-Za-z0-9]){re.escape(trigger)}{rest}(?![A-Za-z0-9])")
+            gate = trigger if trigger[-1].isalnum() else re.escape(trigger[-1]) + r"[\w+/=%.-]{10}"
+            groups.setdefault(gate, []).append((trigger, kind, pattern))
+    return groups
+
+
+@cache
+def _contexts() -> list[_Shape]:
+    rows = [line.split() for line in _IN_CONTEXT.strip().splitlines()]
+    return [
+        (name, kind, _compiled(rf"(?i:{name})[^\n]{{0,48}}?(?<![\w-]){rest}")) for kind, name, rest in rows
+    ]
+
+
+def _shaped(text: str, where: str, trigger: str, kind: str, pattern: re.Pattern[str]) -> Iterator[Finding]:
+    at = where.find(trigger)
+    while at >= 0:
+        after = at + len(trigger)
+        if match := pattern.match(text, at):
+            start, end = match.span("s" if "s" in pattern.groupindex else 0)
+            # One character over and over is a drawing of a key: `ghp_xxxx`. A JWT's other parts are optional in
+            # its pattern so that a run without them is passed over whole.
+            if len(set(text[max(start, after) : end])) > 1 and (kind != "jwt" or "." in match[0]):
+                yield Finding(kind, start, end)
+                if kind == "aws-key":
+                    # The secret key is often pasted beside its id.
+                    beside = _compiled(_AWS_SECRET).finditer(text, end, end + 120)
+                    yield from (Finding("aws-secret-key", *m.span()) for m in beside if _is_mixed(m[0]))
+            after = match.end()
+        at = where.find(trigger, after)
+
+
+def _in_urls(text: str) -> Iterator[Finding]:
+    # A password holds no `//`: the stretches that two `://` may read are disjoint, which keeps this linear.
+    pattern = _compiled(
+        r"""(?<=[A-Za-z0-9])://(?P<user>[^\s/:@"'`<>\[]{0,255}):"""
+        r"""(?:(?P<s>[^\s/"'`<>]{1,512})|(?P<slashed>(?:[^\s/"'`<>@]|/(?!/)){1,512}))@(?=[^\s/@:?#])"""
+    )
+    at = text.find("://")
+    while at >= 0:
+        if match := pattern.match(text, at):
+            user, password = match["user"], match["s"] or match["slashed"]
+            port = _compiled(r"\d{1,5}(?:[/?#].*)?").fullmatch(password)
+            is_host = port and (not password.isdigit() or "." in user or user == "localhost")
+            if not is_host and not _is_vague(password, _PASSWORDS):
+                yield Finding("password", *match.span("s" if match["s"] else "slashed"))
+        at = text.find("://", at + 3)
+
+
+def _private_keys(text: str) -> Iterator[Finding]:
+    marker = _compiled(r"-{4,5} ?(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
+    # What is left of a key cut short: header lines, long base64 lines, one shorter that fills its line.
+    cut_short = _compiled(
+        r"(?:(?:\s|\\+[nr]){1,4}[\w-]{1,30}: [^\n\\]{1,200}(?=\n|\\)){0,6}"
+        r"(?:(?:\s|\\+[nr]){0,8}[A-Za-z0-9+/=]{16,}+)++"
+        r"""(?:(?:\r?\n|\\+n)[ \t]{0,8}[A-Za-z0-9+/=]{1,15}(?=[ \t]{0,8}(?:[\r\n\\"'`]|\Z)))?"""
+    )
+    for mark, following in pairwise([*marker.finditer(text), None]):
+        if mark is None or mark[1] == "END":
+            continue
+        if following and following[1] == "END" and following.start() - mark.end() < 100_000:
+            if _compiled(r"[A-Za-z0-9+/=]{16}").search(text, mark.end(), following.start()):
+                yield Finding("private-key", mark.start(), following.end())
+        elif body := cut_short.match(text, mark.end()):
+            yield Finding("private-key", mark.start(), body.end())
+
+
+_BROAD = frozenset({"api-key", "basic-auth", "bearer-token", "password", "secret", "token"})
+# A name's last word is what is looked up.
+_NAMES = ("password", "passwd", "passphrase", "pass", "pwd", "secret", "token", "key")
+_KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "account", "master")
+_CURSORS = ("page", "next", "continuation", "cursor", "starting", "request", "lock", "change", "publickey")
+_PASSWORDS = frozenset({"pass", "passwd", "password", "pw", "pwd", "token"})
+_ASSIGNMENT = r"""
+(?: _? (?: \d{1,2} | prod | production | staging | dev | test | local | old | new ) )? \\*+ (?: ["'`] \]? )?
+(?P<sep>
+    [ \t]{0,4} (?: :[ \t]{0,4} (?:str|bytes|SecretStr|Optional|Final|Any) [\w.\[\],|\ ]{0,30}? = (?!=)
+                 | => | :=? | ={1,3} ) [ \t]{0,8}
+  | (?P<tag> > (?= [^<>\n]{1,512} </ ) )
+  | (?P<prose> [ \t]{1,4} (?:is|was|to) [ \t:]{1,4} | [ \t]{1,4} (?=["'`]) )
+  | (?P<gap> [ \t]{1,4} (?!-) )
+)
+(?:
+    [bfru]{0,2} (?: " (?P<double> [^"\\\n]*+ (?: \\. [^"\\\n]*+ )*+ ) "
+                  | ' (?P<single> [^'\\\n]*+ (?: \\. [^'\\\n]*+ )*+ ) '
+                  | ` (?P<back> [^`\n]*+ ) ` )
+  | \\*+ ["'`]? (?P<bare> [^\s"'`,;&<\\]++ (?: & (?! & | [\w.-]{0,64} = ) [^\s"'`,;&<\\]++ )*+ )
+)
+"""
+# Values and words of sentences that stand where a secret might.
+_PLAIN = """
+a access account admin and any api apikey are argument array as authentication bearer bool boolean bytes char
+const credentials default disabled empty enabled encrypted enter env environment example expired false field
+file flag float for form from generated hash hashed hidden if in incorrect input int integer invalid is key
+long manager mandatory masked missing must needed never nil no none not nothing null number object of off on
+only option optional options or parameter pass passphrase passwd password passwords please policy private
+prompt protected provided public pw pwd random read readonly redacted required requires reset rotated salted
+secret secrets see set short should something stored str string test text the then this to token tokens true
+type undefined unknown unset updated use used user username valid value values varchar vault void was whatever
+when where which will with wrong your
+"""
+_WORDS = frozenset(_PLAIN.split())
+_PLACEHOLDER = r"""(?xs)
+    [<\[{()|].* | \$[{(].* | \$(?:[A-Z_][A-Z0-9_]*|[a-z_]+) | %(?:[sdr]|\w+%|\(.*) | .{0,40}(?:\*{3}|\.{3}|…|•).*
+  | (?i: .{0,4}x{4,}.*
+       | (?:your|insert|replace|change|enter|example|sample|dummy|fake|placeholder|redacted|todo)
+         (?: [-_\ .]?(?:me|here|this|it) | [-_\ .].* )? )
+  | [a-z][a-z0-9+.-]{1,20}://.* | arn:.*
+"""
+_TECHNICAL = (
+    r"(?i)(?:sha|md\d|base\d|utf|argon|[bs]crypt|pbkdf|rsa|aes|oauth|ed25519|x509|hmac|rfc|jwt).*|\d+-?[a-z]+"
+)
+_SLUG = r"(?:[A-Za-z]+\d{0,3}|\d{1,4})(?:[-_.:/](?:[A-Za-z]+\d{0,3}|\d{1,4}))*"
+_CODE = r"[&*@!]?[A-Za-z_]\w*(?:(?:\.|->|::|\?\.)[A-Za-z_]\w*)*(?:[(\[].*|[{|?]\D*)?"
+_SYMBOLS = frozenset("!@#$%^&*+=?~|")
+
+
+def _assigned(text: str, lower: str, name: str) -> Iterator[Finding]:
+    pattern = _compiled(_ASSIGNMENT, re.VERBOSE | re.IGNORECASE)
+    at = lower.find(name)
+    while at >= 0:
+        after = at + len(name)
+        kind = None if text.startswith("[SECRET:", at - 1) else _kind_of(lower, name, at)
+        if kind and (match := pattern.match(text, after)):
+            found = _value(text, at, match, kind)
+            if found:
+                yield found
+            # A value turned down may hold a name of its own, but a long one is not read twice.
+            if found or match.end() - after > 256:
+                after = match.end()
+        at = lower.find(name, after)
+
+
+def _kind_of(lower: str, name: str, at: int) -> str | None:
+    before = lower[max(0, at - 24) : at]
+    if name == "pass" and not before.endswith(("_", "-", "db")):
+        is_quoted = not before[-1:].isalpha() and not {'"', "'"}.isdisjoint(lower[at : at + 8])
+        return "password" if is_quoted else None
+    if before.endswith(":") and lower.startswith("secret:", at):  # an ARN
+        return None
+    before = before.rstrip("_- ")
+    if name == "key":
+        if before.endswith("access") and "secret" in before:
+            return "aws-secret-key"
+        return "private-key" if before.endswith("private") else "api-key" if before.endswith(_KEYS) else None
+    if name == "token":
+        if before.endswith("session") and "aws" in before:
+            return "aws-session-token"
+        return None if before.endswith(_CURSORS) else "token"
+    return "secret" if name == "secret" else "password"
+
+
+def _value(text: str, at: int, match: re.Match[str], kind: str) -> Finding | None:
+    before = text[max(0, at - 48) : at]
+    lead = r"<[\w:.-]{0,40}\Z" if match["tag"] else r"(?<![\w-])--?[\w-]{0,40}\Z" if match["gap"] else ""
+    if not _compiled(lead).search(before):
+        return None
+    start, end = match.span(match.lastgroup or 0)
+    value, name, prose = text[start:end], text[at : match.start()], match["prose"] is not None
+    # Without the line's beginning in sight it is no setting: no line has more than one value read to its end.
+    line = before[before.rfind("\n") + 1 :] if at <= 48 or "\n" in before else "?"
+    if match["bare"] is None:
+        real = _is_real(value, kind, quoted=True, prose=prose)
+    elif match["sep"] == "=" and _compiled(r"\s*(?:(?:export|set|ENV)\s+)?[A-Z0-9_]+").fullmatch(line + name):
+        # A setting runs to the white space, whatever it holds.
+        value = _compiled(r"\S*").match(text, start)[0].rstrip(",;\"'")  # type: ignore[index]
+        is_plain = kind in ("password", "secret") and len(value) >= 6 and value.isalnum()
+        real = not _is_vague(value) if is_plain else _is_real(value, kind)
+    else:
+        value = value.rstrip(".:)]}")
+        real = _is_real(value, kind, prose=prose) and _is_literal(text, match, value, start + len(value))
+    return Finding(kind, start, start + len(value)) if real else None
+
+
+def _is_literal(text: str, match: re.Match[str], value: str, end: int) -> bool:
+    """Tell a bare value from a variable, a type, a call, or the next word of a sentence."""
+    is_code = _compiled(_CODE, re.DOTALL).fullmatch(value) and not value.isidentifier()
+    parts = [part.strip("0123456789") for part in value.lower().split("_")]
+    is_name = len(parts) > 1 and not _WORDS.isdisjoint(parts)
+    if is_name or (is_code and ("(" in value or not _is_mixed(value))) or re.search(r"=\w*[.{]|\}\)", value):
+        return False
+    if any(c.isdigit() or c in _SYMBOLS for c in value):
+        return True
+    following = text[end : end + 2]
+    if match["gap"]:
+        return following[:1] in "\n\r\"'`|;&." or following in (" -", " |", " \\")
+    if "_" in value or not value.islower() or len(value) < 6:
+        return False
+    if "=" in match["sep"]:
+        return match["sep"] == "=" and (not following or following[0] not in ",).([")
+    return following[:1] in "\n\r\"'`.,;)}]"
+
+
+def _is_real(value: str, kind: str, *, quoted: bool = False, prose: bool = False) -> bool:
+    value = value[:512]
+    if _is_vague(value) or (_compiled(r"[~.]{0,2}/[\w./@-]*").fullmatch(value) and not _is_mixed(value)):
+        return False
+    digit, alpha = any(map(str.isdigit, value)), any(map(str.isalpha, value))
+    symbol = not _SYMBOLS.isdisjoint(value)
+    slug = _compiled(_SLUG).fullmatch(value)
+    is_term = (slug and not value.isalnum()) or (not quoted and _compiled(_TECHNICAL).fullmatch(value))
+    if prose and (is_term or len(value) < 6 or not (digit and alpha)):
+        return False
+    if kind != "password":
+        shortest = {"token": 16, "private-key": 24, "aws-session-token": 16}.get(kind, 8)
+        return alpha and (digit or symbol) and len(value) >= shortest and not slug and " " not in value
+    if quoted and (" " in value or not (digit or symbol)):
+        words = re.findall("[a-z]+", value.lower())
+        return len(value) >= 6 and _WORDS.isdisjoint(words) and not any("passw" in word for word in words)
+    shortest = 4 if quoted else 5 if digit and alpha else 6 if digit or symbol else 3
+    return len(value) >= shortest and not (slug and "/" in value)
+
+
+def _is_vague(value: str, words: frozenset[str] = _WORDS) -> bool:
+    is_word = len(set(value)) < 2 or value.lower().rstrip("=:") in words
+    return is_word or _compiled(_PLACEHOLDER).fullmatch(value[:512]) is not None
+
+
+def _is_mixed(value: str) -> bool:
+    """Tell whether it looks drawn at random: both cases and a digit."""
+    return len(value) >= 16 and all(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
+
+
+def _authorized(text: str, lower: str, name: str) -> Iterator[Finding]:
+    header = r"""\\*["']{0,2}\s{0,4}[:=]\s{0,4}\\*["']?(?:(?:token|apikey|api-key|bot|key)\s{1,4})?"""
+    lead = header if name == "authorization" else r"[ \t:]{1,4}"
+    pattern = _compiled(lead + r"(?P<s>[\w.~+/=-]{8,}+)", re.IGNORECASE)
+    at = lower.find(name)
+    while at >= 0:
+        after = at + len(name)
+        if match := pattern.match(text, after):
+            value, start, after = match["s"].rstrip("."), match.start("s"), match.end()
+            in_header = name == "authorization" or "authorization" in lower[max(0, at - 24) : at]
+            if name == "basic":
+                if _is_mixed(value) or (in_header and not value[1:].islower() and not _is_vague(value)):
+                    yield Finding("basic-auth", start, start + len(value))
+            elif _is_real(value, "secret" if in_header else "token"):
+                yield Finding("bearer-token", start, start + len(value))
+        at = lower.find(name, after)
