@@ -1,0 +1,1 @@
+"""What agents remember: storing, recalling, ranking and tidying it."""

@@ -1,0 +1,208 @@
+"""Calendar arithmetic on local wall time: units, spans, and names that come round again.
+
+All datetimes carry the same timezone, so Python adds and compares their wall clocks: a day is from midnight
+to midnight however long it lasts; only hours, minutes and seconds are counted in real time.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import NamedTuple
+
+SECONDS = {"second": 1, "minute": 60, "hour": 3600}
+DAYS = {"day": 1, "week": 7}
+MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
+_UNITS = ("second", "minute", "hour", "day", "week", "month", "quarter", "year", "decade")
+
+Counts = list[tuple[int, str]]
+
+
+class Period(NamedTuple):
+    """Epoch seconds from `start` up to, not including, `end`; an open end is infinite."""
+
+    start: float
+    end: float
+
+
+class Span(NamedTuple):
+    """From `start` up to, not including, `end`."""
+
+    start: datetime
+    end: datetime
+
+    def period(self) -> Period:
+        start = self.start.timestamp()
+        return Period(start, max(start, self.end.timestamp()))
+
+
+def midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+
+
+def local(now: datetime, year: int, month: int = 1, day: int = 1) -> datetime:
+    """Midnight of a date in the timezone of `now`."""
+    return datetime(year, month, day, tzinfo=now.tzinfo)
+
+
+def shift(moment: datetime, count: int, unit: str) -> datetime:
+    """Move by calendar units; a day that the target month lacks becomes its last day."""
+    if unit in SECONDS:
+        # Through UTC, because "5 hours ago" is real time also when the clocks changed in between.
+        return (moment.astimezone(UTC) + timedelta(seconds=count * SECONDS[unit])).astimezone(moment.tzinfo)
+    if unit in DAYS:
+        return moment + timedelta(days=count * DAYS[unit])
+    year, month = divmod(moment.year * 12 + moment.month - 1 + count * MONTHS[unit], 12)
+    first = moment.replace(year=year, month=month + 1, day=1)
+    last_day = ((first + timedelta(days=31)).replace(day=1) - timedelta(days=1)).day
+    return first.replace(day=min(moment.day, last_day))
+
+
+def floor(moment: datetime, unit: str) -> datetime:
+    """The start of the calendar unit that holds the moment."""
+    if unit in SECONDS:
+        return moment.replace(
+            microsecond=0,
+            second=moment.second if unit == "second" else 0,
+            minute=0 if unit == "hour" else moment.minute,
+        )
+    day = midnight(moment)
+    if unit in DAYS:
+        return day - timedelta(days=day.weekday()) if unit == "week" else day
+    months = day.year * 12 + day.month - 1
+    return shift(day.replace(day=1), -(months % MONTHS[unit]), "month")
+
+
+def whole(moment: datetime, unit: str, count: int = 1) -> Span:
+    """The calendar unit that holds the moment, and the `count` - 1 units after it."""
+    start = floor(moment, unit)
+    return Span(start, floor(shift(start, count, unit), unit))
+
+
+def moved(moment: datetime, counts: Counts, sign: int) -> datetime:
+    for count, unit in sorted(counts, key=lambda pair: -_UNITS.index(pair[1])):
+        moment = shift(moment, sign * count, unit)
+    return moment
+
+
+def finest(counts: Counts) -> str:
+    return min((unit for _, unit in counts), key=_UNITS.index)
+
+
+def instant(moment: datetime) -> Span:
+    return Span(moment, moment + timedelta(seconds=1))
+
+
+def rolling(now: datetime, counts: Counts, sign: int = -1) -> Span:
+    """The last or next so many units with the present day, for hours and less the present minute, in them."""
+    small = finest(counts) in SECONDS
+    today = whole(now, "minute" if small else "day")
+    far = moved(now, counts, sign)
+    if sign > 0:
+        return Span(today.start, far if small else whole(far, "day").end)
+    return Span(far if small else midnight(far), today.end)
+
+
+class Cycle(NamedTuple):
+    """A name that comes round again: Tuesday, March, Q3, the evening, 3 June."""
+
+    turn: Callable[[datetime], int]
+    at: Callable[[int], Span]
+
+    def _try(self, turn: int) -> Span | None:
+        try:
+            return self.at(turn)
+        except (ValueError, OverflowError):  # 29 February in a common year; beyond the calendar
+            return None
+
+    def latest(self, moment: datetime) -> Span | None:
+        """The newest one that has begun."""
+        turn = self.turn(moment)
+        # Nine, because 29 February can be eight years away.
+        found = (self._try(i) for i in range(turn + 1, turn - 9, -1))
+        return next((span for span in found if span and span.start <= moment), None)
+
+    def last(self, moment: datetime) -> Span | None:
+        """The newest one that was over when the day began."""
+        turn, today = self.turn(moment), midnight(moment)
+        found = (self._try(i) for i in range(turn + 1, turn - 10, -1))
+        return next((span for span in found if span and span.end <= today), None)
+
+    def this(self, moment: datetime) -> Span | None:
+        return self._try(self.turn(moment))
+
+    def next(self, moment: datetime) -> Span | None:
+        """The first one that has not begun."""
+        turn = self.turn(moment)
+        found = (self._try(i) for i in range(turn - 1, turn + 9))
+        return next((span for span in found if span and span.start > moment), None)
+
+    def inside(self, span: Span) -> Span | None:
+        """The only one that begins inside a span; None when there is none or a choice."""
+        first, last = self.turn(span.start) - 1, self.turn(span.end) + 1
+        if last - first > 12:
+            return None
+        near = [found for i in range(first, last + 1) if (found := self._try(i))]
+        fitting = [found for found in near if span.start <= found.start < span.end]
+        return fitting[0] if len(fitting) == 1 else None
+
+
+def daily(begin: timedelta, length: timedelta, zone: tzinfo | None, clock: tzinfo | None = None) -> Cycle:
+    """A part of every day, `begin` after midnight; `clock` is the zone it was told in, when another."""
+
+    def at(ordinal: int) -> Span:
+        start = datetime.fromordinal(ordinal).replace(tzinfo=clock or zone) + begin
+        end = start + length
+        return Span(start.astimezone(zone), end.astimezone(zone)) if clock else Span(start, end)
+
+    return Cycle(datetime.toordinal, at)
+
+
+def weekly(weekday: int, days: int, zone: tzinfo | None) -> Cycle:
+    def at(week: int) -> Span:
+        start = datetime.fromordinal(week * 7 + weekday + 1).replace(tzinfo=zone)  # 0001-01-01 was a Monday
+        return Span(start, start + timedelta(days=days))
+
+    return Cycle(lambda moment: (moment.toordinal() - 1) // 7, at)
+
+
+def yearly(month: int, months: int, zone: tzinfo | None) -> Cycle:
+    def at(year: int) -> Span:
+        start = datetime(year, month, 1, tzinfo=zone)
+        return Span(start, shift(start, months, "month"))
+
+    crosses = month + months > 13  # a winter belongs to the year in which it begins
+    return Cycle(lambda moment: moment.year - (crosses and moment.month < 7), at)
+
+
+def dated(month: int, day: int, last_day: int, zone: tzinfo | None) -> Cycle:
+    def at(year: int) -> Span:
+        last = datetime(year, month, last_day, tzinfo=zone)
+        return Span(datetime(year, month, day, tzinfo=zone), last + timedelta(days=1))
+
+    return Cycle(lambda moment: moment.year, at)
+
+
+def portion(span: Span, part: int, parts: int) -> Span | None:
+    """One of the thirds or halves of a week, month, quarter, year; None for less than a week."""
+    days = (midnight(span.end) - midnight(span.start)).days
+    if days < 7:
+        return None
+    if days == 7:  # early is Monday to Wednesday, the end Thursday to Sunday
+        first, last = ((0, 3), (2, 5), (3, 7))[part] if parts == 3 else ((0, 4), (3, 7))[part]
+        return Span(span.start + timedelta(days=first), span.start + timedelta(days=last))
+    months = round(days / 30.44)
+    if months > 1 and months % parts == 0:
+        bounds = [shift(span.start, months * i // parts, "month") for i in range(parts)]
+    else:
+        step = days // parts if months > 1 else 30 // parts
+        bounds = [span.start + timedelta(days=i * step) for i in range(parts)]
+    return Span(*(*bounds, span.end)[part : part + 2])
+
+
+def nth(span: Span, number: int, weekday: int | None, days: int) -> Span | None:
+    """The n-th (from 0; -1 is the last) run of `days` days, or weekday, in a span."""
+    if weekday is None:
+        start = span.start + timedelta(days=number * days) if number >= 0 else span.end - timedelta(days=days)
+    else:
+        edge = span.end - timedelta(days=7) if number < 0 else span.start + timedelta(days=7 * number)
+        start = edge + timedelta(days=(weekday - edge.weekday()) % 7)
+    return Span(start, start + timedelta(days=days)) if span.start <= start < span.end else None
