@@ -1,0 +1,15 @@
+"""One call of an operation, as it is recorded."""
+
+from typing import NamedTuple
+
+from athena.model.scope import Scope
+
+
+class Call(NamedTuple):
+    """Who called what, where. Argument values are never part of it."""
+
+    operation: str
+    surface: str
+    scope: Scope
+    started: float
+    key: str | None = None  # a repeated call with the same key happens once

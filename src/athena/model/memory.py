@@ -1,0 +1,165 @@
+"""A memory: a text worth keeping, and what is known about it."""
+
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from athena.errors import InvalidInput
+from athena.model.scope import Scope
+
+LONGEST_CONTENT = 4_000_000
+LONGEST_METADATA = 64_000
+LONGEST_TAG = 100
+MOST_TAGS = 100
+PREVIEW = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    id: int
+    hash: str
+    content: str
+    tags: tuple[str, ...]
+    memory_type: str
+    metadata: dict[str, Any]
+    created: float
+    updated: float
+    importance: float
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit(Memory):
+    """A memory that a search found, with how well it fits: 0 not at all, 1 fully."""
+
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """What a search found, best first, and how many memories it chose from."""
+
+    memories: tuple[Hit, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Memory):
+    """A memory as it is now kept, and what keeping it did."""
+
+    outcome: str  # new, known, revived
+    redacted: tuple[str, ...] = ()  # the kinds of secrets that were taken out of the text
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A memory to be kept."""
+
+    content: str
+    tags: tuple[str, ...] = ()
+    memory_type: str = "note"
+    metadata: dict[str, Any] = field(default_factory=dict)
+    importance: float = 0.5
+    redacted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which memories count, before any ranking."""
+
+    scope: Scope
+    tags: tuple[str, ...] = ()
+    match: str = "any"  # or "all"
+    memory_type: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return not self.tags and self.memory_type is None and self.since is None and self.until is None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step in a memory's history; `before` is what it was, where it was."""
+
+    at: float
+    action: str
+    operation: str
+    before: dict[str, Any] | None
+
+
+def clean_text(text: str, name: str = "content") -> str:
+    """Return a text that every engine can store: no NUL, no half of a surrogate pair, not empty."""
+    if "\0" in text:
+        text = text.replace("\0", "")
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        size = len(text.encode())
+    if not text.strip():
+        raise InvalidInput(f"{name} must not be empty")
+    if size > LONGEST_CONTENT:
+        raise InvalidInput(
+            f"{name} is {size:,} bytes; at most {LONGEST_CONTENT:,} are kept",
+            hint="split it into parts, or keep a summary",
+        )
+    return text
+
+
+def clean_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return tags trimmed and without repeats; a string holds one, or several between commas."""
+    if tags is None:
+        return ()
+    given = tags.split(",") if isinstance(tags, str) else tags
+    kept: dict[str, str] = {}
+    for tag in given:
+        if not isinstance(tag, str):
+            raise InvalidInput(f"tags must be text, not {type(tag).__name__}")
+        if len(tag) > LONGEST_TAG * 4:
+            raise InvalidInput(f"tags: one has {len(tag):,} characters; at most {LONGEST_TAG} are kept")
+        if not (name := " ".join(clean_text(tag, "a tag").split() if tag.strip("\0 \t\r\n") else ())):
+            continue
+        if len(name) > LONGEST_TAG:
+            raise InvalidInput(f"tags: {name[:20]!r}... has {len(name)} characters; at most {LONGEST_TAG} are kept")
+        kept.setdefault(tag_key(name), name)
+    if len(kept) > MOST_TAGS:
+        raise InvalidInput(f"tags: there are {len(kept):,}; a memory takes at most {MOST_TAGS}")
+    return tuple(kept.values())
+
+
+def tag_key(tag: str) -> str:
+    """Return what two tags have in common that differ only in case or form."""
+    return unicodedata.normalize("NFC", tag).casefold()
+
+
+def clean_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return metadata that JSON can hold, or say what in it JSON cannot."""
+    if not metadata:
+        return {}
+    try:
+        text = json.dumps(metadata, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"metadata must be plain JSON values: {error}"[:300]) from None
+    if len(text) > LONGEST_METADATA:
+        raise InvalidInput(f"metadata takes {len(text):,} characters as JSON; at most {LONGEST_METADATA:,} are kept")
+    made: dict[str, Any] = json.loads(text.replace("\\u0000", ""))
+    return made
+
+
+def clean_name(text: str, name: str, longest: int = 60) -> str:
+    """Return a short label, such as a memory's type."""
+    label = " ".join(clean_text(text, name).split())
+    if len(label) > longest:
+        raise InvalidInput(f"{name} has {len(label)} characters; at most {longest} are kept")
+    return label
+
+
+def preview(content: str, longest: int = PREVIEW) -> str:
+    """Return the beginning of a text, on one line."""
+    line = " ".join(content[: longest * 4].split())
+    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"

@@ -1,0 +1,25 @@
+"""Whose things these are."""
+
+from typing import NamedTuple
+
+from athena.errors import InvalidInput
+from athena.home import EVERYWHERE
+
+LONGEST = 1_000
+
+
+class Scope(NamedTuple):
+    """A project. Reads see it and what is true everywhere, and nothing else."""
+
+    project: str
+
+    @classmethod
+    def named(cls, project: str) -> "Scope":
+        name = project.strip()
+        if not name or len(name) > LONGEST or "\0" in name:
+            raise InvalidInput(f"project must be a name of 1 to {LONGEST:,} characters")
+        return cls(name)
+
+    @property
+    def visible(self) -> tuple[str, ...]:
+        return (self.project,) if self.project == EVERYWHERE else (self.project, EVERYWHERE)

@@ -1,0 +1,62 @@
+"""Who called what, and the receipts that make a repeated call happen once."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from athena.errors import Conflict
+from athena.model.call import Call
+
+
+async def record(tx: Any, call: Call, outcome: str, elapsed_ms: float | None = None) -> int:
+    """Write down a call and return its number."""
+    row = await tx.fetch_one(
+        """INSERT INTO calls (scope, operation, surface, at, elapsed_ms, outcome)
+           VALUES (:scope, :operation, :surface, :at, :elapsed, :outcome) RETURNING id""",
+        scope=call.scope.project,
+        operation=call.operation,
+        surface=call.surface,
+        at=call.started,
+        elapsed=elapsed_ms,
+        outcome=outcome,
+    )
+    return int(row[0])
+
+
+async def once(tx: Any, call: Call, work: Callable[[int], Awaitable[Any]]) -> Any:
+    """Do the work of a call under its number; with a key seen before, return what it returned then.
+
+    The result must be plain JSON, since it is kept with the key, in the same transaction as the work.
+    """
+    if call.key is not None and (kept := await _receipt(tx, call)) is not None:
+        return json.loads(kept)
+    result = await work(await record(tx, call, "done"))
+    if call.key is not None:
+        await tx.execute(
+            "INSERT INTO receipts (scope, key, operation, result, at) VALUES (:scope, :key, :operation, :result, :at)",
+            scope=call.scope.project,
+            key=call.key,
+            operation=call.operation,
+            result=json.dumps(result),
+            at=call.started,
+        )
+    return result
+
+
+async def _receipt(tx: Any, call: Call) -> str | None:
+    row = await tx.fetch_one(
+        "SELECT operation, result FROM receipts WHERE scope = :scope AND key = :key",
+        scope=call.scope.project,
+        key=call.key,
+    )
+    if row is None:
+        return None
+    if row[0] != call.operation:
+        raise Conflict(f"this idempotency key was used for {row[0]}", hint="use a new key for each call")
+    return str(row[1])
+
+
+async def counts(tx: Any) -> dict[str, int]:
+    """Count the recorded calls by operation."""
+    rows = await tx.fetch("SELECT operation, count(*) FROM calls GROUP BY operation ORDER BY operation")
+    return {row[0]: int(row[1]) for row in rows}

@@ -1,0 +1,134 @@
+"""What an engine must be able to do."""
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from athena.model.memory import Filter
+
+if TYPE_CHECKING:  # numpy is loaded only when something is searched or embedded
+    import numpy
+    from numpy.typing import NDArray
+
+    Ids = NDArray[numpy.int64]
+    Floats = NDArray[numpy.float32]
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+
+class Transaction(Protocol):
+    """A consistent view of the store. Values are bound by name, as in `WHERE id = :id`."""
+
+    async def execute(self, sql: str, **values: Any) -> int:
+        """Run a statement and return how many rows it changed."""
+        ...
+
+    async def fetch(self, sql: str, **values: Any) -> list[Row]: ...
+
+    async def fetch_one(self, sql: str, **values: Any) -> Row | None: ...
+
+
+Work = Callable[[Transaction], Coroutine[Any, Any, T]]
+
+
+class Indexed(NamedTuple):
+    """A passage as the indexes know it."""
+
+    id: int
+    text: str
+    label: str
+
+
+class Matches(NamedTuple):
+    """Passages that share words with a question, in parallel arrays."""
+
+    passages: "Ids"
+    memories: "Ids"
+    scores: "Floats"
+    coverage: "Floats"  # which part of the question's weight the passage holds, 0 to 1
+
+
+class Near(NamedTuple):
+    """Passages close in meaning to a question, in parallel arrays, and how all passages lie to it."""
+
+    passages: "Ids"
+    memories: "Ids"
+    cosines: "Floats"
+    mean: float
+    deviation: float
+
+
+class Words(Protocol):
+    """The full-text index."""
+
+    async def put(self, tx: Any, passages: Iterable[Indexed]) -> None: ...
+
+    async def drop(self, tx: Any, passages: Iterable[Indexed]) -> None: ...
+
+    async def matches(self, tx: Any, among: Any, question: str, limit: int) -> Matches: ...
+
+    async def problems(self, tx: Any) -> list[str]: ...
+
+
+class Vectors(Protocol):
+    """The passages' vectors."""
+
+    async def put(self, tx: Any, passages: Iterable[tuple[int, bytes]], model: str) -> None: ...
+
+    async def show(self, tx: Any, memory: int, live: bool) -> None: ...
+
+    async def pending(self, tx: Any, model: str, limit: int) -> list[int]: ...
+
+    async def count_pending(self, tx: Any, model: str) -> int: ...
+
+    async def select(self, tx: Any, only: Filter, model: str, dimensions: int) -> Any:
+        """Return what `matches` and `nearest` may choose from."""
+        ...
+
+    async def alike(self, tx: Any, among: Any, threshold: float) -> list[tuple[int, int, float]]: ...
+
+    async def nearest(self, tx: Any, among: Any, vector: "Floats", limit: int, also: "Ids") -> Near: ...
+
+
+class Database(Protocol):
+    """Durable storage. `work` may be run again, so it must not change anything but its transaction."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def words(self) -> Words: ...
+
+    @property
+    def vectors(self) -> Vectors: ...
+
+    async def read(self, work: Work[T]) -> T: ...
+
+    async def write(self, work: Work[T]) -> T:
+        """Commit what `work` does and return its value once it is durable."""
+        ...
+
+    def later(self, work: Work[None]) -> None:
+        """Commit soon, together with other writes; nobody waits for it."""
+        ...
+
+    async def compact(self) -> None:
+        """Rewrite the store so that nothing removed can be read from its files."""
+        ...
+
+    def location(self) -> str: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+def listed(name: str, values: Iterable[Any]) -> tuple[str, dict[str, Any]]:
+    """Return placeholders for `IN (...)` and their values."""
+    bound = {f"{name}{i}": value for i, value in enumerate(values)}
+    return ", ".join(f":{key}" for key in bound) or "NULL", bound
+
+
+def batched(values: list[T], size: int = 500) -> Iterable[list[T]]:
+    """Cut a list into pieces that one statement can bind."""
+    return (values[i : i + size] for i in range(0, len(values), size))

@@ -1,0 +1,196 @@
+"""Finding passages by their words.
+
+On SQLite an FTS5 table holds the words, and its vocabulary gives each term's passages. Scores are computed
+here, not by FTS5's own bm25(): that one counts documents over all columns and all projects, and visits every
+passage that holds any of the words. Here rare terms find passages; terms too common to list only add to the
+score of what the rare ones found, so the cost does not follow the most common word of a question.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import apsw
+
+from athena.storage.database import Indexed, Matches
+
+if TYPE_CHECKING:
+    from athena.storage.database import Floats, Ids
+    from athena.storage.vectors import Selection
+
+LISTED = 10_000  # passages that a term may occur in and still be read in full
+READ = 30_000  # passages read for one question, over all its terms
+SATURATION, LENGTH_WEIGHT, LABEL_WEIGHT = 1.2, 0.5, 1.0  # BM25's k1 and b; what a tag or speaker counts
+
+STOP_WORDS = frozenset(
+    """a about above after again against all also am an and any are as at be because been before being below
+    between both but by can could d did do does doing done down during each few for from further had has have
+    having he her here hers him his how i if in into is it its just ll m may me might more most must my no nor
+    not of off on once only or other our ours out over own re s same shall she should so some such t than that
+    the their theirs them then there these they this those through to too under until up us ve very was we were
+    what when where which while who whom whose why will with would you your yours""".split()  # noqa: SIM905  # readable as a text
+)
+# Scripts that put no space between words: each character becomes a word of its own.
+UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+
+
+def spaced(text: str) -> str:
+    """Put spaces around the characters of scripts that have none."""
+    return text if text.isascii() else UNSPACED.sub(r" \g<0> ", text)
+
+
+class Term(NamedTuple):
+    word: str
+    stem: str
+    passages: int | None = None  # how many hold it, where that was looked up
+
+
+class Postings:
+    """Where a term occurs, as rows of a shelf: in texts, how often, and in labels."""
+
+    def __init__(self, text: "Ids", label: "Ids") -> None:
+        import numpy as np
+
+        first = np.flatnonzero(np.diff(text, prepend=-1))  # the index lists a row once for each occurrence
+        self.rows = text[first]
+        self.counts = np.diff(first, append=len(text))
+        self.label = np.unique(label)
+
+    def weighed(self, lengths: "Floats", mean: float) -> "tuple[Ids, Floats]":
+        """Return the rows and what the term counts in each: less in long passages, more in a label."""
+        import numpy as np
+
+        frequency = self.counts / (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * lengths[self.rows] / mean)
+        if not len(self.label):
+            return self.rows, frequency.astype(np.float32)
+        rows = np.union1d(self.rows, self.label)
+        both = np.zeros(len(rows), np.float32)
+        both[np.searchsorted(rows, self.rows)] = frequency
+        both[np.searchsorted(rows, self.label)] += LABEL_WEIGHT
+        return rows, both
+
+
+class SqliteWords:
+    schema = (
+        """CREATE VIEW passage_words AS
+           SELECT p.id AS id, spaced(substr(m.content, p.start + 1, p.length)) AS text, spaced(m.label) AS label
+           FROM passages p JOIN memories m ON m.id = p.memory WHERE p.live = 1""",
+        """CREATE VIRTUAL TABLE words USING fts5 (text, label, content='passage_words', content_rowid='id',
+           tokenize='porter unicode61 remove_diacritics 2')""",
+        "INSERT INTO words (words, rank) VALUES ('secure-delete', 1)",
+        "CREATE VIRTUAL TABLE word_places USING fts5vocab ('words', 'instance')",
+        "CREATE VIRTUAL TABLE word_counts USING fts5vocab ('words', 'row')",
+    )
+
+    async def put(self, tx: Any, passages: Iterable[Indexed]) -> None:
+        for p in passages:
+            await tx.execute(
+                "INSERT INTO words (rowid, text, label) VALUES (:id, :text, :label)",
+                id=p.id,
+                text=spaced(p.text),
+                label=spaced(p.label),
+            )
+
+    async def drop(self, tx: Any, passages: Iterable[Indexed]) -> None:
+        """Remove passages; text and label must be what was put."""
+        for p in passages:
+            await tx.execute(
+                "INSERT INTO words (words, rowid, text, label) VALUES ('delete', :id, :text, :label)",
+                id=p.id,
+                text=spaced(p.text),
+                label=spaced(p.label),
+            )
+
+    async def matches(self, tx: Any, among: "Selection", question: str, limit: int) -> Matches:
+        import numpy as np  # 60 ms, so only where something is searched
+
+        rare, common = await self._sort(tx, question, sum(shelf.rows for shelf in among.shelves))
+        live = max(1, sum(shelf.live_rows for shelf in among.shelves))
+        words = sum(shelf.live_words for shelf in among.shelves) / live or 1.0
+        places = [
+            [await self._places(tx, shelf, term) for term in rare]
+            + [await self._shared_places(tx, shelf, term, rare) for term in common]
+            for shelf in among.shelves
+        ]
+        counts = [sum(len(shelf[i].rows) for shelf in places) for i in range(len(rare))]
+        counts += [min(term.passages or 0, live) for term in common]
+        weights = [float(np.log(1 + (live - n + 0.5) / (n + 0.5))) for n in counts]
+        whole = sum(weights) or 1.0
+        found: list[Matches] = []
+        for shelf, allowed, listed in zip(among.shelves, among.allowed, places, strict=True):
+            scores = np.zeros(shelf.rows, np.float32)
+            coverage = np.zeros(shelf.rows, np.float32)
+            for postings, weight in zip(listed, weights, strict=True):
+                rows, frequency = postings.weighed(shelf.words, words)
+                scores[rows] += weight * (SATURATION + 1) * frequency / (frequency + SATURATION)
+                coverage[rows] += weight / whole
+            if allowed is not None:
+                scores[~allowed] = 0
+            rows = np.flatnonzero(scores)
+            if len(rows) > limit:
+                rows = rows[np.argpartition(-scores[rows], limit)[:limit]]
+            found.append(Matches(shelf.passages[rows], shelf.memories[rows], scores[rows], coverage[rows]))
+        return Matches(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+    async def _sort(self, tx: Any, question: str, rows: int) -> tuple[list[Term], list[Term]]:
+        """Separate the terms that may be read in full from those that only score, the rarest first."""
+        terms = _terms(tx, question)
+        if rows <= LISTED:
+            return terms, []
+        counted: list[tuple[int, Term]] = []
+        for term in terms:
+            row = await tx.fetch_one("SELECT doc FROM word_counts WHERE term = :stem", stem=term.stem)
+            count = row[0] if row else 0
+            counted.append((count, term._replace(passages=count)))
+        counted.sort(key=lambda pair: pair[0])
+        rare: list[Term] = []
+        read = 0
+        for count, term in counted:
+            read += count
+            if rare and (count > LISTED or read > READ):
+                break
+            rare.append(term)
+        return rare, [term for _, term in counted[len(rare) :]]
+
+    async def _places(self, tx: Any, shelf: Any, term: Term) -> Postings:
+        row = await tx.fetch_one(
+            """SELECT group_concat(CASE col WHEN 'text' THEN doc - :first END),
+                      group_concat(CASE col WHEN 'label' THEN doc - :first END)
+               FROM word_places WHERE term = :stem AND doc BETWEEN :first AND :last""",
+            stem=term.stem,
+            first=shelf.first,
+            last=shelf.last,
+        )
+        return Postings(shelf.find(row[0]), shelf.find(row[1]))
+
+    async def _shared_places(self, tx: Any, shelf: Any, term: Term, rare: list[Term]) -> Postings:
+        """List where a common term stands beside a rare one."""
+        rarer = " OR ".join(f'"{other.word}"' for other in rare)
+        row = await tx.fetch_one(
+            """SELECT group_concat(rowid - :first) FROM words
+               WHERE words MATCH :query AND rowid BETWEEN :first AND :last""",
+            query=f'text : ("{term.word}" AND ({rarer}))',
+            first=shelf.first,
+            last=shelf.last,
+        )
+        return Postings(shelf.find(row[0]), shelf.find(None))
+
+    async def problems(self, tx: Any) -> list[str]:
+        """Compare the index with the passages it stands for."""
+        try:
+            await tx.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
+        except (apsw.CorruptError, apsw.SQLError) as error:
+            return [f"the full-text index does not agree with the memories ({error})"]
+        return []
+
+
+def _terms(tx: Any, question: str) -> list[Term]:
+    """Cut a question into distinct stems, without stop words where anything else is left."""
+    text = spaced(question)
+    tokenizer = tx.connection.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
+    raw = text.encode()
+    stems: dict[str, Term] = {}
+    for start, end, stem in tokenizer(raw, apsw.FTS5_TOKENIZE_QUERY, None, include_colocated=False):
+        stems.setdefault(stem, Term(raw[start:end].decode(), stem))
+    telling = [term for term in stems.values() if term.word.casefold() not in STOP_WORDS]
+    return (telling or list(stems.values()))[:64]

@@ -1,0 +1,76 @@
+"""What was changed, when, by which call, and what it was before."""
+
+import json
+from typing import Any, NamedTuple
+
+from athena.model.memory import Change
+
+
+class Step(NamedTuple):
+    """One recorded change, as undo needs it."""
+
+    id: int
+    scope: int
+    memory: int
+    action: str
+    before: dict[str, Any] | None
+
+
+async def add(
+    tx: Any,
+    scope: int,
+    memory: int,
+    call: int,
+    at: float,
+    action: str,
+    before: dict[str, Any] | None,
+) -> None:
+    """Record a change. The old text's digest is kept beside it, so that an old hash still leads somewhere."""
+    await tx.execute(
+        """INSERT INTO history (scope, memory, call, at, action, digest, before)
+           VALUES (:scope, :memory, :call, :at, :action, :digest, :before)""",
+        scope=scope,
+        memory=memory,
+        call=call,
+        at=at,
+        action=action,
+        digest=before.get("digest") if before else None,
+        before=json.dumps(before, ensure_ascii=False) if before is not None else None,
+    )
+
+
+async def of_memory(tx: Any, scope: int, memory: int) -> list[Change]:
+    rows = await tx.fetch(
+        """SELECT h.at, h.action, c.operation, h.before FROM history h LEFT JOIN calls c ON c.id = h.call
+           WHERE h.scope = :scope AND h.memory = :memory ORDER BY h.id""",
+        scope=scope,
+        memory=memory,
+    )
+    return [Change(at, action, operation or "", _shown(before)) for at, action, operation, before in rows]
+
+
+def _shown(before: str | None) -> dict[str, Any] | None:
+    if before is None:
+        return None
+    fields: dict[str, Any] = json.loads(before)
+    fields.pop("digest", None)
+    return fields
+
+
+async def last_call(tx: Any, scopes: list[int]) -> list[Step]:
+    """Return the steps of the newest call in these scopes that is not undone, the latest first."""
+    listed = ", ".join(map(str, scopes)) or "NULL"
+    rows = await tx.fetch(
+        f"""SELECT id, scope, memory, action, before FROM history WHERE undone = 0 AND scope IN ({listed})
+            AND call = (SELECT max(call) FROM history WHERE undone = 0 AND scope IN ({listed})) ORDER BY id DESC"""
+    )
+    return [Step(i, s, m, action, json.loads(before) if before else None) for i, s, m, action, before in rows]
+
+
+async def mark_undone(tx: Any, step: int) -> None:
+    await tx.execute("UPDATE history SET undone = 1 WHERE id = :id", id=step)
+
+
+async def forget(tx: Any, memory: int) -> None:
+    """Remove all that was ever recorded about a memory."""
+    await tx.execute("DELETE FROM history WHERE memory = :memory", memory=memory)

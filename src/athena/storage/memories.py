@@ -1,0 +1,300 @@
+"""Memories, their tags and their passages. Every read names the scope it may see."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from athena.ids import SHORTEST, shared_prefix
+from athena.model.memory import Filter, Memory, tag_key
+from athena.storage import scopes
+from athena.storage.database import Indexed, batched, listed
+
+COLUMNS = """m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, s.name"""
+FROM = "FROM memories m JOIN scopes s ON s.id = m.scope"
+
+
+class Kept(NamedTuple):
+    """A memory as it stands in the store."""
+
+    memory: Memory
+    scope: int
+    digest: str
+    label: str
+    happened: float
+    deleted: float | None
+
+    def snapshot(self) -> dict[str, Any]:
+        """What undo and history need to know of it."""
+        m = self.memory
+        return {
+            "digest": self.digest,
+            "content": m.content,
+            "tags": list(m.tags),
+            "memory_type": m.memory_type,
+            "metadata": m.metadata,
+            "importance": m.importance,
+            "updated": m.updated,
+            "happened": self.happened,
+            "label": self.label,
+            "deleted": self.deleted,
+        }
+
+
+def as_memory(row: tuple[Any, ...]) -> Memory:
+    (number, short, content, tags, kind, metadata, created, updated, importance, project) = row[:10]
+    return Memory(
+        number,
+        short,
+        content,
+        tuple(json.loads(tags)),
+        kind,
+        json.loads(metadata),
+        created,
+        updated,
+        importance,
+        project,
+    )
+
+
+def _where(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
+    """Write a filter as a condition on `m`."""
+    inside = ", ".join(map(str, numbers)) or "NULL"
+    conditions = [f"m.scope IN ({inside})", "m.deleted IS NULL"]
+    values: dict[str, Any] = {}
+    if only.memory_type is not None:
+        conditions.append("m.memory_type = :memory_type")
+        values["memory_type"] = only.memory_type
+    if only.since is not None:
+        conditions.append("m.happened >= :since")
+        values["since"] = only.since
+    if only.until is not None:
+        conditions.append("m.happened < :until")
+        values["until"] = only.until
+    if only.tags:
+        names, bound = listed("tag", map(tag_key, only.tags))
+        values |= bound
+        least = len(bound) if only.match == "all" else 1
+        conditions.append(
+            f"""m.id IN (SELECT t.memory FROM tags t WHERE t.tag IN ({names}) AND t.scope IN ({inside})
+                         GROUP BY t.memory HAVING count(*) >= {least})"""
+        )
+    return " AND ".join(conditions), values
+
+
+async def count(tx: Any, only: Filter) -> int:
+    where, values = _where(only, await scopes.visible(tx, only.scope))
+    row = await tx.fetch_one(f"SELECT count(*) FROM memories m WHERE {where}", **values)
+    return int(row[0])
+
+
+async def ids(tx: Any, only: Filter) -> list[int]:
+    where, values = _where(only, await scopes.visible(tx, only.scope))
+    return [row[0] for row in await tx.fetch(f"SELECT m.id FROM memories m WHERE {where}", **values)]
+
+
+async def id_list(tx: Any, only: Filter) -> str:
+    """Return the ids between commas: for a large part of the store, many times faster than rows."""
+    where, values = _where(only, await scopes.visible(tx, only.scope))
+    row = await tx.fetch_one(f"SELECT group_concat(m.id) FROM memories m WHERE {where}", **values)
+    return row[0] or ""
+
+
+async def newest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Memory]:
+    where, values = _where(only, await scopes.visible(tx, only.scope))
+    rows = await tx.fetch(
+        f"SELECT {COLUMNS} {FROM} WHERE {where} ORDER BY m.happened DESC, m.id DESC LIMIT :limit OFFSET :offset",
+        limit=limit,
+        offset=offset,
+        **values,
+    )
+    return [as_memory(row) for row in rows]
+
+
+async def fetch(tx: Any, numbers: Iterable[int]) -> dict[int, Memory]:
+    """Return live memories by id; the caller has chosen them from scopes it may see."""
+    found: dict[int, Memory] = {}
+    for piece in batched(list(numbers)):
+        names, bound = listed("id", piece)
+        rows = await tx.fetch(f"SELECT {COLUMNS} {FROM} WHERE m.id IN ({names}) AND m.deleted IS NULL", **bound)
+        found |= {row[0]: as_memory(row) for row in rows}
+    return found
+
+
+async def find(tx: Any, scope_numbers: list[int], condition: str, **values: Any) -> list[Kept]:
+    """Return memories in these scopes, deleted ones too, the scopes in the order given."""
+    rows = await tx.fetch(
+        f"""SELECT {COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM}
+            WHERE m.scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND {condition} LIMIT 50""",
+        **values,
+    )
+    kept = [Kept(as_memory(row), *row[10:15]) for row in rows]
+    return sorted(kept, key=lambda k: (k.deleted is not None, scope_numbers.index(k.scope)))
+
+
+async def known(tx: Any, scope_numbers: list[int], digests: list[str]) -> set[str]:
+    """Return which of these digests are live memories of the scopes."""
+    found: set[str] = set()
+    for piece in batched(digests):
+        names, bound = listed("digest", piece)
+        rows = await tx.fetch(
+            f"""SELECT digest FROM memories WHERE scope IN ({", ".join(map(str, scope_numbers)) or "NULL"})
+                AND digest IN ({names}) AND deleted IS NULL""",
+            **bound,
+        )
+        found |= {row[0] for row in rows}
+    return found
+
+
+async def superseded(tx: Any, scope_numbers: list[int], low: str, high: str) -> list[int]:
+    """Return memories that once had a text whose digest lies in this range."""
+    rows = await tx.fetch(
+        f"""SELECT DISTINCT memory FROM history WHERE scope IN ({", ".join(map(str, scope_numbers)) or "NULL"})
+            AND digest >= :low AND digest < :high""",
+        low=low,
+        high=high,
+    )
+    return [row[0] for row in rows]
+
+
+async def insert(tx: Any, scope: int, fields: dict[str, Any]) -> int:
+    row = await tx.fetch_one(
+        """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
+                                 happened, created, updated, importance)
+           VALUES (:scope, :digest, :hash, :content, :label, :tags, :memory_type, :metadata, :session,
+                   :happened, :created, :updated, :importance) RETURNING id""",
+        scope=scope,
+        hash=await _shortest(tx, scope, fields["digest"]),
+        **fields,
+    )
+    return int(row[0])
+
+
+async def change(tx: Any, kept: Kept, fields: dict[str, Any]) -> None:
+    """Set columns of a memory."""
+    if "digest" in fields and fields["digest"] != kept.digest:
+        fields["hash"] = await _shortest(tx, kept.scope, fields["digest"])
+    names = ", ".join(f"{name} = :{name}" for name in fields)
+    await tx.execute(f"UPDATE memories SET {names} WHERE id = :id", id=kept.memory.id, **fields)
+
+
+async def _shortest(tx: Any, scope: int, digest: str) -> str:
+    """Return the shortest prefix that names this digest alone, lengthening those it would make ambiguous."""
+    head = digest[:SHORTEST]
+    rows = await tx.fetch(
+        "SELECT id, digest, hash FROM memories WHERE scope = :scope AND digest >= :low AND digest < :high",
+        scope=scope,
+        low=head,
+        high=head + "g",
+    )
+    length = SHORTEST
+    for number, other, short in rows:
+        if other == digest:
+            continue
+        apart = shared_prefix(digest, other) + 1
+        length = max(length, apart)
+        if len(short) < apart:
+            await tx.execute("UPDATE memories SET hash = :hash WHERE id = :id", hash=other[:apart], id=number)
+    return digest[:length]
+
+
+async def set_tags(tx: Any, scope: int, memory: int, tags: Iterable[str]) -> None:
+    await tx.execute("DELETE FROM tags WHERE memory = :memory", memory=memory)
+    for tag in tags:
+        await tx.execute(
+            "INSERT INTO tags (scope, tag, memory) VALUES (:scope, :tag, :memory)",
+            scope=scope,
+            tag=tag_key(tag),
+            memory=memory,
+        )
+
+
+async def add_passages(tx: Any, rows: Iterable[dict[str, Any]]) -> None:
+    for row in rows:
+        await tx.execute(
+            """INSERT INTO passages (id, scope, memory, start, length, words, live, stamp)
+               VALUES (:id, :scope, :memory, :start, :length, :words, 1, :stamp)""",
+            **row,
+        )
+
+
+async def passages(tx: Any, memory: int) -> list[Indexed]:
+    """Return a memory's passages with the text and label they are indexed under."""
+    rows = await tx.fetch(
+        """SELECT p.id, p.start, p.length, m.content, m.label FROM passages p JOIN memories m ON m.id = p.memory
+           WHERE p.memory = :memory ORDER BY p.id""",
+        memory=memory,
+    )
+    return [Indexed(number, content[start : start + length], label) for number, start, length, content, label in rows]
+
+
+async def passage_texts(tx: Any, numbers: list[int]) -> list[tuple[int, str, dict[str, Any], float]]:
+    """Return passages by number, each with its text and its memory's metadata and time of storing."""
+    found: list[tuple[int, str, dict[str, Any], float]] = []
+    for piece in batched(numbers):
+        names, bound = listed("id", piece)
+        rows = await tx.fetch(
+            f"""SELECT p.id, substr(m.content, p.start + 1, p.length), m.metadata, m.created
+                FROM passages p JOIN memories m ON m.id = p.memory WHERE p.id IN ({names}) ORDER BY p.id""",
+            **bound,
+        )
+        found += [(number, text, json.loads(metadata), created) for number, text, metadata, created in rows]
+    return found
+
+
+async def remove(tx: Any, memory: int) -> None:
+    """Take a memory out of every table; its passages must be retired already."""
+    for table in ("tags", "links"):
+        await tx.execute(f"DELETE FROM {table} WHERE memory = :memory", memory=memory)
+    await tx.execute("DELETE FROM links WHERE other = :memory", memory=memory)
+    await tx.execute("DELETE FROM memories WHERE id = :memory", memory=memory)
+
+
+async def retire_passages(tx: Any, memory: int, stamp: int) -> None:
+    """Let go of passages whose text changed; the empty rows tell every search in memory to drop them too."""
+    await tx.execute(
+        "UPDATE passages SET memory = 0, live = 0, code = NULL, model = NULL, stamp = :stamp WHERE memory = :memory",
+        memory=memory,
+        stamp=stamp,
+    )
+
+
+async def drop_retired(tx: Any) -> None:
+    """Delete the empty rows; searches read everything again after this."""
+    await tx.execute("DELETE FROM passages WHERE memory = 0")
+    await tx.execute("UPDATE counters SET value = value + 1 WHERE name = 'purges'")
+
+
+async def tag_counts(tx: Any, only: Filter) -> list[tuple[str, int]]:
+    """Return the tags in use, the most used first."""
+    where, values = _where(only, await scopes.visible(tx, only.scope))
+    rows = await tx.fetch(f"SELECT m.tags FROM memories m WHERE {where}", **values)
+    totals: dict[str, list[Any]] = {}
+    for (tags,) in rows:
+        for tag in json.loads(tags):
+            totals.setdefault(tag_key(tag), [tag, 0])[1] += 1
+    return sorted(((name, n) for name, n in totals.values()), key=lambda pair: (-pair[1], pair[0]))
+
+
+async def link(tx: Any, scope: int, memory: int, other: int, relation: str, at: float) -> None:
+    await tx.execute(
+        """INSERT INTO links (scope, memory, other, relation, at) VALUES (:scope, :memory, :other, :relation, :at)
+           ON CONFLICT (scope, memory, other, relation) DO NOTHING""",
+        scope=scope,
+        memory=memory,
+        other=other,
+        relation=relation,
+        at=at,
+    )
+
+
+async def related(tx: Any, scope_numbers: list[int], memory: int) -> list[tuple[str, int, str]]:
+    """Return what a memory is linked to: relation, id and hash, whichever side it stands on."""
+    numbers = ", ".join(map(str, scope_numbers)) or "NULL"
+    rows = await tx.fetch(
+        f"""SELECT l.relation, m.id, m.hash FROM links l JOIN memories m
+              ON m.id = CASE WHEN l.memory = :memory THEN l.other ELSE l.memory END
+            WHERE l.scope IN ({numbers}) AND :memory IN (l.memory, l.other) AND m.deleted IS NULL
+            ORDER BY l.at, m.id""",
+        memory=memory,
+    )
+    return [(relation, number, short) for relation, number, short in rows]

@@ -1,0 +1,110 @@
+"""The shape of the store, as numbered steps. A step either happens or does not, and is never edited again."""
+
+from collections.abc import Iterator, Mapping
+
+# {identity}, {key}, {blob} and {clustered} are spelled by the engine. The scope leads every key, so that a store can
+# be cut by it. Times are seconds since 1970.
+STEPS: tuple[str, ...] = (
+    """
+    CREATE TABLE scopes (
+        id {identity},
+        name TEXT NOT NULL UNIQUE,
+        passages BIGINT NOT NULL DEFAULT 0
+    );
+    CREATE TABLE memories (
+        id {identity},
+        scope BIGINT NOT NULL REFERENCES scopes (id),
+        digest TEXT NOT NULL,
+        hash TEXT NOT NULL,
+        content TEXT NOT NULL,
+        label TEXT NOT NULL,
+        tags TEXT NOT NULL,
+        memory_type TEXT NOT NULL,
+        metadata TEXT NOT NULL,
+        session TEXT,
+        happened DOUBLE PRECISION NOT NULL,
+        created DOUBLE PRECISION NOT NULL,
+        updated DOUBLE PRECISION NOT NULL,
+        deleted DOUBLE PRECISION,
+        importance DOUBLE PRECISION NOT NULL,
+        occurrences BIGINT NOT NULL DEFAULT 1,
+        UNIQUE (scope, digest)
+    );
+    CREATE INDEX memories_by_time ON memories (scope, happened) WHERE deleted IS NULL;
+    CREATE INDEX memories_by_session ON memories (scope, session, id) WHERE session IS NOT NULL;
+    CREATE TABLE tags (
+        scope BIGINT NOT NULL,
+        tag TEXT NOT NULL,
+        memory BIGINT NOT NULL,
+        PRIMARY KEY (scope, tag, memory)
+    ) {clustered};
+    CREATE INDEX tags_of_memory ON tags (memory);
+    CREATE TABLE passages (
+        id {key},
+        scope BIGINT NOT NULL,
+        memory BIGINT NOT NULL,
+        start BIGINT NOT NULL,
+        length BIGINT NOT NULL,
+        words BIGINT NOT NULL,
+        live BIGINT NOT NULL,
+        stamp BIGINT NOT NULL,
+        model BIGINT,
+        code {blob}
+    );
+    CREATE INDEX passages_of_memory ON passages (memory);
+    CREATE INDEX passages_changed ON passages (scope, stamp);
+    CREATE INDEX passages_by_model ON passages (model) WHERE live = 1;
+    CREATE TABLE models (id {identity}, name TEXT NOT NULL UNIQUE);
+    CREATE TABLE history (
+        id {identity},
+        scope BIGINT NOT NULL,
+        memory BIGINT NOT NULL,
+        call BIGINT NOT NULL,
+        at DOUBLE PRECISION NOT NULL,
+        action TEXT NOT NULL,
+        digest TEXT,
+        before TEXT,
+        undone BIGINT NOT NULL DEFAULT 0
+    );
+    CREATE INDEX history_of_memory ON history (scope, memory, id);
+    CREATE INDEX history_of_call ON history (call);
+    CREATE INDEX history_by_digest ON history (scope, digest) WHERE digest IS NOT NULL;
+    CREATE TABLE links (
+        scope BIGINT NOT NULL,
+        memory BIGINT NOT NULL,
+        other BIGINT NOT NULL,
+        relation TEXT NOT NULL,
+        at DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (scope, memory, other, relation)
+    ) {clustered};
+    CREATE INDEX links_back ON links (scope, other);
+    CREATE TABLE calls (
+        id {identity},
+        scope TEXT NOT NULL,
+        operation TEXT NOT NULL,
+        surface TEXT NOT NULL,
+        at DOUBLE PRECISION NOT NULL,
+        elapsed_ms DOUBLE PRECISION,
+        outcome TEXT NOT NULL
+    );
+    CREATE TABLE receipts (
+        scope TEXT NOT NULL,
+        key TEXT NOT NULL,
+        operation TEXT NOT NULL,
+        result TEXT NOT NULL,
+        at DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (scope, key)
+    ) {clustered};
+    CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
+    INSERT INTO counters VALUES ('purges', 0), ('stamp', 0);
+    """,
+)
+
+
+def statements(number: int, dialect: Mapping[str, str], indexes: tuple[str, ...]) -> Iterator[str]:
+    """Return one step's statements; the first brings the engine's own indexes too."""
+    for statement in STEPS[number].split(";"):
+        if statement.strip():
+            yield statement.format(**dialect)
+    if number == 0:
+        yield from indexes

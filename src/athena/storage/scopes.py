@@ -1,0 +1,31 @@
+"""Projects, by name and number."""
+
+from typing import Any
+
+from athena.model.scope import Scope
+from athena.storage.database import listed
+
+
+async def visible(tx: Any, scope: Scope) -> list[int]:
+    """Return the numbers of the scopes that a read sees, the project first; one never written to has none."""
+    names, bound = listed("name", scope.visible)
+    rows = await tx.fetch(f"SELECT name, id FROM scopes WHERE name IN ({names})", **bound)
+    return [number for _, number in sorted(rows, key=lambda row: scope.visible.index(row[0]))]
+
+
+async def ensure(tx: Any, scope: Scope) -> int:
+    """Return the number of the project, giving it one if it has none."""
+    row = await tx.fetch_one("SELECT id FROM scopes WHERE name = :name", name=scope.project)
+    if row is None:
+        row = await tx.fetch_one("INSERT INTO scopes (name) VALUES (:name) RETURNING id", name=scope.project)
+    return int(row[0])
+
+
+async def reserve_passages(tx: Any, number: int, count: int) -> int:
+    """Set aside `count` passage numbers of a scope and return the first."""
+    row = await tx.fetch_one(
+        "UPDATE scopes SET passages = passages + :count WHERE id = :id RETURNING passages",
+        id=number,
+        count=count,
+    )
+    return int(row[0]) - count

@@ -1,0 +1,143 @@
+"""The vectors in memory agree with the store, whoever writes, and find what an exact scan finds."""
+
+import multiprocessing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from athena.app import App
+from athena.model.memory import Filter
+from athena.model.scope import Scope
+from athena.storage.database import Near
+from athena.storage.sqlite import MEMORY, Sqlite
+from athena.storage.vectors import encode, pack_signs
+from athena.threads import drive
+
+SIZE = 384
+
+
+def _topic(number: int) -> NDArray[np.float32]:
+    return np.random.default_rng(number).normal(size=SIZE).astype(np.float32)
+
+
+class Scattered:
+    """Vectors that depend on nothing but the text."""
+
+    name, dimensions = "scattered/1", SIZE
+
+    def load(self) -> None: ...
+
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        made = np.array([_topic(crc32(text.encode()) % 40) + 0.5 * _topic(crc32(text.encode())) for text in texts])
+        unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+        return unit
+
+
+def remember(app: App, texts: list[str]) -> list[int]:
+    context = app.context("p", "test")
+    stored = drive(app.catalog.find("remember_batch")(context, items=texts))
+    return [one.id for one in stored]
+
+
+def nearest(app: App, vector: Any, limit: int, only: Filter | None = None) -> Near:
+    async def work(tx: Any) -> Near:
+        vectors = app.store.database.vectors
+        among = await vectors.select(tx, only or Filter(Scope("p")), Scattered.name, SIZE)
+        return await vectors.nearest(tx, among, vector, limit, np.zeros(0, np.int64))
+
+    return drive(app.store.database.read(work))
+
+
+def test_the_signs_first_find_what_an_exact_scan_finds() -> None:
+    app = App(Sqlite(MEMORY), Scattered())
+    texts = [f"text {i}" for i in range(4_000)]
+    numbers = np.array(remember(app, texts))
+    exact = Scattered().vectors(texts)
+    shared = []
+    for i in range(20):
+        question = Scattered().vectors([f"question {i}"])[0]
+        near = nearest(app, question, 10)
+        best = near.memories[np.argsort(-near.cosines)[:10]]
+        truth = numbers[np.argsort(-(exact @ question))[:10]]
+        shared.append(len(set(best.tolist()) & set(truth.tolist())))
+    assert np.mean(shared) >= 9, shared
+    app.close()
+
+
+def test_a_filter_acts_before_the_search_so_rare_ones_come_back(tmp_path: Path) -> None:
+    app = App(Sqlite(tmp_path / "a.db"), Scattered())
+    remember(app, [f"text {i}" for i in range(3_000)])
+    context = app.context("p", "test")
+    items = [{"content": f"rare {i}", "tags": "rare"} for i in range(7)]
+    rare = {s.id for s in drive(app.catalog.find("remember_batch")(context, items=items))}
+    near = nearest(app, Scattered().vectors(["text 5"])[0], 50, Filter(Scope("p"), tags=("rare",)))
+    assert set(near.memories.tolist()) == rare
+    app.close()
+
+
+def _write_elsewhere(path: str, texts: list[str], forget: list[int]) -> None:
+    app = App(Sqlite(path), Scattered())
+    remember(app, texts)
+    drive(app.catalog.find("forget_batch")(app.context("p", "test"), memory_ids=forget))
+    app.close()
+
+
+def test_what_another_process_wrote_or_forgot_is_seen_at_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.db")
+    app = App(Sqlite(path), Scattered())
+    first = remember(app, [f"text {i}" for i in range(100)])
+    assert len(nearest(app, Scattered().vectors(["text 1"])[0], 1000).memories) == 100
+    other = multiprocessing.get_context("spawn").Process(
+        target=_write_elsewhere, args=(path, ["from elsewhere", "and more"], first[:10])
+    )
+    other.start()
+    other.join(60)
+    assert other.exitcode == 0
+    near = nearest(app, Scattered().vectors(["from elsewhere"])[0], 1000)
+    assert len(near.memories) == 92
+    assert not set(near.memories.tolist()) & set(first[:10])
+    app.close()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["add", "forget", "restore", "update"]), st.integers(0, 30)), max_size=40))
+def test_a_shelf_grown_step_by_step_equals_one_read_at_once(steps: list[tuple[str, int]]) -> None:
+    app = App(Sqlite(MEMORY), Scattered())
+    context = app.context("p", "test")
+    question = Scattered().vectors(["question"])[0]
+
+    def call(name: str, **arguments: Any) -> Any:
+        return drive(app.catalog.find(name)(context, **arguments))
+
+    numbers = remember(app, ["first", "second"])
+    for i, (action, pick) in enumerate(steps):
+        number = numbers[pick % len(numbers)]
+        if action == "add":
+            numbers += remember(app, [f"added {i}"])
+        elif action == "forget":
+            call("forget", memory_id=number)
+        elif action == "restore":
+            call("restore_memory", memory_id=number)
+        elif any(m.id == number for m in call("list_memories", k=100)):
+            call("update_memory", memory_id=number, content=f"updated {i}")
+        grown = nearest(app, question, 1000)
+        app.store.database.vectors._shelves.clear()  # type: ignore[attr-defined]  # what a new process starts with
+        fresh = nearest(app, question, 1000)
+        assert dict(zip(grown.memories.tolist(), grown.cosines.tolist(), strict=True)) == dict(
+            zip(fresh.memories.tolist(), fresh.cosines.tolist(), strict=True)
+        )
+    app.close()
+
+
+def test_vectors_keep_their_direction_in_bytes() -> None:
+    vectors = Scattered().vectors([f"text {i}" for i in range(100)])
+    codes = np.frombuffer(b"".join(encode(vectors)), np.int8).reshape(100, SIZE).astype(np.float32)
+    cosines = (codes * vectors).sum(axis=1) / np.linalg.norm(codes, axis=1)
+    assert cosines.min() > 0.999
+    assert pack_signs(vectors).shape == (6, 100)

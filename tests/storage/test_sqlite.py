@@ -1,0 +1,231 @@
+import asyncio
+import os
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from athena.errors import Conflict, Misconfigured, Unavailable
+from athena.storage.sqlite import Sqlite
+from athena.threads import drive
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Any:
+    made = Sqlite(tmp_path / "athena.db")
+    yield made
+    made.close()
+
+
+def add(name: str, value: int = 0) -> Any:
+    async def work(tx: Any) -> int:
+        await tx.execute("INSERT INTO counters VALUES (:name, :value)", name=name, value=value)
+        return value
+
+    return work
+
+
+def names(database: Sqlite) -> set[str]:
+    async def work(tx: Any) -> set[str]:
+        return {row[0] for row in await tx.fetch("SELECT name FROM counters")} - {"stamp", "purges"}
+
+    return drive(database.read(work))
+
+
+def test_a_write_is_read_back_and_survives_reopening(tmp_path: Path) -> None:
+    database = Sqlite(tmp_path / "a.db")
+    assert drive(database.write(add("x", 7))) == 7
+    database.close()
+    again = Sqlite(tmp_path / "a.db")
+    assert names(again) == {"x"}
+    again.close()
+
+
+def test_a_failed_write_leaves_nothing_and_harms_no_other(database: Sqlite) -> None:
+    async def half(tx: Any) -> None:
+        await tx.execute("INSERT INTO counters VALUES ('half', 1)")
+        raise Conflict("no")
+
+    async def together() -> list[Any]:
+        jobs = [database.write(add("a")), database.write(half), database.write(add("b"))]
+        return await asyncio.gather(*jobs, return_exceptions=True)
+
+    first, failed, last = asyncio.run(together())
+    assert (first, last) == (0, 0)
+    assert isinstance(failed, Conflict)
+    assert names(database) == {"a", "b"}
+
+
+def test_an_error_of_the_engine_reaches_only_its_own_caller(database: Sqlite) -> None:
+    async def wrong(tx: Any) -> None:
+        await tx.execute("INSERT INTO nowhere VALUES (1)")
+
+    async def together() -> Any:
+        return await asyncio.gather(database.write(wrong), database.write(add("a")), return_exceptions=True)
+
+    failed, done = asyncio.run(together())
+    assert isinstance(failed, apsw.SQLError)
+    assert done == 0
+    assert names(database) == {"a"}
+
+
+def test_many_callers_share_commits(database: Sqlite) -> None:
+    commits: list[int] = []
+
+    async def hook(tx: Any) -> None:
+        def count() -> bool:
+            commits.append(1)
+            return False
+
+        tx.connection.set_commit_hook(count)
+
+    drive(database.write(hook))
+
+    async def together() -> None:
+        await asyncio.gather(*(database.write(add(f"n{i}")) for i in range(200)))
+
+    asyncio.run(together())
+    assert len(names(database)) == 200
+    assert len(commits) < 100
+
+
+def test_work_that_waits_for_something_else_is_refused(database: Sqlite) -> None:
+    async def nested(tx: Any) -> None:
+        await database.write(add("inner"))
+
+    with pytest.raises(RuntimeError, match="may wait only for its transaction"):
+        drive(database.write(nested))
+    assert "outer" not in names(database)
+    drive(database.write(add("after")))
+    assert "after" in names(database)
+
+
+def test_a_full_disk_is_said_and_what_fits_alone_still_fits(database: Sqlite) -> None:
+    async def limit(tx: Any) -> None:
+        (pages,) = await tx.fetch_one("PRAGMA page_count")
+        await tx.execute(f"PRAGMA max_page_count = {pages + 4}")
+
+    async def large(tx: Any) -> None:
+        await tx.execute("INSERT INTO models (name) VALUES (:name)", name="x" * 200_000)
+
+    drive(database.write(limit))
+
+    async def together() -> list[Any]:
+        jobs = [database.write(add("small")), database.write(large), database.write(add("smaller"))]
+        return await asyncio.gather(*jobs, return_exceptions=True)
+
+    small, failed, smaller = asyncio.run(together())
+    assert (small, smaller) == (0, 0)
+    assert isinstance(failed, Unavailable)
+    assert "disk is full" in str(failed)
+    assert names(database) == {"small", "smaller"}
+
+
+def test_deferred_work_is_done_by_the_time_the_store_is_closed(tmp_path: Path) -> None:
+    database = Sqlite(tmp_path / "a.db")
+
+    async def quiet(tx: Any) -> None:
+        await add("later")(tx)
+
+    database.later(quiet)
+    database.close()
+    again = Sqlite(tmp_path / "a.db")
+    assert names(again) == {"later"}
+    again.close()
+
+
+def test_deferred_work_goes_with_the_next_write(database: Sqlite) -> None:
+    async def quiet(tx: Any) -> None:
+        await add("later")(tx)
+
+    database.later(quiet)
+    drive(database.write(add("now")))
+    drive(database.write(add("and then")))  # by now a commit has passed since `later`
+    assert "later" in names(database)
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    database = Sqlite(tmp_path / "a.db")
+    database.close()
+    with pytest.raises(Unavailable, match="closed"):
+        drive(database.write(add("x")))
+
+
+def test_the_files_belong_to_their_owner_alone(tmp_path: Path) -> None:
+    database = Sqlite(tmp_path / "deep" / "er" / "athena.db")
+    drive(database.write(add("x")))
+    for file in (tmp_path / "deep" / "er").iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    assert stat.S_IMODE((tmp_path / "deep" / "er").stat().st_mode) == 0o700
+    database.close()
+
+
+def test_the_engine_is_set_for_durability(database: Sqlite) -> None:
+    async def settings(tx: Any) -> dict[str, Any]:
+        wanted = ("journal_mode", "synchronous", "secure_delete", "mmap_size", "user_version")
+        return {name: ((await tx.fetch_one(f"PRAGMA {name}")) or (0,))[0] for name in wanted}
+
+    for found in (drive(database.read(settings)), drive(database.write(settings))):
+        assert found == {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "mmap_size": 0, "user_version": 1}
+
+
+def test_two_that_create_the_store_at_once_both_succeed(tmp_path: Path) -> None:
+    made: list[Sqlite] = []
+    gate = threading.Barrier(8)
+
+    def create() -> None:
+        gate.wait()
+        made.append(Sqlite(tmp_path / "athena.db"))
+
+    threads = [threading.Thread(target=create) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 8
+    for i, database in enumerate(made):
+        drive(database.write(add(f"n{i}")))
+    assert len(names(made[0])) == 8
+    for database in made:
+        database.close()
+
+
+def test_a_newer_store_is_left_alone(tmp_path: Path) -> None:
+    Sqlite(tmp_path / "a.db").close()
+    with apsw.Connection(str(tmp_path / "a.db")) as raw:
+        raw.pragma("user_version", 99)
+    raw.close()
+    with pytest.raises(Misconfigured, match="newer Athena"):
+        Sqlite(tmp_path / "a.db")
+
+
+def test_readers_see_one_moment_while_others_write(database: Sqlite) -> None:
+    drive(database.write(add("a")))
+    inside, go_on = threading.Event(), threading.Event()
+
+    async def look_twice(tx: Any) -> tuple[int, int]:
+        (before,) = await tx.fetch_one("SELECT count(*) FROM counters")
+        inside.set()
+        go_on.wait(10)
+        (after,) = await tx.fetch_one("SELECT count(*) FROM counters")
+        return before, after
+
+    seen: list[tuple[int, int]] = []
+    reader = threading.Thread(target=lambda: seen.append(drive(database.read(look_twice))))
+    reader.start()
+    inside.wait(10)
+    drive(database.write(add("b")))
+    go_on.set()
+    reader.join()
+    assert seen[0][0] == seen[0][1]
+    assert names(database) == {"a", "b"}
+
+
+def test_a_store_that_cannot_be_created_says_where(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Misconfigured, match="cannot be opened"):
+        Sqlite(tmp_path / "file" / "athena.db")
+    assert os.listdir(tmp_path) == ["file"]
