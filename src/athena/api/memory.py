@@ -1,0 +1,152 @@
+"""The code API, written once: awaited by asynchronous code, driven by the functions of `athena.api`."""
+
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from athena.api.compact import CompactHealthInfo, CompactMemory, CompactSearchResult, compact
+from athena.connect import Answer, Connection
+from athena.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from athena.model.memory import Memory
+
+Tags = str | Sequence[str] | None
+When = str | float | None
+NAMES = {"k": "limit", "memory_id": "hash", "memory_ids": "hashes"}  # ours for theirs
+
+
+class MemoryApi:
+    """Memory operations on one store. `project` says whose memories; by default the caller's own."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def _ask(self, operation: str, arguments: Mapping[str, Any], project: str | None) -> Answer:
+        """Call an operation; what it says about an argument is told under the name that this API gives it."""
+        try:
+            return await self._connection.call(operation, arguments, project)
+        except InvalidInput as error:
+            text = str(error).removeprefix(f"{operation}: ")
+            name, rest = re.match(r"(\w*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]  # matches all
+            hint = None if error.hint and error.hint.startswith("memory.") else error.hint
+            raise InvalidInput(NAMES.get(name, name) + rest, hint=hint) from None
+
+    async def _call(self, operation: str, project: str | None = None, /, **arguments: Any) -> Any:
+        return (await self._ask(operation, arguments, project)).data
+
+    async def search(
+        self,
+        query: str,
+        limit: int = 5,
+        tags: Tags = None,
+        memory_type: str | None = None,
+        since: When = None,
+        until: When = None,
+        min_score: float = 0.0,
+        *,
+        project: str | None = None,
+    ) -> CompactSearchResult:
+        """Find memories by words and by meaning."""
+        filters = {"tags": tags, "memory_type": memory_type, "since": since, "until": until, "min_score": min_score}
+        return await self._search(query, {"query": query, "k": limit, **filters}, project)
+
+    async def _search(self, query: str, arguments: dict[str, Any], project: str | None) -> CompactSearchResult:
+        answer = await self._ask("recall", arguments, project)
+        found = tuple(map(compact, answer.data))
+        return CompactSearchResult(found, len(found) if answer.total is None else answer.total, query)
+
+    async def search_batch(self, queries: Iterable[str], limit: int = 5, **filters: Any) -> list[CompactSearchResult]:
+        """Answer several searches at once."""
+        return [await self.search(query, limit, **filters) for query in queries]
+
+    async def search_by_tag(
+        self, tags: Tags, limit: int = 10, match: str = "any", *, project: str | None = None
+    ) -> CompactSearchResult:
+        """List the memories that have any or all of some tags, the newest first."""
+        answer = await self._ask("search_by_tag", {"tags": tags, "k": limit, "match": match}, project)
+        found = tuple(map(compact, answer.data))
+        shown = tags if isinstance(tags, str) else ", ".join(tags or ())
+        return CompactSearchResult(found, len(found) if answer.total is None else answer.total, shown)
+
+    async def recall(self, phrase: str, limit: int = 5, *, project: str | None = None) -> CompactSearchResult:
+        """Find memories; time in plain words ("what we decided about auth last week") is a filter."""
+        return await self._search(phrase, {"query": phrase, "k": limit, "understand_time": True}, project)
+
+    async def search_iter(self, query: str, batch_size: int = 100, **filters: Any) -> AsyncIterator[CompactMemory]:
+        """Go through the whole store, best first, `batch_size` at a time."""
+        offset = 0
+        while batch := await self.page(query, batch_size, offset, **filters):
+            for memory in batch:
+                yield memory
+            offset += len(batch)
+
+    async def page(
+        self, query: str, batch_size: int, offset: int, *, project: str | None = None, **filters: Any
+    ) -> list[CompactMemory]:
+        """Return one batch of a search over the whole store."""
+        arguments = {"query": query, "k": batch_size, "offset": offset, **filters}
+        return [compact(found) for found in await self._call("recall", project, **arguments)]
+
+    async def store(
+        self,
+        content: str,
+        tags: Tags = None,
+        memory_type: str = "note",
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        project: str | None = None,
+    ) -> str:
+        """Keep a text and return its hash."""
+        stored = await self._call(
+            "remember", project, content=content, tags=tags, memory_type=memory_type, metadata=metadata
+        )
+        return str(stored["hash"])
+
+    async def store_batch(self, items: Iterable[str | Mapping[str, Any]], *, project: str | None = None) -> list[str]:
+        """Keep many texts at once and return their hashes, in order."""
+        return [stored["hash"] for stored in await self._call("remember_batch", project, items=list(items))]
+
+    async def get(self, hash: str | int, *, project: str | None = None) -> "Memory":  # noqa: A002  # the public name
+        """Return one memory whole."""
+        from athena.model.memory import Memory  # dataclasses are slow to import
+
+        found = await self._call("get_memory", project, memory_id=hash)
+        fields = {name: found[name] for name in Memory.__dataclass_fields__}
+        return Memory(**fields | {"tags": tuple(found["tags"])})
+
+    async def update(
+        self,
+        hash: str | int,  # noqa: A002
+        content: str | None = None,
+        tags: Tags = None,
+        memory_type: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        project: str | None = None,
+    ) -> str:
+        """Change a memory and return its hash, which follows its text."""
+        changes = {"content": content, "tags": tags, "memory_type": memory_type, "metadata": metadata}
+        return str((await self._call("update_memory", project, memory_id=hash, **changes))["hash"])
+
+    async def delete(self, hash: str | int, *, project: str | None = None) -> bool:  # noqa: A002
+        """Forget a memory; False if there was none. `restore` brings it back."""
+        return bool(await self._call("forget", project, memory_id=hash))
+
+    async def delete_batch(self, hashes: Iterable[str | int], *, project: str | None = None) -> int:
+        """Forget several memories and return how many there were."""
+        chosen = list(hashes)
+        return int(await self._call("forget_batch", project, memory_ids=chosen)) if chosen else 0
+
+    async def delete_by_tag(self, tags: Tags, expect: int | None = None, *, project: str | None = None) -> int:
+        """Forget all memories that have any of some tags, if they are exactly `expect`."""
+        return int(await self._call("forget_by_tag", project, tags=tags, expect=expect))
+
+    async def restore(self, hash: str | int, *, project: str | None = None) -> bool:  # noqa: A002
+        """Bring a forgotten memory back; False if it was not forgotten."""
+        return bool(await self._call("restore_memory", project, memory_id=hash))
+
+    async def health(self) -> CompactHealthInfo:
+        """Say whether the store works."""
+        found = await self._call("health")
+        return CompactHealthInfo(found["status"], found["count"], found["backend"])

@@ -1,0 +1,40 @@
+"""Where everything is put together: settings in, a live context out."""
+
+from athena import clock
+from athena.embedding.embedder import Embedder
+from athena.embedding.minilm import MiniLM
+from athena.memory.encoder import Encoder
+from athena.memory.store import Store
+from athena.model.scope import Scope
+from athena.operations import CATALOG
+from athena.operations.context import Context
+from athena.settings import Settings
+from athena.storage.database import Database
+from athena.storage.sqlite import Sqlite
+
+
+class App:
+    """A store that is open, and the operations on it."""
+
+    def __init__(self, database: Database, embedder: Embedder, time: clock.Clock = clock.system) -> None:
+        self.store = Store(database, Encoder(embedder), time)
+        self.catalog = CATALOG
+
+    def context(self, project: str, surface: str, key: str | None = None) -> Context:
+        return Context(self.store, self.catalog, Scope.named(project), surface, key=key)
+
+    def close(self) -> None:
+        self.store.database.close()
+
+
+def start(settings: Settings) -> App:
+    """Open the store that the settings name."""
+    return App(Sqlite(settings.db_path), _embedder(settings))
+
+
+def _embedder(settings: Settings) -> Embedder:
+    if settings.embedding_url and settings.embedding_model:
+        from athena.embedding.remote import RemoteEmbedder  # most people have none
+
+        return RemoteEmbedder(settings.embedding_url, settings.embedding_model, settings.embedding_key)
+    return MiniLM()

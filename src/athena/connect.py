@@ -1,0 +1,111 @@
+"""Calling operations by name, from synchronous or asynchronous code, wherever the store is open.
+
+An app is opened in this process at the first call and shared by all its threads. After a fork the child opens
+its own: what it inherited belongs to the parent and is left alone.
+"""
+
+import atexit
+import os
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from athena.home import current_project
+
+if TYPE_CHECKING:
+    from athena.api.memory import MemoryApi
+    from athena.app import App
+
+
+class Answer(NamedTuple):
+    """What an operation returned, as plain JSON values; `total` where it is part of a longer list."""
+
+    data: Any
+    total: int | None = None
+
+
+class Connection:
+    """A way to the operations of one store. `app` is asked for at each call, so that it can be opened late."""
+
+    def __init__(self, app: Callable[[], "App"], project: str | None, surface: str) -> None:
+        self._app = app
+        self.project = project
+        self.surface = surface
+
+    async def call(self, name: str, arguments: Mapping[str, Any], project: str | None = None) -> Answer:
+        from athena.kernel.shapes import plain  # with the app, at the first call
+
+        app = self._app()
+        context = app.context(project or self.project or current_project(), self.surface)
+        result = await app.catalog.find(name)(context, **arguments)
+        return Answer(plain(result), getattr(result, "total", None))
+
+
+_ENVIRONMENT = ("ATHENA_HOME", "ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "XDG_DATA_HOME", "HOME")
+_EMBEDDING = ("ATHENA_EMBEDDING_URL", "ATHENA_EMBEDDING_MODEL", "ATHENA_EMBEDDING_KEY")
+_guard = threading.Lock()
+_apps: dict[tuple[str | None, ...], "App"] = {}
+_pid = os.getpid()
+_inherited: list["App"] = []  # kept, since letting go of them would close files that the parent uses
+
+
+_instead: list["App"] = []  # an app that tests use; the last one counts
+
+
+@contextmanager
+def using(app: "App") -> Generator[None]:
+    """Let this process's calls go to `app` for as long as the block runs."""
+    _instead.append(app)
+    try:
+        yield
+    finally:
+        _instead.remove(app)
+
+
+def shared_app() -> "App":
+    """Return this process's app for the settings in force now, opening it at the first call."""
+    global _guard, _pid
+    if _instead:
+        return _instead[-1]
+    if _pid != os.getpid():
+        _guard = threading.Lock()  # another thread of the parent may have held it
+        _inherited.extend(_apps.values())
+        _apps.clear()
+        _pid = os.getpid()
+    key = tuple(os.environ.get(name) for name in _ENVIRONMENT + _EMBEDDING)
+    if (app := _apps.get(key)) is not None:
+        return app
+    with _guard:
+        if key not in _apps:
+            from athena import app as composition  # everything heavy hangs below this
+            from athena import settings
+
+            _apps[key] = composition.start(settings.load())
+        return _apps[key]
+
+
+def close() -> None:
+    """Close what this process has open; the next call opens it again."""
+    if _pid != os.getpid():
+        return
+    with _guard:
+        apps = list(_apps.values())
+        _apps.clear()
+    for app in apps:
+        app.close()
+
+
+atexit.register(close)
+
+
+@asynccontextmanager
+async def open(  # noqa: A001  # read as `athena.open`
+    project: str | None = None,
+) -> AsyncGenerator["MemoryApi"]:
+    """Open the store for asynchronous code: `async with athena.open() as memory: await memory.search(...)`."""
+    from athena.api.memory import MemoryApi
+    from athena.threads import aside
+
+    app = await aside(shared_app)
+    yield MemoryApi(Connection(lambda: app, project, "python"))

@@ -1,0 +1,63 @@
+"""Looking at memories without searching: one, the newest, the tags, a history."""
+
+from dataclasses import dataclass
+
+from athena.memory.find import Ref, locate
+from athena.memory.store import Store
+from athena.model.memory import Change, Filter, Memory
+from athena.model.page import Page
+from athena.model.scope import Scope
+from athena.storage import history, memories, scopes
+from athena.storage.database import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    relation: str
+    id: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class WithRelated(Memory):
+    """A memory, and the ones it belongs together with."""
+
+    related: tuple[Relation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TagCount:
+    tag: str
+    count: int
+
+
+async def show(store: Store, ref: Ref, scope: Scope) -> WithRelated:
+    async def work(tx: Transaction) -> WithRelated:
+        m = (await locate(tx, scope, ref)).memory
+        rows = await memories.related(tx, await scopes.visible(tx, scope), m.id)
+        return WithRelated(
+            m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
+            tuple(Relation(*row) for row in rows),
+        )  # fmt: skip
+
+    return await store.database.read(work)
+
+
+async def newest(store: Store, only: Filter, limit: int, offset: int) -> Page[Memory]:
+    async def work(tx: Transaction) -> Page[Memory]:
+        return Page(await memories.newest(tx, only, limit, offset), await memories.count(tx, only))
+
+    return await store.database.read(work)
+
+
+async def tags(store: Store, scope: Scope) -> list[TagCount]:
+    rows = await store.database.read(lambda tx: memories.tag_counts(tx, Filter(scope)))
+    return [TagCount(tag, count) for tag, count in rows]
+
+
+async def changes(store: Store, ref: Ref, scope: Scope) -> list[Change]:
+    async def work(tx: Transaction) -> list[Change]:
+        kept = await locate(tx, scope, ref, deleted=True)
+        return await history.of_memory(tx, kept.scope, kept.memory.id)
+
+    return await store.database.read(work)

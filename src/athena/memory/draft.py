@@ -1,0 +1,110 @@
+"""From what a caller wrote to what may be stored or asked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from athena import clock, secrets
+from athena.errors import InvalidInput
+from athena.memory import timephrase
+from athena.model.memory import Draft, Filter, clean_metadata, clean_name, clean_tags, clean_text
+from athena.model.scope import Scope
+
+Tags = str | Sequence[str] | None
+
+
+def clean(
+    content: str,
+    tags: Tags = None,
+    memory_type: str = "note",
+    metadata: Mapping[str, Any] | None = None,
+    importance: float = 0.5,
+) -> Draft:
+    """Return a draft whose text holds no secrets and nothing that an engine cannot store."""
+    text, kinds = secrets.redact(clean_text(content))
+    facts, more = _without_secrets(clean_metadata(metadata))
+    return Draft(text, clean_tags(tags), clean_name(memory_type, "memory_type"), facts, importance, (*kinds, *more))
+
+
+def _without_secrets(value: Any) -> tuple[Any, tuple[str, ...]]:
+    """Redact every text inside a JSON value."""
+    if isinstance(value, str):
+        return secrets.redact(value)
+    if isinstance(value, dict):
+        pairs = {key: _without_secrets(item) for key, item in value.items()}
+        return {k: v for k, (v, _) in pairs.items()}, tuple(kind for _, kinds in pairs.values() for kind in kinds)
+    if isinstance(value, list):
+        items = [_without_secrets(item) for item in value]
+        return [v for v, _ in items], tuple(kind for _, kinds in items for kind in kinds)
+    return value, ()
+
+
+def from_item(item: str | Mapping[str, Any], position: int) -> Draft:
+    """Return the draft of one item in a batch; errors say which item it was."""
+    fields = {"content": item} if isinstance(item, str) else dict(item)
+    if "content" not in fields:
+        raise InvalidInput(f"items[{position}] lacks 'content'")
+    try:
+        return clean(**fields)
+    except InvalidInput as error:
+        raise InvalidInput(f"items[{position}]: {error}", hint=error.hint) from None
+
+
+def changes(
+    content: str | None,
+    tags: Tags,
+    memory_type: str | None,
+    metadata: Mapping[str, Any] | None,
+    importance: float | None,
+) -> dict[str, Any]:
+    """Return what is to change, cleaned; nothing to change is an error."""
+    made: dict[str, Any] = {}
+    if content is not None:
+        made["content"] = secrets.redact(clean_text(content)).text
+    if tags is not None:
+        made["tags"] = clean_tags(tags)
+    if memory_type is not None:
+        made["memory_type"] = clean_name(memory_type, "memory_type")
+    if metadata is not None:
+        made["metadata"] = _without_secrets(clean_metadata(metadata))[0]
+    if importance is not None:
+        made["importance"] = importance
+    if not made:
+        raise InvalidInput("nothing to change: give content, tags, memory_type, metadata or importance")
+    return made
+
+
+def question(query: str) -> str:
+    """Return a question that every engine can take."""
+    return clean_text(query, "query")
+
+
+def tagged(scope: Scope, tags: Tags, match: str) -> Filter:
+    wanted = clean_tags(tags)
+    if not wanted:
+        raise InvalidInput("tags must not be empty")
+    return Filter(scope, wanted, match)
+
+
+def narrowed(
+    scope: Scope, tags: Tags, memory_type: str | None, since: str | float | None, until: str | float | None, now: float
+) -> Filter:
+    """Return a filter; times may be in plain words."""
+    kind = clean_name(memory_type, "memory_type") if memory_type is not None else None
+    return Filter(
+        scope,
+        clean_tags(tags),
+        "any",
+        kind,
+        _moment(since, "since", now, end=False),
+        _moment(until, "until", now, end=True),
+    )
+
+
+def _moment(value: str | float | None, name: str, now: float, *, end: bool) -> float | None:
+    if value is None or isinstance(value, float):
+        return value
+    try:
+        period = timephrase.parse(value, clock.local(now))
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}", hint=error.hint) from None
+    return period.end if end else period.start

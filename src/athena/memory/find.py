@@ -1,0 +1,54 @@
+"""Finding one memory by what people call it: its number, its hash, or the beginning of its hash."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from athena.errors import Conflict, InvalidInput, NotFound
+from athena.model.memory import preview
+from athena.model.scope import Scope
+from athena.storage import memories, scopes
+from athena.storage.memories import Kept
+
+Ref = int | str
+HEX = re.compile(r"[0-9a-f]{4,64}")
+
+
+async def locate(tx: Any, scope: Scope, ref: Ref, *, deleted: bool = False) -> Kept:
+    """Return the one memory that `ref` names; forgotten ones only where `deleted` says so."""
+    numbers = await scopes.visible(tx, scope)
+    found = await _candidates(tx, numbers, ref)
+    live = [kept for kept in found if kept.deleted is None]
+    chosen = live or (found if deleted else [])
+    if not chosen and found:
+        raise NotFound(f"memory {ref} was forgotten", hint=f"restore it with restore({found[0].memory.hash!r})")
+    if not chosen:
+        raise NotFound(
+            f"there is no memory {ref!r} in this project", hint="search finds memories; list shows the newest"
+        )
+    if len({kept.digest for kept in chosen}) > 1:
+        raise _ambiguous(ref, chosen)
+    return chosen[0]
+
+
+async def _candidates(tx: Any, numbers: list[int], ref: Ref) -> list[Kept]:
+    if isinstance(ref, int):
+        return await memories.find(tx, numbers, "m.id = :id", id=ref)
+    text = ref.strip().lower()
+    is_number = text.isascii() and text.isdigit() and len(text) < 8
+    if is_number and (found := await memories.find(tx, numbers, "m.id = :id", id=int(text))):
+        return found
+    if not HEX.fullmatch(text):
+        raise InvalidInput(
+            f"{ref!r:.40} is not a memory's hash or id", hint="a hash is 4 or more hex digits, an id a number"
+        )
+    found = await memories.find(tx, numbers, "m.digest >= :low AND m.digest < :high", low=text, high=text + "g")
+    if found:
+        return found
+    older = await memories.superseded(tx, numbers, text, text + "g")
+    return [kept for number in older for kept in await memories.find(tx, numbers, "m.id = :id", id=number)]
+
+
+def _ambiguous(ref: Ref, found: Sequence[Kept]) -> Conflict:
+    listed = "; ".join(f"{kept.memory.hash} {preview(kept.memory.content, 40)!r}" for kept in found[:5])
+    return Conflict(f"{ref} could be any of {len(found)} memories: {listed}", hint="use more digits of the hash")

@@ -1,0 +1,93 @@
+"""What is worked out about a text before it is written: its parts, its time, its vectors."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from athena import clock
+from athena.errors import InvalidInput
+from athena.ids import digest
+from athena.memory import passages, timephrase
+from athena.memory.encoder import Encoder
+from athena.memory.passages import Passage
+from athena.model.memory import Draft
+from athena.storage.vectors import encode
+
+AT_ONCE = 16  # passages of one memory that get their vectors before it is acknowledged; the rest follow
+
+
+class Prepared(NamedTuple):
+    """A draft, cut and encoded, ready to be written."""
+
+    draft: Draft
+    digest: str
+    label: str
+    header: str
+    happened: float
+    pieces: list[Passage]
+    codes: list[bytes]  # of the first pieces; none where the model does not work
+
+    def fields(self, now: float) -> dict[str, Any]:
+        d = self.draft
+        return {
+            "digest": self.digest,
+            "content": d.content,
+            "label": self.label,
+            "tags": json.dumps(d.tags, ensure_ascii=False),
+            "memory_type": d.memory_type,
+            "metadata": json.dumps(d.metadata, ensure_ascii=False),
+            "session": d.metadata.get("session_id"),
+            "happened": self.happened,
+            "created": now,
+            "updated": now,
+            "importance": d.importance,
+        }
+
+
+def prepare(draft: Draft, now: float) -> Prepared:
+    """Work out what is stored beside a text: its digest, its time, the words it can also be found by."""
+    metadata = draft.metadata
+    for name in ("session_id", "speaker", "role", "source"):
+        if name in metadata and not isinstance(metadata[name], str):
+            metadata = metadata | {name: str(metadata[name])}
+    happened, day = _when(metadata.get("date"), now)
+    said_by = " ".join(metadata[name] for name in ("speaker", "source") if name in metadata)
+    label = " ".join([*draft.tags, said_by, day]).strip()
+    speaker = metadata.get("speaker", "")
+    header = f"{speaker}{f' ({day})' if day else ''}: " if speaker or day else ""
+    draft = Draft(
+        draft.content, draft.tags, draft.memory_type, metadata, draft.importance, draft.redacted
+    )  # with the names as text
+    key = digest(draft.content, metadata.get("session_id"))
+    return Prepared(draft, key, label, header, happened, passages.split(draft.content), [])
+
+
+def _when(date: object, now: float) -> tuple[float, str]:
+    """Return when a memory happened, and that day in words if its date was given."""
+    if date is None or date == "":
+        return now, ""
+    if isinstance(date, int | float) and not isinstance(date, bool):
+        moment = float(date)
+    elif isinstance(date, str):
+        try:
+            moment = timephrase.parse(date, clock.local(now)).start
+        except InvalidInput as error:
+            raise InvalidInput(f"metadata.date: {error}", hint=error.hint) from None
+    else:
+        raise InvalidInput(f"metadata.date must be a time in words or seconds, not {type(date).__name__}")
+    try:
+        day = clock.local(moment)
+    except (OverflowError, ValueError, OSError):
+        raise InvalidInput(f"metadata.date is out of range: {date!r:.60}") from None
+    return moment, f"{day.day} {day:%B %Y}"
+
+
+async def with_vectors(encoder: Encoder, prepared: Sequence[Prepared], skip: set[str]) -> list[Prepared]:
+    """Give the first passages of each text their vectors, in one batch; `skip` names digests that need none."""
+    cut = [[] if one.digest in skip else one.pieces[:AT_ONCE] for one in prepared]
+    texts = [one.header + p.of(one.draft.content) for one, pieces in zip(prepared, cut, strict=True) for p in pieces]
+    vectors = await encoder.vectors(texts) if texts else None
+    if vectors is None:
+        return list(prepared)
+    codes = iter(encode(vectors))
+    return [one._replace(codes=[next(codes) for _ in pieces]) for one, pieces in zip(prepared, cut, strict=True)]

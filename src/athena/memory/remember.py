@@ -1,0 +1,80 @@
+"""Keeping memories."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from athena.memory import write
+from athena.memory.prepare import Prepared, prepare, with_vectors
+from athena.memory.store import Store
+from athena.memory.vectorise import catch_up
+from athena.model.call import Call
+from athena.model.memory import Draft, Memory, Stored, tag_key
+from athena.storage import calls, history, memories, scopes
+from athena.storage.database import Transaction
+from athena.storage.memories import Kept
+
+
+async def remember(store: Store, drafts: Sequence[Draft], call: Call) -> list[Stored]:
+    """Keep memories. One that is known gets the new tags and metadata; one that was forgotten comes back."""
+    now = store.clock()
+    prepared = [prepare(draft, now) for draft in drafts]
+
+    async def known(tx: Transaction) -> set[str]:
+        numbers = await scopes.visible(tx, call.scope)
+        return await memories.known(tx, numbers[:1], [one.digest for one in prepared])
+
+    prepared = await with_vectors(store.encoder, prepared, await store.database.read(known))
+
+    async def work(tx: Transaction) -> list[Stored]:
+        async def keep(number: int) -> list[list[Any]]:
+            scope = await scopes.ensure(tx, call.scope)
+            return [await _keep(store, tx, scope, one, number, now) for one in prepared]
+
+        outcomes = await calls.once(tx, call, keep)
+        found = await memories.fetch(tx, {number for number, _ in outcomes})
+        return [
+            _stored(found[number], outcome, draft.redacted)
+            for (number, outcome), draft in zip(outcomes, drafts, strict=True)
+            if number in found
+        ]
+
+    stored = await store.database.write(work)
+    if any(len(one.codes) < len(one.pieces) for one in prepared):
+        catch_up(store)
+    return stored
+
+
+def _stored(memory: Memory, outcome: str, redacted: tuple[str, ...]) -> Stored:
+    m = memory
+    return Stored(
+        m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
+        outcome, redacted,
+    )  # fmt: skip
+
+
+async def _keep(store: Store, tx: Transaction, scope: int, one: Prepared, call: int, now: float) -> list[Any]:
+    """Write one memory and return its number and what that did."""
+    found = await memories.find(tx, [scope], "m.digest = :digest", digest=one.digest)
+    if not found:
+        number = await write.add(store, tx, scope, one, now)
+        await history.add(tx, scope, number, call, now, "remembered", None)
+        return [number, "new"]
+    kept = found[0]
+    merged = _merge(kept, one)
+    revived = kept.deleted is not None
+    if revived or merged != (kept.memory.tags, kept.memory.metadata):
+        await history.add(tx, scope, kept.memory.id, call, now, "revived" if revived else "merged", kept.snapshot())
+        draft = Draft(
+            kept.memory.content, merged[0], kept.memory.memory_type, merged[1],
+            max(kept.memory.importance, one.draft.importance),
+        )  # fmt: skip
+        await write.rewrite(store, tx, kept, prepare(draft, kept.memory.created)._replace(codes=one.codes), now)
+    await tx.execute("UPDATE memories SET occurrences = occurrences + 1 WHERE id = :id", id=kept.memory.id)
+    return [kept.memory.id, "revived" if revived else "known"]
+
+
+def _merge(kept: Kept, one: Prepared) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Add new tags behind the old ones, and new metadata over the old."""
+    tags = {tag_key(tag): tag for tag in (*one.draft.tags, *kept.memory.tags)}
+    order = [tag_key(tag) for tag in (*kept.memory.tags, *one.draft.tags)]
+    return tuple(tags[key] for key in dict.fromkeys(order)), kept.memory.metadata | one.draft.metadata

@@ -1,0 +1,234 @@
+"""Changing, forgetting, restoring and undoing; and removing for good."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from athena.errors import Conflict, InvalidInput, NotFound
+from athena.memory import write
+from athena.memory.find import Ref, locate
+from athena.memory.prepare import prepare, with_vectors
+from athena.memory.store import Store
+from athena.memory.vectorise import catch_up
+from athena.model.call import Call
+from athena.model.memory import Change, Draft, Filter, Memory, preview
+from athena.storage import calls, history, memories, scopes
+from athena.storage.database import Transaction
+from athena.storage.memories import Kept
+
+
+async def update(store: Store, ref: Ref, changes: dict[str, Any], call: Call) -> Memory:
+    """Set what is given of content, tags, memory_type, metadata and importance; the old state stays in history."""
+    now = store.clock()
+    before = await store.database.read(lambda tx: locate(tx, call.scope, ref))
+    prepared = prepare(_changed(before.memory, changes), before.memory.created)
+    if prepared.draft.content != before.memory.content:
+        prepared = (await with_vectors(store.encoder, [prepared], set()))[0]
+
+    async def work(tx: Transaction) -> Memory:
+        async def revise(number: int) -> int:
+            kept = await locate(tx, call.scope, before.memory.id)
+            one = prepared
+            if kept.snapshot() != before.snapshot():  # changed meanwhile: apply the same changes to what it is now
+                one = prepare(_changed(kept.memory, changes), kept.memory.created)
+            if "date" not in one.draft.metadata:
+                one = one._replace(happened=kept.happened)
+            others = await memories.find(tx, [kept.scope], "m.digest = :digest", digest=one.digest)
+            if others and others[0].memory.id != kept.memory.id:
+                raise _taken(others[0])
+            await history.add(tx, kept.scope, kept.memory.id, number, now, "updated", kept.snapshot())
+            await write.rewrite(store, tx, kept, one, now)
+            return kept.memory.id
+
+        changed = int(await calls.once(tx, call, revise))
+        return (await memories.fetch(tx, [changed]))[changed]
+
+    memory = await store.database.write(work)
+    if len(prepared.codes) < len(prepared.pieces):
+        catch_up(store)
+    return memory
+
+
+def _changed(memory: Memory, changes: dict[str, Any]) -> Draft:
+    """Return what a memory would be with these changes; metadata is merged, a null in it removes a key."""
+    metadata = memory.metadata | (changes.get("metadata") or {})
+    return Draft(
+        changes.get("content", memory.content),
+        changes.get("tags", memory.tags),
+        changes.get("memory_type", memory.memory_type),
+        {key: value for key, value in metadata.items() if value is not None},
+        changes.get("importance", memory.importance),
+    )
+
+
+def _taken(other: Kept) -> Conflict:
+    state = "a forgotten memory" if other.deleted is not None else "another memory"
+    step = "restore" if other.deleted is not None else "forget"
+    return Conflict(
+        f"{state} says exactly this already: {other.memory.hash} ({preview(other.memory.content, 60)!r})",
+        hint=f"use {other.memory.hash} instead, or {step} one of the two",
+    )
+
+
+async def forget(store: Store, refs: Sequence[Ref], call: Call) -> int:
+    """Forget memories that exist and return how many there were; undo brings them back."""
+
+    async def chosen(tx: Transaction) -> list[Kept]:
+        found: dict[int, Kept] = {}
+        for ref in refs:
+            try:
+                kept = await locate(tx, call.scope, ref)
+            except NotFound:
+                continue
+            found[kept.memory.id] = kept
+        return list(found.values())
+
+    return await _forget(store, chosen, call)
+
+
+async def forget_matching(store: Store, only: Filter, expect: int | None, call: Call) -> int:
+    """Forget all that pass a filter, if they are exactly as many as the caller expects."""
+
+    async def chosen(tx: Transaction) -> list[Kept]:
+        numbers = await memories.ids(tx, only)
+        if expect != len(numbers):
+            raise Conflict(
+                f"{len(numbers):,} memories would be forgotten" + ("" if expect is None else f", not {expect:,}"),
+                hint=f"if that is right, repeat with expect={len(numbers)}",
+            )
+        visible = await scopes.visible(tx, call.scope)
+        return [kept for n in numbers for kept in await memories.find(tx, visible, "m.id = :id", id=n)]
+
+    return await _forget(store, chosen, call)
+
+
+async def _forget(store: Store, chosen: Any, call: Call) -> int:
+    now = store.clock()
+
+    async def work(tx: Transaction) -> int:
+        async def hide(number: int) -> int:
+            kept: list[Kept] = await chosen(tx)
+            for one in kept:
+                await history.add(tx, one.scope, one.memory.id, number, now, "forgotten", one.snapshot())
+                await write.hide(store, tx, one, now)
+            return len(kept)
+
+        return int(await calls.once(tx, call, hide))
+
+    return await store.database.write(work)
+
+
+async def restore(store: Store, ref: Ref, call: Call) -> bool:
+    """Bring a forgotten memory back; False if it was there all along."""
+    now = store.clock()
+
+    async def work(tx: Transaction) -> bool:
+        async def show(number: int) -> bool:
+            kept = await locate(tx, call.scope, ref, deleted=True)
+            if kept.deleted is None:
+                return False
+            await history.add(tx, kept.scope, kept.memory.id, number, now, "restored", kept.snapshot())
+            await _set(store, tx, kept, kept.snapshot() | {"deleted": None}, now)
+            return True
+
+        return bool(await calls.once(tx, call, show))
+
+    return await store.database.write(work)
+
+
+async def undo(store: Store, call: Call) -> list[Change]:
+    """Take back what the newest call changed in this project, and return the steps taken back."""
+    now = store.clock()
+
+    async def work(tx: Transaction) -> list[Change]:
+        numbers = await scopes.visible(tx, call.scope)
+        steps = await history.last_call(tx, numbers[:1])
+        if not steps:
+            raise NotFound("there is nothing to undo in this project")
+        undone = []
+        for step in steps:
+            kept = (await memories.find(tx, [step.scope], "m.id = :id", id=step.memory))[0]
+            if step.before is not None:
+                await _set(store, tx, kept, step.before, now)
+            elif kept.deleted is None:
+                await write.hide(store, tx, kept, now)
+            await history.mark_undone(tx, step.id)
+            undone.append(
+                Change(now, f"undid: {step.action}", "undo", {"hash": kept.memory.hash, "content": kept.memory.content})
+            )
+        await calls.record(tx, call, "done")
+        return undone
+
+    changes = await store.database.write(work)
+    catch_up(store)
+    return changes
+
+
+async def _set(store: Store, tx: Transaction, kept: Kept, state: dict[str, Any], now: float) -> None:
+    """Put a memory into the state of a snapshot."""
+    if state["deleted"] is not None:
+        if kept.deleted is None:
+            await write.hide(store, tx, kept, now)
+        return
+    draft = Draft(state["content"], tuple(state["tags"]), state["memory_type"], state["metadata"], state["importance"])
+    others = await memories.find(tx, [kept.scope], "m.digest = :digest", digest=state["digest"])
+    if others and others[0].memory.id != kept.memory.id:
+        raise _taken(others[0])
+    one = prepare(draft, kept.memory.created)._replace(happened=state["happened"])
+    await write.rewrite(store, tx, kept, one, now)
+
+
+async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, call: Call) -> int:
+    """Remove memories for good, from every table, index and file: those named, else all forgotten ones."""
+
+    async def work(tx: Transaction) -> int:
+        async def remove(_: int) -> int:
+            numbers = (await scopes.visible(tx, call.scope))[:1]
+            if refs is None:
+                rows = await tx.fetch(
+                    "SELECT id FROM memories WHERE scope = :scope AND deleted IS NOT NULL",
+                    scope=numbers[0] if numbers else -1,
+                )
+                chosen = [row[0] for row in rows]
+            else:
+                chosen = [(await locate(tx, call.scope, ref, deleted=True)).memory.id for ref in refs]
+            if expect != len(chosen):
+                raise Conflict(
+                    f"{len(chosen):,} memories would be removed for good",
+                    hint=f"to do so, repeat with expect={len(chosen)}",
+                )
+            visible = await scopes.visible(tx, call.scope)
+            for number in chosen:
+                for kept in await memories.find(tx, visible, "m.id = :id", id=number):
+                    await _remove(store, tx, kept)
+            await memories.drop_retired(tx)
+            return len(chosen)
+
+        return int(await calls.once(tx, call, remove))
+
+    removed = await store.database.write(work)
+    await store.database.compact()
+    return removed
+
+
+async def _remove(store: Store, tx: Transaction, kept: Kept) -> None:
+    if kept.deleted is None:
+        await store.database.words.drop(tx, await memories.passages(tx, kept.memory.id))
+    await memories.retire_passages(tx, kept.memory.id, 0)
+    await history.forget(tx, kept.memory.id)
+    await memories.remove(tx, kept.memory.id)
+
+
+async def relate(store: Store, ref: Ref, other: Ref, relation: str, call: Call) -> None:
+    """Note that two memories belong together."""
+    now = store.clock()
+
+    async def work(tx: Transaction) -> None:
+        async def link(_: int) -> None:
+            one, two = await locate(tx, call.scope, ref), await locate(tx, call.scope, other)
+            if one.memory.id == two.memory.id:
+                raise InvalidInput("a memory cannot be related to itself")
+            await memories.link(tx, one.scope, one.memory.id, two.memory.id, relation, now)
+
+        await calls.once(tx, call, link)
+
+    await store.database.write(work)

@@ -1,0 +1,99 @@
+"""How the store is doing: its health, its figures, and whether all its parts agree."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from athena.errors import AthenaError
+from athena.ids import digest
+from athena.memory.store import Store
+from athena.model.memory import Filter
+from athena.model.scope import Scope
+from athena.storage import checks, memories
+from athena.storage.database import Transaction
+from athena.threads import aside
+from athena.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    status: str  # healthy, degraded, error
+    count: int
+    backend: str
+    problems: tuple[str, ...]
+    model: str
+    awaiting_vectors: int
+    location: str
+    version: str
+
+
+async def health(store: Store, scope: Scope) -> Health:
+    """Try every part that a search needs."""
+    problems: list[str] = []
+    count = pending = 0
+    status = "healthy"
+    try:
+        await aside(store.encoder.embedder.load)
+    except AthenaError as error:
+        problems.append(
+            f"search by meaning is off, words still work: {error}" + (f" ({error.hint})" if error.hint else "")
+        )
+        status = "degraded"
+
+    async def work(tx: Transaction) -> tuple[int, int]:
+        return (
+            await memories.count(tx, Filter(scope)),
+            await store.database.vectors.count_pending(tx, store.encoder.name),
+        )
+
+    try:
+        count, pending = await store.database.read(work)
+    except AthenaError as error:
+        problems.append(str(error))
+        status = "error"
+    if pending and status == "healthy":
+        problems.append(f"{pending:,} passages are found by words only until `athena reembed` has run")
+        status = "degraded" if pending > 64 else "healthy"
+    database = store.database
+    return Health(
+        status, count, database.kind, tuple(problems), store.encoder.name, pending, database.location(), __version__
+    )
+
+
+async def stats(store: Store, scope: Scope) -> dict[str, Any]:
+    """Count what this project can see."""
+
+    async def work(tx: Transaction) -> dict[str, Any]:
+        return await checks.figures(tx, scope)
+
+    return await store.database.read(work) | {"bytes": store.database.size()}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    ok: bool
+    checked: dict[str, int]
+    problems: tuple[str, ...]
+
+
+async def verify(store: Store) -> Verdict:
+    """Check that rows, full text, vectors and counts agree, and that each text is what was stored."""
+
+    async def work(tx: Transaction) -> tuple[dict[str, int], list[str]]:
+        problems = await checks.engine(tx)
+        if problems:
+            return {}, problems
+        problems += await store.database.words.problems(tx)
+        problems += await checks.tables_agree(tx)
+        counted = {"memories": 0, "passages": 0}
+        async for short, content, session, kept in checks.texts(tx):
+            counted["memories"] += 1
+            if digest(content, session) != kept:
+                problems.append(f"the text of memory {short} is not what was stored")
+        counted["passages"] = await checks.passage_count(tx)
+        return counted, problems
+
+    try:
+        counted, problems = await store.database.write(work)
+    except AthenaError as error:
+        counted, problems = {}, [str(error)]
+    return Verdict(not problems, counted, tuple(problems[:100]))

@@ -1,0 +1,53 @@
+"""Giving vectors to passages that have none, or none of the model in use."""
+
+from dataclasses import dataclass
+
+from athena.errors import Unavailable
+from athena.memory.prepare import prepare
+from athena.memory.store import Store
+from athena.model.memory import Draft
+from athena.storage import memories
+from athena.storage.database import Transaction
+from athena.storage.vectors import encode
+from athena.threads import drive, start
+
+BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    done: int
+    remaining: int
+
+
+async def reembed(store: Store, limit: int) -> Progress:
+    """Give up to `limit` passages a vector of the model in use."""
+    vectors, model = store.database.vectors, store.encoder.name
+
+    async def waiting(tx: Transaction) -> list[tuple[int, str]]:
+        return [
+            (number, prepare(Draft(text, metadata=metadata), created).header + text)
+            for number, text, metadata, created in await memories.passage_texts(
+                tx, await vectors.pending(tx, model, limit)
+            )
+        ]
+
+    texts = await store.database.read(waiting)
+    if texts:
+        made = await store.encoder.vectors([text for _, text in texts])
+        if made is None:
+            trouble = store.encoder.trouble
+            raise Unavailable(str(trouble), hint=trouble.hint if trouble else None)
+        codes = list(zip((number for number, _ in texts), encode(made), strict=True))
+        await store.database.write(lambda tx: vectors.put(tx, codes, model))
+    return Progress(len(texts), await store.database.read(lambda tx: vectors.count_pending(tx, model)))
+
+
+def catch_up(store: Store) -> None:
+    """Give vectors to what waits for them, on a thread of its own."""
+    start(_until_done, store)
+
+
+def _until_done(store: Store) -> None:
+    while store.encoder.trouble is None and drive(reembed(store, BATCH)).remaining:
+        pass

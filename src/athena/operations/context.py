@@ -1,0 +1,53 @@
+"""What an operation is given: who calls, for which project, and the services."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from athena.errors import AthenaError
+from athena.kernel.catalog import Catalog
+from athena.kernel.operation import Effect
+from athena.memory.store import Store
+from athena.model.call import Call
+from athena.model.scope import Scope
+from athena.storage import calls
+from athena.storage.database import Transaction
+
+
+@dataclass(frozen=True)
+class Context:
+    store: Store
+    catalog: Catalog
+    scope: Scope
+    surface: str
+    allowed: frozenset[Effect] = frozenset(Effect)
+    key: str | None = None
+    current: Call | None = None
+
+    @property
+    def call(self) -> Call:
+        """The call in progress, which a write records in its own transaction."""
+        if self.current is None:
+            raise RuntimeError("no operation is running")
+        return self.current
+
+    @asynccontextmanager
+    async def record(self, operation: str, effect: Effect) -> AsyncGenerator["Context"]:
+        """Note a call: a write does so in its transaction; reads and failures follow without being waited for."""
+        began = self.store.clock()
+        call = Call(operation, self.surface, self.scope, began, self.key)
+        outcome = "done"
+        try:
+            yield replace(self, current=call)
+        except AthenaError as error:
+            outcome = error.code
+            raise
+        finally:
+            if effect is Effect.READ or outcome != "done":
+                elapsed = (self.store.clock() - began) * 1000
+                self.store.database.later(partial(_note, call, outcome, elapsed))
+
+
+async def _note(call: Call, outcome: str, elapsed: float, tx: Transaction) -> None:
+    await calls.record(tx, call, outcome, elapsed)

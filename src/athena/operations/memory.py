@@ -1,0 +1,233 @@
+"""Remember, recall, change and forget what is worth knowing."""
+
+from typing import Annotated, Any
+
+from athena.kernel.operation import Effect, operation
+from athena.kernel.shapes import Param
+from athena.memory import browse, draft, duplicates, revise
+from athena.memory import recall as recalling
+from athena.memory import remember as remembering
+from athena.memory.browse import TagCount, WithRelated
+from athena.memory.duplicates import Group
+from athena.memory.recall import Query
+from athena.model.memory import Change, Hit, Memory, Stored, clean_name
+from athena.operations import params
+from athena.operations.context import Context
+
+
+@operation(Effect.WRITE)
+async def remember(
+    ctx: Context,
+    content: params.Content,
+    tags: params.Tags = None,
+    memory_type: Annotated[str, Param("The kind of memory, e.g. note, decision, preference.")] = "note",
+    metadata: params.Metadata = None,
+    importance: params.Importance = 0.5,
+) -> Stored:
+    """Keep a text for later; the same text twice is kept once, with the tags of both.
+
+    >>> memory.remember(content="Deploys run on Fridays at 15:00", tags=["deploy"])
+    """
+    made = draft.clean(content, tags, memory_type, metadata, importance)
+    return (await remembering.remember(ctx.store, [made], ctx.call))[0]
+
+
+@operation(Effect.WRITE)
+async def remember_batch(ctx: Context, items: params.Items) -> list[Stored]:
+    """Keep many texts at once; all are checked before any is kept.
+
+    >>> memory.remember_batch(items=["one thing", {"content": "another", "tags": ["x"]}])
+    """
+    drafts = [draft.from_item(item, i) for i, item in enumerate(items)]
+    return await remembering.remember(ctx.store, drafts, ctx.call)
+
+
+@operation(Effect.READ)
+async def recall(
+    ctx: Context,
+    query: params.Question,
+    k: params.Limit = 5,
+    tags: params.Tags = None,
+    memory_type: params.MemoryType = None,
+    since: params.When = None,
+    until: params.When = None,
+    min_score: params.Score = 0.0,
+    offset: params.Offset = 0,
+    understand_time: Annotated[bool, Param("Take time in the question ('last week') as a filter.")] = False,
+) -> list[Hit]:
+    """Find the memories that fit a question best, by words and by meaning.
+
+    >>> memory.recall(query="how do we deploy", k=3)
+    """
+    only = draft.narrowed(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
+    text = draft.question(query)
+    return await recalling.recall(ctx.store, Query(text, only, k, offset, min_score, understand_time))
+
+
+@operation(Effect.READ)
+async def get_memory(ctx: Context, memory_id: params.Ref) -> WithRelated:
+    """Return one memory whole, with the memories it is related to.
+
+    >>> memory.get_memory(memory_id=1)
+    """
+    return await browse.show(ctx.store, memory_id, ctx.scope)
+
+
+@operation(Effect.READ)
+async def list_memories(
+    ctx: Context,
+    k: params.Limit = 20,
+    offset: params.Offset = 0,
+    tags: params.Tags = None,
+    memory_type: params.MemoryType = None,
+    since: params.When = None,
+    until: params.When = None,
+) -> list[Memory]:
+    """List memories, the newest first.
+
+    >>> memory.list_memories(k=10, since="last week")
+    """
+    only = draft.narrowed(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
+    return await browse.newest(ctx.store, only, k, offset)
+
+
+@operation(Effect.READ)
+async def search_by_tag(
+    ctx: Context,
+    tags: Annotated[str | list[str], Param("One tag, several between commas, or a list.", least=1)],
+    k: params.Limit = 10,
+    match: params.Match = "any",
+    offset: params.Offset = 0,
+) -> list[Memory]:
+    """List the memories that have any or all of some tags, the newest first.
+
+    >>> memory.search_by_tag(tags=["deploy"], match="any")
+    """
+    only = draft.tagged(ctx.scope, tags, match)
+    return await browse.newest(ctx.store, only, k, offset)
+
+
+@operation(Effect.READ)
+async def list_tags(ctx: Context) -> list[TagCount]:
+    """List the tags in use, the most used first.
+
+    >>> memory.list_tags()
+    """
+    return await browse.tags(ctx.store, ctx.scope)
+
+
+@operation(Effect.WRITE)
+async def update_memory(
+    ctx: Context,
+    memory_id: params.Ref,
+    content: Annotated[str | None, Param("The new text.")] = None,
+    tags: Annotated[str | list[str] | None, Param("The new tags, instead of the old ones.")] = None,
+    memory_type: params.MemoryType = None,
+    metadata: Annotated[dict[str, Any] | None, Param("Added to the old; a null removes a key.")] = None,
+    importance: params.NewImportance = None,
+) -> Memory:
+    """Change a memory; what it said before stays in its history.
+
+    >>> memory.update_memory(memory_id=1, content="Deploys run on Mondays at 15:00")
+    """
+    changes = draft.changes(content, tags, memory_type, metadata, importance)
+    return await revise.update(ctx.store, memory_id, changes, ctx.call)
+
+
+@operation(Effect.WRITE)
+async def forget(ctx: Context, memory_id: params.Ref) -> bool:
+    """Forget a memory; `restore_memory` or `undo` brings it back. False if there was none.
+
+    >>> memory.forget(memory_id=1)
+    """
+    return await revise.forget(ctx.store, [memory_id], ctx.call) == 1
+
+
+@operation(Effect.WRITE)
+async def forget_batch(ctx: Context, memory_ids: params.Refs) -> int:
+    """Forget several memories and return how many there were.
+
+    >>> memory.forget_batch(memory_ids=[1, 2])
+    """
+    return await revise.forget(ctx.store, memory_ids, ctx.call)
+
+
+@operation(Effect.WRITE)
+async def forget_by_tag(
+    ctx: Context,
+    tags: Annotated[str | list[str], Param("One tag, several between commas, or a list.", least=1)],
+    expect: params.Expect = None,
+) -> int:
+    """Forget all memories that have any of some tags, if they are exactly `expect`.
+
+    >>> memory.forget_by_tag(tags=["obsolete"], expect=0)
+    """
+    return await revise.forget_matching(ctx.store, draft.tagged(ctx.scope, tags, "any"), expect, ctx.call)
+
+
+@operation(Effect.WRITE)
+async def restore_memory(ctx: Context, memory_id: params.Ref) -> bool:
+    """Bring a forgotten memory back; False if it was not forgotten.
+
+    >>> memory.restore_memory(memory_id=1)
+    """
+    return await revise.restore(ctx.store, memory_id, ctx.call)
+
+
+@operation(Effect.WRITE)
+async def undo(ctx: Context) -> list[Change]:
+    """Take back the last change in this project: what it kept, changed, forgot or restored.
+
+    >>> memory.undo()
+    """
+    return await revise.undo(ctx.store, ctx.call)
+
+
+@operation(Effect.READ)
+async def memory_history(ctx: Context, memory_id: params.Ref) -> list[Change]:
+    """Show every change of a memory, with what it was before.
+
+    >>> memory.memory_history(memory_id=1)
+    """
+    return await browse.changes(ctx.store, memory_id, ctx.scope)
+
+
+@operation(Effect.WRITE)
+async def relate_memories(
+    ctx: Context,
+    memory_id: params.Ref,
+    other_id: params.Ref,
+    relation: Annotated[str, Param("How they belong together, e.g. causes, contradicts, part of.")] = "related",
+) -> bool:
+    """Note that two memories belong together.
+
+    >>> memory.relate_memories(memory_id=1, other_id=2, relation="explains")
+    """
+    await revise.relate(ctx.store, memory_id, other_id, clean_name(relation, "relation"), ctx.call)
+    return True
+
+
+@operation(Effect.READ)
+async def find_duplicates(
+    ctx: Context,
+    threshold: Annotated[float, Param("How alike in meaning, from 0 to 1.", least=0.5, most=1)] = 0.92,
+    k: params.Limit = 20,
+) -> list[Group]:
+    """Find memories that say nearly the same, in groups, the most alike first.
+
+    >>> memory.find_duplicates(threshold=0.9)
+    """
+    return await duplicates.find(ctx.store, ctx.scope, threshold, k)
+
+
+@operation(Effect.DESTROY)
+async def purge(
+    ctx: Context,
+    memory_ids: Annotated[list[int | str] | None, Param("Ids or hashes; without them, all forgotten memories.")] = None,
+    expect: params.Expect = None,
+) -> int:
+    """Remove memories for good, with their history, from every file. Nothing brings them back.
+
+    >>> memory.purge(expect=0)
+    """
+    return await revise.purge(ctx.store, memory_ids, expect, ctx.call)

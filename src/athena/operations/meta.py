@@ -1,0 +1,48 @@
+"""See how the store is doing."""
+
+from typing import Annotated, Any
+
+from athena.kernel.operation import Effect, operation
+from athena.kernel.shapes import Param
+from athena.memory import upkeep, vectorise
+from athena.memory.upkeep import Health, Verdict
+from athena.memory.vectorise import Progress
+from athena.operations.context import Context
+
+
+@operation(Effect.READ)
+async def health(ctx: Context) -> Health:
+    """Say whether everything works, and if not, what and why.
+
+    >>> meta.health()
+    """
+    return await upkeep.health(ctx.store, ctx.scope)
+
+
+@operation(Effect.READ)
+async def stats(ctx: Context) -> dict[str, Any]:
+    """Count what this project can see: memories, types, tags, sizes.
+
+    >>> meta.stats()
+    """
+    return await upkeep.stats(ctx.store, ctx.scope)
+
+
+@operation(Effect.READ)
+async def verify(ctx: Context) -> Verdict:
+    """Check that rows, full text, vectors and counts agree, and name what is damaged.
+
+    >>> meta.verify()
+    """
+    return await upkeep.verify(ctx.store)
+
+
+@operation(Effect.WRITE)
+async def reembed(
+    ctx: Context, limit: Annotated[int, Param("How many passages to do now.", least=1, most=10_000)] = 256
+) -> Progress:
+    """Give passages that lack one a vector of the model in use; repeat until none remain.
+
+    >>> meta.reembed(limit=64)
+    """
+    return await vectorise.reembed(ctx.store, limit)

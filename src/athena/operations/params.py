@@ -1,0 +1,40 @@
+"""Parameter types that more than one operation uses."""
+
+from typing import Annotated, Any, Literal, TypedDict
+
+from athena.kernel.shapes import Param
+
+Content = Annotated[str, Param("The text to keep. Secrets in it are replaced before anything is stored.")]
+Question = Annotated[str, Param("What to look for, in plain language.", least=1, most=20_000)]
+Limit = Annotated[int, Param("How many to return.", least=1, most=10_000)]
+Offset = Annotated[int, Param("How many to pass over first.", least=0)]
+Tags = Annotated[str | list[str] | None, Param("One tag, several between commas, or a list.")]
+Match = Annotated[Literal["any", "all"], Param("Whether one of the tags is enough.")]
+MemoryType = Annotated[str | None, Param("The kind of memory, e.g. note, decision, preference.")]
+Metadata = Annotated[
+    dict[str, Any] | None,
+    Param("Anything else worth knowing; session_id, speaker, role, source and date are understood."),
+]
+Importance = Annotated[float, Param("From 0 to 1.", least=0, most=1)]
+NewImportance = Annotated[float | None, Param("From 0 to 1.", least=0, most=1)]
+Score = Annotated[float, Param("Leave out what fits less well than this, from 0 to 1.", least=0, most=1)]
+When = Annotated[
+    str | float | None,
+    Param("A time in plain words ('last week', 'Q3 2025', '2026-03-01') or in seconds since 1970."),
+]
+Ref = Annotated[int | str, Param("The memory's id, its hash, or the beginning of its hash.")]
+Refs = Annotated[list[int | str], Param("Ids or hashes.", least=1, most=10_000)]
+Expect = Annotated[int | None, Param("Exactly how many will be affected; without it the error says how many.", least=0)]
+
+
+class Item(TypedDict, total=False):
+    """One of several memories to keep."""
+
+    content: str
+    tags: str | list[str] | None
+    memory_type: str
+    metadata: dict[str, Any] | None
+    importance: float
+
+
+Items = Annotated[list[str | Item], Param("Texts, or objects with content, tags, memory_type, metadata.", most=10_000)]

@@ -1,0 +1,76 @@
+"""Every setting, and the one place that reads them: the environment wins over `config.toml`."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from athena.errors import Misconfigured
+from athena.home import home_folder
+
+CONFIG = "config.toml"
+
+
+class Settings(NamedTuple):
+    home: Path  # ATHENA_HOME: data, token, socket, configuration
+    db_path: str  # ATHENA_DB_PATH, db_path: the store's file; ":memory:" keeps nothing
+    embedding_url: str | None = None  # ATHENA_EMBEDDING_URL, embedding.url: an OpenAI-compatible endpoint
+    embedding_model: str | None = None  # ATHENA_EMBEDDING_MODEL, embedding.model: needed with a url
+    embedding_key: str | None = None  # ATHENA_EMBEDDING_KEY, embedding.key: sent as a bearer token
+
+
+KEYS = ("db_path", "embedding.url", "embedding.model", "embedding.key")
+
+
+def load(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Read the settings, or say which one is wrong."""
+    if environment.get("ATHENA_DATABASE_URL"):
+        raise Misconfigured(
+            "ATHENA_DATABASE_URL is set, but this version keeps its store in SQLite only",
+            hint="unset it; the store is then a file in ATHENA_HOME",
+        )
+    home = home_folder(environment)
+    given = _read(home / CONFIG)
+    for key in KEYS:
+        if value := environment.get("ATHENA_" + key.upper().replace(".", "_")):
+            given[key] = value
+    if given.get("embedding.url") and not given.get("embedding.model"):
+        raise Misconfigured("embedding.url is set without embedding.model", hint="name the model to ask for")
+    path = given.get("db_path") or str(home / "athena.db")
+    return Settings(
+        home,
+        path if path == ":memory:" else os.path.abspath(os.path.expanduser(path)),
+        given.get("embedding.url"),
+        given.get("embedding.model"),
+        given.get("embedding.key"),
+    )
+
+
+def _read(file: Path) -> dict[str, str]:
+    """Read the configuration file as flat keys; a key that we do not know is an error."""
+    try:
+        text = file.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"{file} cannot be read: {error}") from None
+    import tomllib  # only where there is a file
+
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Misconfigured(f"{file} is not valid TOML: {error}", hint="mend it or remove it") from None
+    flat = dict(_flat(tables))
+    for key, value in flat.items():
+        if key not in KEYS:
+            raise Misconfigured(f"{file}: there is no setting {key!r}", hint=f"there are {', '.join(KEYS)}")
+        if not isinstance(value, str):
+            raise Misconfigured(f"{file}: {key} must be text, not {type(value).__name__}")
+    return flat
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        pairs += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
+    return pairs

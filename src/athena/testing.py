@@ -1,0 +1,31 @@
+"""A store of its own for each test: in memory, gone at the end.
+
+    from athena import api, testing
+
+    def test_my_agent_remembers():
+        with testing.isolated():
+            my_agent.run()
+            assert api.search("what it learned").memories
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from athena import clock, connect
+from athena.app import App
+from athena.embedding.embedder import Embedder
+from athena.embedding.minilm import MiniLM
+from athena.storage.sqlite import MEMORY, Sqlite
+
+_model = MiniLM()  # loaded once, at the first text that needs it
+
+
+@contextmanager
+def isolated(embedder: Embedder | None = None, time: clock.Clock = clock.system) -> Generator[App]:
+    """Give `athena.api` an empty store in memory for as long as the block runs, on all threads."""
+    app = App(Sqlite(MEMORY), embedder or _model, time)
+    with connect.using(app):
+        try:
+            yield app
+        finally:
+            app.close()

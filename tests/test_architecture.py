@@ -1,0 +1,44 @@
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULES = sorted((ROOT / "src").rglob("*.py"))
+VAGUE = {"utils", "helpers", "common", "manager", "service", "handler", "factory", "base"}
+
+
+def test_imports_keep_to_the_layers() -> None:
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as l; l()"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_a_module_is_short_and_named_for_what_it_is(module: Path) -> None:
+    text = module.read_text("utf-8")
+    assert text.count("\n") <= 400
+    assert module.stem not in VAGUE
+    assert ast.get_docstring(ast.parse(text)), "the first line says what it is for"
+
+
+def test_nothing_but_the_composition_root_reads_settings() -> None:
+    for module in MODULES:
+        if module.name in ("app.py", "settings.py", "connect.py"):
+            continue
+        assert "athena.settings" not in module.read_text("utf-8"), module
+
+
+def test_no_registry_and_no_path_of_a_machine_is_named() -> None:
+    hosts = ["py" + "pi.org", "python" + "hosted", "registry" + ".npm", "/ro" + "ot/", "/wo" + "rk/"]
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False
+    )
+    for name in filter(None, tracked.stdout.split("\0")):
+        file = ROOT / name
+        if file.suffix in (".onnx", ".json", ".svg") or not file.exists():
+            continue
+        text = file.read_text("utf-8", errors="replace")
+        assert not [host for host in hosts if host in text], name
