@@ -1,0 +1,310 @@
+"""The commands. Each turns words into a call of an operation and prints what comes back."""
+
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from athena import connect
+from athena.cli import shown
+from athena.cli.doctor import doctor
+from athena.errors import AthenaError
+from athena.home import EVERYWHERE
+from athena.threads import drive
+from athena.version import __version__
+
+as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+in_project = click.option("--project", help="Whose memories; by default the git root of this folder, else 'default'.")
+
+
+def call(operation: str, whose: str | None = None, /, **arguments: Any) -> Any:
+    """Call an operation and return its result as plain values."""
+    connection = connect.Connection(connect.shared_app, whose, "cli")
+    return drive(connection.call(operation, arguments)).data
+
+
+class Commands(click.Group):
+    """The group of commands: errors that a person can act on are printed, not raised."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> int:
+        try:
+            self.main(*args, **kwargs)
+        except AthenaError as error:
+            return _complain(error)
+        except click.exceptions.Exit as leave:
+            return leave.exit_code
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("stopped", err=True)
+            return 130
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads; do not complain at exit
+            return 1
+        return 0
+
+
+def _complain(error: AthenaError) -> int:
+    if os.environ.get("DEBUG"):
+        traceback.print_exc()
+    click.echo(f"{click.style('error:', fg='red')} {shown.safe(str(error))}", err=True)
+    if error.hint:
+        click.echo(f"{click.style('hint:', fg='cyan')}  {shown.safe(error.hint)}", err=True)
+    return error.exit
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="athena %(version)s")
+def athena() -> None:
+    """Long-term memory for AI agents.
+
+    \b
+    athena remember "Deploys run on Fridays at 15:00" --tags deploy
+    athena recall "when do we ship?"
+    """
+
+
+@athena.command()
+@click.argument("text")
+@click.option("--tags", help="Tags between commas.")
+@click.option("--type", "memory_type", default="note", show_default=True, help="The kind of memory.")
+@click.option("--everywhere", is_flag=True, help="Make it known in every project.")
+@in_project
+@as_json
+def remember(
+    text: str, tags: str | None, memory_type: str, everywhere: bool, project: str | None, json_output: bool
+) -> None:
+    """Keep a text; '-' reads it from standard input.
+
+    Example: athena remember "The staging database is read-only" --tags db,staging
+    """
+    content = sys.stdin.read() if text == "-" else text
+    scope = EVERYWHERE if everywhere else project
+    stored = call("remember", scope, content=content, tags=tags, memory_type=memory_type)
+    if json_output:
+        return shown.as_json(stored)
+    said = {"new": "kept", "known": "known already", "revived": "kept again"}[stored["outcome"]]
+    click.echo(f"{click.style(stored['hash'], fg='yellow')} {said}")
+    if stored["redacted"]:
+        click.echo(f"taken out before storing: {', '.join(stored['redacted'])}", err=True)
+    return None
+
+
+@athena.command()
+@click.argument("query")
+@click.option("-k", default=5, show_default=True, help="How many.")
+@click.option("--tags", help="Only with one of these tags.")
+@click.option("--since", help="Only from this time on, e.g. 'last week'.")
+@click.option("--until", help="Only up to this time.")
+@click.option("--min-score", default=0.0, help="Only those that fit at least this well, from 0 to 1.")
+@in_project
+@as_json
+def recall(query: str, k: int, json_output: bool, project: str | None, **filters: Any) -> None:
+    """Find memories; time in plain words is a filter.
+
+    Example: athena recall "what we decided about auth last week" -k 3
+    """
+    _list(call("recall", project, query=query, k=k, understand_time=True, **filters), json_output)
+
+
+@athena.command("list")
+@click.option("-k", default=20, show_default=True, help="How many.")
+@click.option("--offset", default=0, help="How many to pass over first.")
+@click.option("--tags", help="Only with one of these tags.")
+@click.option("--type", "memory_type", help="Only of this kind.")
+@click.option("--since", help="Only from this time on, e.g. 'last week'.")
+@click.option("--until", help="Only up to this time.")
+@in_project
+@as_json
+def list_memories(json_output: bool, project: str | None, **filters: Any) -> None:
+    """List memories, the newest first.
+
+    Example: athena list --since "two days ago" --tags deploy
+    """
+    _list(call("list_memories", project, **filters), json_output)
+
+
+def _list(found: list[dict[str, Any]], json_output: bool) -> None:
+    if json_output:
+        return shown.as_json(found)
+    for memory in found:
+        click.echo(shown.line(memory))
+    if not found:
+        click.echo("nothing found", err=True)
+    return None
+
+
+@athena.command()
+@click.argument("memory_id", metavar="ID")
+@click.option("--history", is_flag=True, help="Show its changes instead.")
+@in_project
+@as_json
+def show(memory_id: str, history: bool, project: str | None, json_output: bool) -> None:
+    """Show one memory whole, by its hash or id.
+
+    Example: athena show 7d49c4b4 --history
+    """
+    found = call("memory_history" if history else "get_memory", project, memory_id=memory_id)
+    if json_output:
+        return shown.as_json(found)
+    if not history:
+        click.echo(shown.whole(found))
+        return None
+    for change in found:
+        before = f"  was: {shown.safe(change['before']['content'][:200])!r}" if change["before"] else ""
+        click.echo(f"{shown.day(change['at'])} {change['action']} ({change['operation']}){before}")
+    return None
+
+
+@athena.command()
+@click.argument("memory_id", metavar="ID")
+@click.option("--content", help="The new text; without any option an editor opens.")
+@click.option("--tags", help="New tags between commas.")
+@click.option("--type", "memory_type", help="A new kind.")
+@in_project
+@as_json
+def edit(memory_id: str, project: str | None, json_output: bool, **changes: str | None) -> None:
+    """Change a memory; what it said before stays in its history.
+
+    Example: athena edit 7d49c4b4 --content "Deploys run on Mondays"
+    """
+    if not any(value is not None for value in changes.values()):
+        changes["content"] = click.edit(call("get_memory", project, memory_id=memory_id)["content"])
+        if changes["content"] is None:
+            return click.echo("not changed", err=True)
+        changes["content"] = changes["content"].rstrip("\n")
+    updated = call("update_memory", project, memory_id=memory_id, **changes)
+    return shown.as_json(updated) if json_output else click.echo(shown.line(updated))
+
+
+@athena.command()
+@click.argument("memory_ids", metavar="ID...", nargs=-1, required=True)
+@in_project
+@as_json
+def forget(memory_ids: tuple[str, ...], project: str | None, json_output: bool) -> None:
+    """Forget memories, by hash or id; `athena undo` brings them back.
+
+    Example: athena forget 7d49c4b4
+    """
+    for memory_id in memory_ids:
+        call("get_memory", project, memory_id=memory_id)  # one that is not there is an error that says so
+    count = call("forget_batch", project, memory_ids=list(memory_ids))
+    return shown.as_json(count) if json_output else click.echo(f"{count} forgotten; `athena undo` brings back")
+
+
+@athena.command()
+@in_project
+@as_json
+def undo(project: str | None, json_output: bool) -> None:
+    """Take back the last change in this project.
+
+    Example: athena undo
+    """
+    changes = call("undo", project)
+    if json_output:
+        return shown.as_json(changes)
+    for change in changes:
+        click.echo(f"{change['action']}: {change['before']['hash']} {shown.safe(change['before']['content'][:100])}")
+    return None
+
+
+@athena.command("call")
+@click.argument("name")
+@click.option("--json", "arguments", default="{}", help="The arguments, as a JSON object; '-' reads them.")
+@in_project
+def call_operation(name: str, arguments: str, project: str | None) -> None:
+    """Call any operation; prints JSON.
+
+    Example: athena call recall --json '{"query": "deploy", "k": 3}'
+    """
+    text = sys.stdin.read() if arguments == "-" else arguments
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"not valid JSON: {error}", param_hint="--json") from None
+    if not isinstance(given, dict):
+        raise click.BadParameter("a JSON object is needed", param_hint="--json")
+    shown.as_json(call(name, project, **given))
+
+
+@athena.group(invoke_without_command=True)
+@click.pass_context
+def tools(context: click.Context) -> None:
+    """Find out what can be done. Example: athena tools search "find duplicates" """
+    if context.invoked_subcommand is None:
+        _print_tools(None)
+
+
+@tools.command("list")
+@click.argument("category", required=False)
+def list_tools(category: str | None) -> None:
+    """List operations, all or of one category. Example: athena tools list memory"""
+    _print_tools(category)
+
+
+def _print_tools(category: str | None) -> None:
+    from athena.operations import CATALOG
+
+    heading = None
+    for operation in CATALOG.listed(category):
+        if operation.category != heading:
+            heading = operation.category
+            click.echo(click.style(f"{heading}: {CATALOG.categories[heading]}", bold=True))
+        click.echo(f"  {operation.name:<18} {operation.summary}")
+
+
+@tools.command("search")
+@click.argument("query")
+@click.option("-k", default=5, show_default=True, help="How many.")
+def search_tools(query: str, k: int) -> None:
+    """Find operations by what they do. Example: athena tools search "undo a change" """
+    for found in call("search_tools", query=query, k=k):
+        click.echo(found)
+
+
+@tools.command("show")
+@click.argument("name")
+def show_tool(name: str) -> None:
+    """Show how an operation is called. Example: athena tools show recall"""
+    click.echo(call("describe_tool", name=name))
+
+
+@athena.command()
+def reembed() -> None:
+    """Give every memory a vector of the model in use; can be stopped and run again.
+
+    Example: athena reembed
+    """
+    first = call("reembed", limit=1)
+    total = first["remaining"]
+    with click.progressbar(length=total, label="Embedding", file=sys.stderr) as bar:
+        while total and (step := call("reembed", limit=128))["done"]:
+            bar.update(step["done"])
+            if not step["remaining"]:
+                break
+    click.echo(f"{total + first['done']} passages done" if total + first["done"] else "nothing to do")
+
+
+@athena.command()
+@click.argument("memory_ids", metavar="[ID...]", nargs=-1)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@in_project
+def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None) -> None:
+    """Remove memories for good: those named, else all forgotten ones of this project.
+
+    Example: athena purge 7d49c4b4
+    """
+    chosen = list(memory_ids) or None
+    count = len(memory_ids) or call("stats", project)["forgotten"]
+    if not count:
+        return click.echo("nothing to remove")
+    if not yes:
+        click.confirm(f"Remove {count} memories for good? Nothing brings them back", abort=True)
+    return click.echo(f"{call('purge', project, memory_ids=chosen, expect=count)} removed for good")
+
+
+athena.add_command(doctor)

@@ -1,0 +1,65 @@
+"""`athena doctor`: does everything work here, and if not, what to do."""
+
+import os
+import platform
+import sys
+import time
+
+import click
+
+from athena import connect
+from athena.cli import shown
+from athena.errors import AthenaError
+from athena.home import current_project, home_folder
+from athena.threads import drive
+from athena.version import __version__
+
+
+@click.command()
+@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+def doctor(json_output: bool) -> None:
+    """Check this installation: versions, folders, the store, the model.
+
+    Example: athena doctor
+    """
+    rows = list(_examine())
+    if json_output:
+        shown.as_json([{"check": name, "ok": ok, "detail": detail} for name, ok, detail in rows])
+    else:
+        for name, ok, detail in rows:
+            mark = click.style("ok  ", fg="green") if ok else click.style("FAIL", fg="red")
+            click.echo(f"{mark} {name:<10} {shown.safe(detail)}")
+    if not all(ok for _, ok, _ in rows):
+        raise click.exceptions.Exit(1)
+
+
+def _examine() -> list[tuple[str, bool, str]]:
+    import apsw  # here to name its version
+
+    home = home_folder()
+    rows = [
+        ("athena", True, f"{__version__}, Python {platform.python_version()}, {platform.platform(terse=True)}"),
+        ("sqlite", True, f"{apsw.sqlite_lib_version()} through apsw {apsw.apsw_version()}"),
+        ("home", _usable(str(home)), f"{home}"),
+        ("project", True, current_project()),
+    ]
+    connection = connect.Connection(connect.shared_app, None, "cli")
+    try:
+        began = time.perf_counter()
+        health = drive(connection.call("health", {})).data
+        took = (time.perf_counter() - began) * 1000
+        rows.append(("store", health["status"] != "error", f"{health['location']}, {health['count']} memories"))
+        trouble = "; ".join(health["problems"])
+        rows.append(("model", health["status"] == "healthy", trouble or f"{health['model']} (ready in {took:.0f} ms)"))
+        verdict = drive(connection.call("verify", {})).data
+        rows.append(("integrity", verdict["ok"], "; ".join(verdict["problems"]) or f"{verdict['checked']} agree"))
+    except AthenaError as error:
+        rows.append(("store", False, f"{error}. {error.hint or ''}"))
+    return rows
+
+
+def _usable(folder: str) -> bool:
+    """Tell whether we can write there, or create it."""
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return os.access(folder, os.W_OK) and sys.platform in ("linux", "darwin")
