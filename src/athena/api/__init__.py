@@ -25,11 +25,13 @@ __all__ = [
     "CompactMemory",
     "CompactSearchResult",
     "close",
+    "consolidate",
     "delete",
     "delete_batch",
     "delete_by_tag",
     "get",
     "health",
+    "ingest",
     "recall",
     "restore",
     "search",
@@ -68,6 +70,8 @@ delete = _blocking(_memory.delete)
 delete_batch = _blocking(_memory.delete_batch)
 delete_by_tag = _blocking(_memory.delete_by_tag)
 restore = _blocking(_memory.restore)
+ingest = _blocking(_memory.ingest)
+consolidate = _blocking(_memory.consolidate)
 health = _blocking(_memory.health)
 
 

@@ -1,10 +1,11 @@
 """The code API, written once: awaited by asynchronous code, driven by the functions of `athena.api`."""
 
+import os
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from athena.api.compact import CompactHealthInfo, CompactMemory, CompactSearchResult, compact
+from athena.api.compact import CompactHealthInfo, CompactIngestResult, CompactMemory, CompactSearchResult, compact
 from athena.connect import Answer, Connection
 from athena.errors import InvalidInput
 
@@ -145,6 +146,20 @@ class MemoryApi:
     async def restore(self, hash: str | int, *, project: str | None = None) -> bool:  # noqa: A002
         """Bring a forgotten memory back; False if it was not forgotten."""
         return bool(await self._call("restore_memory", project, memory_id=hash))
+
+    async def ingest(
+        self, path: str | os.PathLike[str], tags: Tags = None, *, project: str | None = None
+    ) -> CompactIngestResult:
+        """Keep a text file, or every text file below a folder, as pieces that searches find."""
+        found = await self._call("ingest_document", project, path=os.fspath(path), tags=tags)
+        return CompactIngestResult(found["documents"], found["pieces"], tuple(found["skipped"]))
+
+    async def consolidate(
+        self, strategy: str = "balanced", days_back: float = 7, dry_run: bool = False, *, project: str | None = None
+    ) -> dict[str, Any]:
+        """Merge memories that say the same and name what recurs: `{"patterns": [...], "merged": n, ...}`."""
+        arguments = {"strategy": strategy, "days_back": days_back, "dry_run": dry_run}
+        return dict(await self._call("consolidate", project, **arguments))
 
     async def health(self) -> CompactHealthInfo:
         """Say whether the store works."""

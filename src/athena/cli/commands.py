@@ -274,6 +274,26 @@ def show_tool(name: str) -> None:
 
 
 @athena.command()
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--tags", help="Tags between commas.")
+@in_project
+@as_json
+def ingest(paths: tuple[str, ...], tags: str | None, project: str | None, json_output: bool) -> None:
+    """Keep text files, or all below a folder, as memories; again, it brings them up to date.
+
+    Example: athena ingest docs README.md --tags docs
+    """
+    for path in paths:
+        done = call("ingest_document", project, path=path, tags=tags)
+        if json_output:
+            shown.as_json(done)
+            continue
+        click.echo(f"{shown.safe(path)}: {done['documents']} documents, {done['pieces']} pieces")
+        for skipped in done["skipped"]:
+            click.echo(f"  left out {shown.safe(skipped)}", err=True)
+
+
+@athena.command()
 def reembed() -> None:
     """Give every memory a vector of the model in use; can be stopped and run again.
 

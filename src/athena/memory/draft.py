@@ -5,7 +5,6 @@ from typing import Any
 
 from athena import clock, secrets
 from athena.errors import InvalidInput
-from athena.memory import timephrase
 from athena.model.memory import Draft, Filter, clean_metadata, clean_name, clean_tags, clean_text
 from athena.model.scope import Scope
 
@@ -103,6 +102,8 @@ def narrowed(
 def _moment(value: str | float | None, name: str, now: float, *, end: bool) -> float | None:
     if value is None or isinstance(value, float):
         return value
+    from athena.memory import timephrase  # its tables are slow to load
+
     try:
         period = timephrase.parse(value, clock.local(now))
     except InvalidInput as error:

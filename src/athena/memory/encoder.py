@@ -1,5 +1,6 @@
 """Turning text into vectors, and going on without them when the model does not work."""
 
+import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ class Encoder:
         self.embedder = embedder
         self.trouble: AthenaError | None = None
         self._failed_at = 0.0
+        self.catching_up = threading.Lock()
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from athena import clock
 from athena.errors import InvalidInput
 from athena.ids import digest
-from athena.memory import passages, timephrase
+from athena.memory import passages
 from athena.memory.encoder import Encoder
 from athena.memory.passages import Passage
 from athena.model.memory import Draft
@@ -69,6 +69,8 @@ def _when(date: object, now: float) -> tuple[float, str]:
     if isinstance(date, int | float) and not isinstance(date, bool):
         moment = float(date)
     elif isinstance(date, str):
+        from athena.memory import timephrase  # its tables are slow to load
+
         try:
             moment = timephrase.parse(date, clock.local(now)).start
         except InvalidInput as error:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from athena.storage.arrays import distinct, union
 from athena.storage.database import Matches, Near
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def rank(words: Matches, near: Near | None) -> Ranked:
     """
     import numpy as np
 
-    numbers = np.unique(np.concatenate([words.memories, near.memories] if near else [words.memories]))
+    numbers = union(words.memories, near.memories) if near else distinct(words.memories)
     lexical, coverage, cosine = (np.zeros(len(numbers), np.float32) for _ in range(3))
     at = np.searchsorted(numbers, words.memories)
     np.maximum.at(lexical, at, words.scores)

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from athena import clock
-from athena.memory import timephrase
 from athena.memory.ranking import Ranked, rank
 from athena.memory.store import Store
 from athena.model.memory import Filter, Hit, Memory
@@ -73,6 +72,8 @@ def hit(memory: Memory, score: float) -> Hit:
 
 def _with_time(query: Query, now: float) -> Query:
     """Take time in plain words out of the question and make it a filter."""
+    from athena.memory import timephrase  # its tables are slow to load, and most questions name no time
+
     found = timephrase.find(query.text, clock.local(now))
     if found is None or found.period.start > now:  # nothing was kept in the future: "plans for next week"
         return query

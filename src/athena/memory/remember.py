@@ -25,21 +25,22 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call) -> list[St
 
     prepared = await with_vectors(store.encoder, prepared, await store.database.read(known))
 
-    async def work(tx: Transaction) -> list[Stored]:
+    async def work(tx: Transaction) -> tuple[list[Stored], bool]:
         async def keep(number: int) -> list[list[Any]]:
             scope = await scopes.ensure(tx, call.scope)
             return [await _keep(store, tx, scope, one, number, now) for one in prepared]
 
         outcomes = await calls.once(tx, call, keep)
         found = await memories.fetch(tx, {number for number, _ in outcomes})
-        return [
+        stored = [
             _stored(found[number], outcome, draft.redacted)
             for (number, outcome), draft in zip(outcomes, drafts, strict=True)
             if number in found
         ]
+        return stored, await store.database.vectors.any_missing(tx)
 
-    stored = await store.database.write(work)
-    if any(len(one.codes) < len(one.pieces) for one in prepared):
+    stored, behind = await store.database.write(work)
+    if behind and store.encoder.trouble is None:
         catch_up(store)
     return stored
 

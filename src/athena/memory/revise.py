@@ -43,8 +43,7 @@ async def update(store: Store, ref: Ref, changes: dict[str, Any], call: Call) ->
         return (await memories.fetch(tx, [changed]))[changed]
 
     memory = await store.database.write(work)
-    if len(prepared.codes) < len(prepared.pieces):
-        catch_up(store)
+    catch_up(store)
     return memory
 
 

@@ -49,5 +49,10 @@ def catch_up(store: Store) -> None:
 
 
 def _until_done(store: Store) -> None:
-    while store.encoder.trouble is None and drive(reembed(store, BATCH)).remaining:
-        pass
+    if not store.encoder.catching_up.acquire(blocking=False):
+        return  # another thread is at it
+    try:
+        while store.encoder.trouble is None and drive(reembed(store, BATCH)).remaining:
+            pass
+    finally:
+        store.encoder.catching_up.release()

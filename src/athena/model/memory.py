@@ -38,14 +38,6 @@ class Hit(Memory):
 
 
 @dataclass(frozen=True, slots=True)
-class Hits:
-    """What a search found, best first, and how many memories it chose from."""
-
-    memories: tuple[Hit, ...]
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
 class Stored(Memory):
     """A memory as it is now kept, and what keeping it did."""
 

@@ -7,6 +7,9 @@ from typing import Any
 from athena.errors import Conflict
 from athena.model.call import Call
 
+KEPT = 200_000  # calls
+VALID = 7 * 86_400.0  # seconds that a key is remembered
+
 
 async def record(tx: Any, call: Call, outcome: str, elapsed_ms: float | None = None) -> int:
     """Write down a call and return its number."""
@@ -20,7 +23,16 @@ async def record(tx: Any, call: Call, outcome: str, elapsed_ms: float | None = N
         elapsed=elapsed_ms,
         outcome=outcome,
     )
-    return int(row[0])
+    number = int(row[0])
+    if number % 1_000 == 0:
+        await _prune(tx, number, call.started)
+    return number
+
+
+async def _prune(tx: Any, newest: int, now: float) -> None:
+    """Let go of old calls and receipts, so that neither grows for ever."""
+    await tx.execute("DELETE FROM calls WHERE id < :last", last=newest - KEPT)
+    await tx.execute("DELETE FROM receipts WHERE at < :oldest", oldest=now - VALID)
 
 
 async def once(tx: Any, call: Call, work: Callable[[int], Awaitable[Any]]) -> Any:

@@ -66,7 +66,7 @@ async def figures(tx: Any, scope: Scope) -> dict[str, Any]:
     )
     forgotten = await tx.fetch_one(f"SELECT count(*) FROM memories WHERE scope IN ({numbers}) AND deleted IS NOT NULL")
     kinds = await tx.fetch(f"SELECT memory_type, count(*) {live} GROUP BY memory_type ORDER BY 2 DESC, 1")
-    tags = await tx.fetch_one(f"SELECT count(DISTINCT tag) FROM tags WHERE scope IN ({numbers})")
+    tags = await tx.fetch_one(f"SELECT count(DISTINCT tag) FROM tags WHERE memory IN (SELECT id {live})")
     projects = await tx.fetch_one("SELECT count(*) FROM scopes")
     return {
         "memories": int(total),

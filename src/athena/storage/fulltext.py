@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 
+from athena.storage.arrays import distinct, union
 from athena.storage.database import Indexed, Matches
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Postings:
         first = np.flatnonzero(np.diff(text, prepend=-1))  # the index lists a row once for each occurrence
         self.rows = text[first]
         self.counts = np.diff(first, append=len(text))
-        self.label = np.unique(label)
+        self.label = distinct(label)
 
     def weighed(self, lengths: "Floats", mean: float) -> "tuple[Ids, Floats]":
         """Return the rows and what the term counts in each: less in long passages, more in a label."""
@@ -63,7 +64,7 @@ class Postings:
         frequency = self.counts / (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * lengths[self.rows] / mean)
         if not len(self.label):
             return self.rows, frequency.astype(np.float32)
-        rows = np.union1d(self.rows, self.label)
+        rows = union(self.rows, self.label)
         both = np.zeros(len(rows), np.float32)
         both[np.searchsorted(rows, self.rows)] = frequency
         both[np.searchsorted(rows, self.label)] += LABEL_WEIGHT

@@ -131,6 +131,29 @@ async def find(tx: Any, scope_numbers: list[int], condition: str, **values: Any)
     return sorted(kept, key=lambda k: (k.deleted is not None, scope_numbers.index(k.scope)))
 
 
+async def of_session(tx: Any, scope_numbers: list[int], session: str, kind: str) -> list[Kept]:
+    """Return the live memories of one kind in a session, in the order they were stored."""
+    rows = await tx.fetch(
+        f"""SELECT {COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM}
+            WHERE m.scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND m.session = :session
+            AND m.memory_type = :kind AND m.deleted IS NULL ORDER BY m.id""",
+        session=session,
+        kind=kind,
+    )
+    return [Kept(as_memory(row), *row[10:15]) for row in rows]
+
+
+async def sources(tx: Any, scope_numbers: list[int], kind: str) -> list[tuple[str, int, float]]:
+    """Return the sessions of one kind, with how many memories each has and when the last changed."""
+    rows = await tx.fetch(
+        f"""SELECT session, count(*), max(updated) FROM memories
+            WHERE scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND session IS NOT NULL
+            AND memory_type = :kind AND deleted IS NULL GROUP BY session ORDER BY session""",
+        kind=kind,
+    )
+    return [(session, int(count), updated) for session, count, updated in rows]
+
+
 async def known(tx: Any, scope_numbers: list[int], digests: list[str]) -> set[str]:
     """Return which of these digests are live memories of the scopes."""
     found: set[str] = set()

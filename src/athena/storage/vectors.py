@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.model.memory import Filter
 from athena.storage import memories, scopes
+from athena.storage.arrays import union
 from athena.storage.database import Near
 
 if TYPE_CHECKING:
@@ -230,6 +231,10 @@ class SqliteVectors:
         rows = await tx.fetch(f"SELECT id FROM passages WHERE {PENDING} LIMIT :limit", name=model, limit=limit)
         return [row[0] for row in rows]
 
+    async def any_missing(self, tx: Any) -> bool:
+        """Tell whether any passage has no vector at all; cheap enough to ask after every write."""
+        return await tx.fetch_one("SELECT 1 FROM passages WHERE live = 1 AND model IS NULL LIMIT 1") is not None
+
     async def count_pending(self, tx: Any, model: str) -> int:
         row = await tx.fetch_one(f"SELECT count(*) FROM passages WHERE {PENDING}", name=model)
         return int(row[0])
@@ -258,7 +263,7 @@ class SqliteVectors:
             ready = every if allowed is None else every[allowed[every]]
             rows = shelf.nearest(ready, vector, limit)
             named = np.searchsorted(shelf.passages, also[(also >= shelf.first) & (also <= shelf.last)])
-            rows = np.union1d(rows, named[shelf.ready[named]])
+            rows = union(rows, named[shelf.ready[named]])
             found.append((shelf.passages[rows], shelf.memories[rows], shelf.cosines(rows, vector)))
         spread = np.concatenate(sampled)
         mean, deviation = (float(spread.mean()), float(spread.std())) if len(spread) else (0.0, 1.0)

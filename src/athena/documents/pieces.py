@@ -1,0 +1,38 @@
+"""Cutting a document into pieces that can be read on their own."""
+
+import re
+from collections.abc import Iterator
+
+LONGEST = 1_600  # characters: a few paragraphs, a screen
+HEADING = re.compile(r"#{1,6} +\S")
+
+
+def cut(text: str) -> list[str]:
+    """Pack paragraphs into pieces; a piece starts anew at a heading and carries the heading it stands under."""
+    pieces: list[str] = []
+    current, heading = "", ""
+    for paragraph in _paragraphs(text):
+        starts = bool(HEADING.match(paragraph))
+        if current.strip() and current != heading and (starts or len(current) + len(paragraph) > LONGEST):
+            pieces.append(current.strip())
+            current = heading
+        if starts:
+            heading = current = paragraph.split("\n")[0][:200] + "\n"
+            paragraph = paragraph.partition("\n")[2]
+        if paragraph.strip():
+            current += paragraph + "\n\n"
+    if not pieces or (current.strip() and current != heading):
+        pieces.append(current.strip())
+    return list(dict.fromkeys(pieces))
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Yield paragraphs; one too long for a piece is cut at line ends, else at spaces."""
+    for paragraph in re.split(r"\n\s*\n", text.replace("\r\n", "\n")):
+        while len(paragraph) > LONGEST:
+            at = max(paragraph.rfind("\n", 0, LONGEST), paragraph.rfind(" ", LONGEST // 2, LONGEST))
+            at = at if at > 0 else LONGEST
+            yield paragraph[:at]
+            paragraph = paragraph[at:].lstrip()
+        if paragraph.strip():
+            yield paragraph

@@ -1,0 +1,58 @@
+"""Reading text from files, and saying why one was left out."""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from athena.errors import InvalidInput, NotFound
+
+LARGEST = 20_000_000  # bytes of one file
+MOST = 5_000  # files of one folder
+PASSED_OVER = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache"}
+
+
+class Text(NamedTuple):
+    path: str
+    text: str
+
+
+class Skipped(NamedTuple):
+    path: str
+    reason: str
+
+
+def read(path: str) -> Iterator[Text | Skipped]:
+    """Yield the text of a file, or of every file below a folder; links are not followed."""
+    whole = os.path.realpath(os.path.expanduser(path))
+    if os.path.isfile(whole):
+        yield _file(whole)
+        return
+    if not os.path.isdir(whole):
+        raise NotFound(f"there is no file or folder {path!r:.200}", hint="give a path that exists")
+    count = 0
+    for folder, inside, names in os.walk(whole):
+        inside[:] = sorted(name for name in inside if name not in PASSED_OVER)
+        for name in sorted(names):
+            count += 1
+            if count > MOST:
+                raise InvalidInput(f"{path} holds more than {MOST:,} files", hint="ingest a smaller folder")
+            yield _file(os.path.join(folder, name))
+
+
+def _file(path: str) -> Text | Skipped:
+    if os.path.islink(path) or not os.path.isfile(path):
+        return Skipped(path, "not a plain file")
+    try:
+        if os.path.getsize(path) > LARGEST:
+            return Skipped(path, f"larger than {LARGEST // 1_000_000} MB")
+        with open(path, "rb") as file:
+            raw = file.read()
+    except OSError as error:
+        return Skipped(path, str(error.strerror))
+    if b"\0" in raw[:8_192]:
+        return Skipped(path, "not text")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return Skipped(path, "not UTF-8 text")
+    return Text(path, text) if text.strip() else Skipped(path, "empty")
