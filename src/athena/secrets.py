@@ -168,9 +168,7 @@ def _shapes() -> dict[str, list[_Shape]]:
 @cache
 def _contexts() -> list[_Shape]:
     rows = [line.split() for line in _IN_CONTEXT.strip().splitlines()]
-    return [
-        (name, kind, _compiled(rf"(?i:{name})[^\n]{{0,48}}?(?<![\w-]){rest}")) for kind, name, rest in rows
-    ]
+    return [(name, kind, _compiled(rf"(?i:{name})[^\n]{{0,48}}?(?<![\w-]){rest}")) for kind, name, rest in rows]
 
 
 def _shaped(text: str, where: str, trigger: str, kind: str, pattern: re.Pattern[str]) -> Iterator[Finding]:
@@ -268,9 +266,7 @@ _PLACEHOLDER = r"""(?xs)
          (?: [-_\ .]?(?:me|here|this|it) | [-_\ .].* )? )
   | [a-z][a-z0-9+.-]{1,20}://.* | arn:.*
 """
-_TECHNICAL = (
-    r"(?i)(?:sha|md\d|base\d|utf|argon|[bs]crypt|pbkdf|rsa|aes|oauth|ed25519|x509|hmac|rfc|jwt).*|\d+-?[a-z]+"
-)
+_TECHNICAL = r"(?i)(?:sha|md\d|base\d|utf|argon|[bs]crypt|pbkdf|rsa|aes|oauth|ed25519|x509|hmac|rfc|jwt).*|\d+-?[a-z]+"
 _SLUG = r"(?:[A-Za-z]+\d{0,3}|\d{1,4})(?:[-_.:/](?:[A-Za-z]+\d{0,3}|\d{1,4}))*"
 _CODE = r"[&*@!]?[A-Za-z_]\w*(?:(?:\.|->|::|\?\.)[A-Za-z_]\w*)*(?:[(\[].*|[{|?]\D*)?"
 _SYMBOLS = frozenset("!@#$%^&*+=?~|")

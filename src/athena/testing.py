@@ -1,11 +1,10 @@
 """A store of its own for each test: in memory, gone at the end.
 
-    from athena import api, testing
+Wrap whatever uses `athena.api`:
 
-    def test_my_agent_remembers():
-        with testing.isolated():
-            my_agent.run()
-            assert api.search("what it learned").memories
+    with testing.isolated():
+        my_agent.run()
+        assert api.search("what it learned").memories
 """
 
 from collections.abc import Generator

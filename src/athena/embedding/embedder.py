@@ -1,0 +1,39 @@
+"""What search needs from a model that turns text into vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    # numpy costs 60 ms to import: a process that embeds nothing must not pay for it.
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Embedder(Protocol):
+    """Turn texts into vectors of unit length; safe to call from several threads."""
+
+    @property
+    def name(self) -> str:
+        """Say which model made a vector; vectors of different names do not compare."""
+
+    @property
+    def dimensions(self) -> int:
+        """Say how long a vector is."""
+
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts as the rows of a matrix, in their order; blocks."""
+
+    def load(self) -> None:
+        """Make ready now rather than at the first text; raise `Unavailable` when that cannot be."""
+
+
+class Tokens(NamedTuple):
+    """One text as the model reads it, token by token, with the marks at its start and end."""
+
+    ids: NDArray[np.int64]
+    # Where each token stands in the text: (start, end) in characters, equal for the marks.
+    offsets: list[tuple[int, int]]
+    # The last layer's state of each token, in its context: n x d, not of unit length.
+    states: NDArray[np.float32]

@@ -1,0 +1,232 @@
+"""The bundled model: all-MiniLM-L6-v2 in integers, on the CPU."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from athena.embedding.embedder import Tokens
+from athena.errors import Unavailable
+
+# numpy, onnxruntime and tokenizers take 90 ms to import: only a process that embeds something pays for them.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from tokenizers import Encoding, Tokenizer
+
+BUNDLED = Path(__file__).parent / "minilm"
+
+# The model saw no longer text in training; its table of positions ends here.
+LONGEST = 256
+
+# Far more than 256 tokens of any prose: without it a whole book would be split before its start is taken.
+LONGEST_CHARACTERS = 100 * LONGEST
+
+# Padding included. What a batch of this size computes still fits the caches; a larger one is slower.
+BATCH_TOKENS = 256
+
+# So many texts are held as tokens at a time; enough of them are of like length to be put together.
+WINDOW = 256
+
+Kept = TypeVar("Kept")
+
+
+class Loaded(NamedTuple):
+    """A model in memory."""
+
+    session: Any
+    tokenizer: Tokenizer
+    failures: tuple[type[Exception], ...]
+
+
+class MiniLM:
+    """Embed texts with the bundled model, loaded at the first use.
+
+    A text has one vector: each token is rounded by itself, so the batch that a text is in moves its vector by
+    float noise only (2e-7 a component).
+    """
+
+    name = "all-MiniLM-L6-v2/int8/1"
+    dimensions = 384
+
+    def __init__(self, threads: int | None = None, folder: Path | None = None) -> None:
+        self._threads = threads or min(4, os.cpu_count() or 1)
+        self._folder = folder or BUNDLED
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._loaded: Loaded | None = None
+        self._abandoned: list[Loaded] = []
+
+    def load(self) -> None:
+        """Load the model now."""
+        self._ready()
+
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts as the rows of a matrix; only the first 256 tokens of a text count."""
+        rows = self._embed(texts, "embedding", lambda _, vector: vector)
+        import numpy as np
+
+        return np.array(rows, np.float32).reshape(len(texts), self.dimensions)
+
+    def tokens(self, texts: Sequence[str]) -> list[Tokens]:
+        """Give each text's first 256 tokens with their states in context."""
+        return self._embed(texts, "states", _tokens)
+
+    def _ready(self) -> Loaded:
+        if self._process != os.getpid():
+            # After a fork another thread may have held the lock or been inside the session, and in the child
+            # it never leaves. Neither is used again, nor freed, which would wait as well.
+            self._lock = threading.Lock()
+            if self._loaded:
+                self._abandoned.append(self._loaded)
+            self._process, self._loaded = os.getpid(), None
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = _load(self._folder)
+            return self._loaded
+
+    def _embed(
+        self, texts: Sequence[str], output: str, keep: Callable[[Encoding, NDArray[np.float32]], Kept]
+    ) -> list[Kept]:
+        loaded = self._ready()
+        kept: list[Kept] = []
+        for start in range(0, len(texts), WINDOW):
+            # Not `encode_batch`: its pool of threads does not survive a fork and says so on stderr.
+            encodings = [loaded.tokenizer.encode(_legible(text)) for text in texts[start : start + WINDOW]]
+            results = _run(loaded, encodings, output, self._threads)
+            kept.extend(keep(encoding, results[row]) for row, encoding in enumerate(encodings))
+        return kept
+
+
+def _load(folder: Path) -> Loaded:
+    # From 1.29 on onnxruntime reports every session to its maker over the network, and its reporting thread
+    # makes a forked child hang at exit. Only the environment, before the import, keeps all of it away.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    try:
+        import onnxruntime
+        from onnxruntime.capi import onnxruntime_pybind11_state as errors
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise _unavailable(error) from error
+    failures = (
+        errors.Fail,
+        errors.InvalidArgument,
+        errors.InvalidGraph,
+        errors.InvalidProtobuf,
+        errors.NoSuchFile,
+        errors.NotImplemented,
+        errors.RuntimeException,
+    )
+    # For a program that had imported it before.
+    onnxruntime.disable_telemetry_events()
+    options = onnxruntime.SessionOptions()
+    # The file is built as it is to run; looking for more to do would only delay the start.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # One thread a batch and batches side by side: faster than sharing out each product, for one text too, and
+    # no thread of onnxruntime's is left to burn the CPU between queries or to be missing after a fork.
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    # Both would keep the largest batch's memory for ever, and save no time.
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    options.log_severity_level = 4
+    try:
+        tokenizer = Tokenizer.from_buffer(_intact(folder, "tokenizer.json"))
+        # Resolved, because onnxruntime looks for the weights beside the file and not beside a link to it.
+        model = (folder / "model.onnx").resolve(strict=True)
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except (OSError, *failures) as error:
+        raise _unavailable(error) from error
+    tokenizer.enable_truncation(LONGEST)
+    return Loaded(session, tokenizer, failures)
+
+
+def _intact(folder: Path, name: str) -> bytes:
+    """Read a file that has the sum it was built with; tokenizers has no error of its own for a damaged one."""
+    import hashlib  # 3 ms, for OpenSSL
+
+    content = (folder / name).read_bytes()
+    line = f"{hashlib.sha256(content).hexdigest()}  {name}"
+    if line not in (folder / "SHA256SUMS").read_text().splitlines():
+        raise _unavailable(f"{folder / name} is damaged")
+    return content
+
+
+def _unavailable(cause: object) -> Unavailable:
+    return Unavailable(
+        f"the embedding model cannot be loaded: {cause}",
+        hint="Install athena-memory again: the model is in its wheel, and the libraries are its dependencies.",
+        retry=False,
+    )
+
+
+def _run(loaded: Loaded, encodings: list[Encoding], output: str, threads: int) -> dict[int, NDArray[np.float32]]:
+    """Run tokenised texts through the model, batches side by side; give the output by row."""
+    batches = _batches([len(encoding.ids) for encoding in encodings])
+    results: dict[int, NDArray[np.float32]] = {}
+    problems: list[Exception] = []
+
+    def work() -> None:
+        import numpy as np
+
+        while batches and not problems:
+            try:
+                rows = batches.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            ids = np.zeros((len(rows), len(encodings[rows[-1]].ids)), np.int64)
+            mask = np.zeros_like(ids)
+            for place, row in enumerate(rows):
+                length = len(encodings[row].ids)
+                ids[place, :length] = encodings[row].ids
+                mask[place, :length] = 1
+            try:
+                (values,) = loaded.session.run([output], {"input_ids": ids, "attention_mask": mask})
+            except loaded.failures as error:
+                problems.append(error)
+                return
+            results.update(zip(rows, values, strict=True))
+
+    # Daemons, so that the end of the program does not wait for them.
+    helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(batches)) - 1)]
+    for helper in helpers:
+        helper.start()
+    try:
+        work()
+    finally:
+        batches.clear()
+        for helper in helpers:
+            helper.join()
+    if problems:
+        raise Unavailable(f"the embedding model failed: {problems[0]}") from problems[0]
+    return results
+
+
+def _batches(lengths: list[int]) -> deque[list[int]]:
+    """Put texts of like length together, the longest batches first, so that no thread ends long after the rest."""
+    batches: deque[list[int]] = deque()
+    rows: list[int] = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if rows and lengths[row] * (len(rows) + 1) > BATCH_TOKENS:
+            batches.appendleft(rows)
+            rows = []
+        rows.append(row)
+    if rows:
+        batches.appendleft(rows)
+    return batches
+
+
+def _tokens(encoding: Encoding, states: NDArray[np.float32]) -> Tokens:
+    import numpy as np
+
+    # A copy, so that a short text does not keep its whole padded batch in memory.
+    return Tokens(np.array(encoding.ids, np.int64), encoding.offsets, states[: len(encoding.ids)].copy())
+
+
+def _legible(text: str) -> str:
+    # A lone surrogate cannot be written as UTF-8, which is all that the tokenizer reads.
+    return text[:LONGEST_CHARACTERS].encode("utf-8", "replace").decode()

@@ -1,0 +1,221 @@
+"""A model behind an OpenAI-compatible server: Ollama, llama.cpp, vLLM, LM Studio, OpenAI."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+from athena.errors import Misconfigured, Unavailable
+
+if TYPE_CHECKING:
+    # As in `minilm`: not before something is embedded.
+    import numpy as np
+    from numpy.typing import NDArray
+
+# What one request carries: servers have limits of their own, and a small request is soon sent again.
+BATCH_TEXTS, BATCH_CHARACTERS = 64, 100_000
+
+# About 8,000 tokens, where the common models end; most servers refuse a longer text instead of cutting it.
+LONGEST_CHARACTERS = 24_000
+
+LARGEST_ANSWER = 64 * 1024 * 1024
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+class Stay(HTTPRedirectHandler):
+    """Follow no redirect: the key and the texts are for the host that was named."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage, newurl: str
+    ) -> None:
+        return None
+
+
+class RemoteEmbedder:
+    """Ask a server for vectors, again when it is busy or away for a moment."""
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        key: str | None = None,
+        dimensions: int | None = None,
+        timeout: float = 30,
+        pauses: Sequence[float] = (0.5, 2),
+    ) -> None:
+        self._url, host = _endpoint(url)
+        key = key.strip() if key else None
+        # Checked here, because the library would quote the whole header in its error.
+        if key and not re.fullmatch(r"[!-~]+", key):
+            raise Misconfigured("the key of the embedding server has characters that no header can carry")
+        self._model, self._key = model, key
+        self._dimensions = dimensions
+        self._timeout, self._pauses = timeout, pauses
+        self.name = f"{model}@{host}"
+        # A proxy leads out of this machine, and would look for a local server on its own.
+        proxies = [ProxyHandler({})] if host in LOOPBACK else []
+        self._opener = build_opener(Stay(), *proxies)
+
+    @property
+    def dimensions(self) -> int:
+        """Say how long a vector is; asks the server when nobody said so before."""
+        if self._dimensions is None:
+            self.load()
+        assert self._dimensions is not None
+        return self._dimensions
+
+    def load(self) -> None:
+        """See that the server answers, and how long its vectors are."""
+        self.vectors(["ready?"])
+
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts as the rows of a matrix, in their order."""
+        import numpy as np
+
+        if not texts:
+            return np.empty((0, self.dimensions), np.float32)
+        return np.concatenate([self._embed(batch) for batch in _batches(texts)])
+
+    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
+        import numpy as np
+
+        answer = self._post(json.dumps({"model": self._model, "input": texts}).encode())
+        try:
+            entries = json.loads(answer)["data"]
+            found = {entry.get("index", place): entry["embedding"] for place, entry in enumerate(entries)}
+            matrix = np.array([found[place] for place in range(len(texts))], np.float32)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise self._strange(f"{type(error).__name__}: {error}") from error
+        if matrix.ndim != 2 or not matrix.shape[1] or not np.isfinite(matrix).all():
+            raise self._strange("its vectors are not lists of numbers")
+        if self._dimensions is None:
+            self._dimensions = matrix.shape[1]
+        if matrix.shape[1] != self._dimensions:
+            raise Misconfigured(
+                f"{self._model} at {self._url} gives vectors of {matrix.shape[1]} dimensions, not {self._dimensions}",
+                hint="Name the model that the stored vectors were made with, or correct the dimensions.",
+            )
+        lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+        unit: NDArray[np.float32] = matrix / np.maximum(lengths, np.finfo(np.float32).tiny)
+        return unit
+
+    def _post(self, body: bytes) -> bytes:
+        headers = {"Content-Type": "application/json", "User-Agent": "athena"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        request = Request(self._url, body, headers)
+        for pause in (*self._pauses, None):
+            try:
+                with self._opener.open(request, timeout=self._timeout) as response:
+                    answer: bytes = response.read(LARGEST_ANSWER + 1)
+            except HTTPError as error:
+                with error:
+                    problem: Unavailable | Misconfigured = self._refusal(error)
+                asked = error.headers.get("Retry-After", "")
+            except (URLError, OSError, http.client.HTTPException) as error:
+                reason = error.reason if isinstance(error, URLError) else error
+                problem, asked = self._away(f"{reason or type(reason).__name__}"), ""
+            else:
+                if len(answer) > LARGEST_ANSWER:
+                    raise self._strange(f"more than {LARGEST_ANSWER:,} bytes")
+                return answer
+            if pause is None or not problem.retry:
+                break
+            # A server that is to be left alone for minutes is not there for this call.
+            time.sleep(max(pause, min(int(asked), 10) if asked.isdecimal() else 0))
+        raise problem
+
+    def _refusal(self, error: HTTPError) -> Unavailable | Misconfigured:
+        if 300 <= error.code < 400:
+            return Misconfigured(
+                f"the embedding server at {self._url} redirects to {self._quoted(error.headers.get('Location', '?'))}",
+                hint="Set the URL to where the server itself is.",
+            )
+        said = f"answered {error.code}: {self._quoted(_message(error))}"
+        if error.code in (401, 403):
+            return Misconfigured(
+                f"the embedding server at {self._url} {said}", hint="Check the embedding server's key."
+            )
+        if error.code == 404:
+            return Misconfigured(
+                f"the embedding server at {self._url} {said}",
+                hint=f"Check the URL, and that the server has the model {self._model}.",
+            )
+        if error.code in (408, 429) or error.code >= 500:
+            return self._away(said)
+        return Unavailable(f"the embedding server at {self._url} {said}", hint="See what the server says.", retry=False)
+
+    def _away(self, reason: str) -> Unavailable:
+        return Unavailable(
+            f"the embedding server at {self._url} is not available: {self._quoted(reason)}",
+            hint="Start the server, or take embedding.url out of the settings to use the bundled model.",
+        )
+
+    def _strange(self, reason: str) -> Unavailable:
+        return Unavailable(
+            f"{self._url} does not answer as an OpenAI-compatible server does: {self._quoted(reason)}",
+            hint="Check the URL: it should end where /v1/embeddings can follow.",
+            retry=False,
+        )
+
+    def _quoted(self, said: str) -> str:
+        """Shorten what a server said, without the key that some servers repeat."""
+        clean = said.replace(self._key, "***") if self._key else said
+        return " ".join(clean.split())[:200]
+
+
+def _endpoint(url: str) -> tuple[str, str]:
+    """Find the endpoint's URL and the host in what a person wrote, with or without /v1."""
+    hint = "Write it like http://localhost:11434/v1"
+    try:
+        parts = urlsplit(url.strip())
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise Misconfigured(f"the URL of the embedding server is not valid: {error}", hint=hint) from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise Misconfigured("the URL of the embedding server does not name an http server", hint=hint)
+    # Any of these may hold a secret, which would then be in every error.
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise Misconfigured("the URL of the embedding server has more than a host and a path", hint=hint)
+    path = parts.path.rstrip("/").removesuffix("/embeddings")
+    if not re.search(r"/v\d\w*$", path):
+        path += "/v1"
+    return urlunsplit((parts.scheme, parts.netloc, path + "/embeddings", "", "")), host
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        # A lone surrogate is not valid JSON to most servers, and an empty text is an error to some.
+        legible = text[:LONGEST_CHARACTERS].encode("utf-8", "replace").decode() or " "
+        if batch and (len(batch) == BATCH_TEXTS or size + len(legible) > BATCH_CHARACTERS):
+            yield batch
+            batch, size = [], 0
+        batch.append(legible)
+        size += len(legible)
+    if batch:
+        yield batch
+
+
+def _message(error: HTTPError) -> str:
+    """Find the sentence in an error's body; servers agree only that there is one."""
+    try:
+        body = error.read(10_000).decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException):
+        return error.reason
+    try:
+        content: Any = json.loads(body)
+    except ValueError:
+        return body or error.reason
+    problem = content.get("error", content) if isinstance(content, dict) else content
+    if isinstance(problem, dict):
+        problem = problem.get("message", problem)
+    return str(problem)

@@ -1,0 +1,227 @@
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from athena.embedding.embedder import Embedder
+from athena.embedding.minilm import BUNDLED, LONGEST, WINDOW, MiniLM
+from athena.errors import Unavailable
+
+MIXED = [
+    "ok thanks",
+    "",
+    "The user prefers tabs over spaces.",
+    "¿Dónde está la biblioteca? 東京 🙂",
+    "Caroline went to the adoption agency on 8 May, and the interview went better than she had feared. " * 3,
+    "the deploy failed: the token had expired",
+    "word " * 300,
+    *(f"note number {number} about the garden " * (number % 7 + 1) for number in range(40)),
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> MiniLM:
+    return MiniLM()
+
+
+def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program by itself, where neither pytest's modules nor its threads are about."""
+    path = os.pathsep.join(filter(None, sys.path))
+    return subprocess.run(
+        # From 3.12 on Python warns of a fork beside other threads, and numpy has some.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
+        env=os.environ | {"PYTHONPATH": path} | environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def distances(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float64]:
+    return np.asarray(1 - np.sum(left.astype(np.float64) * right, axis=1) / np.linalg.norm(right, axis=1))
+
+
+def test_it_is_an_embedder(model: MiniLM) -> None:
+    embedder: Embedder = model
+    assert embedder.name == "all-MiniLM-L6-v2/int8/1"
+    assert embedder.dimensions == 384
+
+
+def test_vectors_have_unit_length(model: MiniLM) -> None:
+    vectors = model.vectors(MIXED)
+    assert vectors.shape == (len(MIXED), 384)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+def test_no_texts_have_no_vectors(model: MiniLM) -> None:
+    assert model.vectors([]).shape == (0, 384)
+    assert model.tokens([]) == []
+
+
+def test_a_text_has_the_vector_that_was_published_for_it(model: MiniLM) -> None:
+    np.testing.assert_allclose(
+        model.vectors(["This is an example sentence"])[0, :3], [0.0676, 0.0635, 0.0487], atol=0.01
+    )
+
+
+def test_the_same_texts_have_the_same_vectors(model: MiniLM) -> None:
+    np.testing.assert_array_equal(model.vectors(MIXED), model.vectors(MIXED))
+
+
+def test_a_vector_does_not_depend_on_the_batch_it_is_made_in(model: MiniLM) -> None:
+    together = model.vectors(MIXED)
+    alone = np.concatenate([model.vectors([text]) for text in MIXED])
+    reverse = model.vectors(MIXED[::-1])[::-1]
+    thrice = MiniLM(threads=1).vectors(MIXED * 3)[len(MIXED) : 2 * len(MIXED)]
+    for other in (alone, reverse, thrice):
+        assert distances(together, other).max() < 1e-5
+
+
+def test_more_texts_than_fit_a_window_keep_their_order(model: MiniLM) -> None:
+    texts = [f"{number} apples" for number in range(2 * WINDOW + 9)]
+    vectors = model.vectors(texts)
+    for row in (0, WINDOW - 1, WINDOW, -1):
+        assert distances(vectors[[row]], model.vectors([texts[row]])).max() < 1e-5
+
+
+def test_like_meanings_lie_close_and_others_far(model: MiniLM) -> None:
+    cat, kitten, revenue = model.vectors(["a cat sits on the mat", "a kitten rests on a rug", "quarterly revenue grew"])
+    assert cat @ kitten > 0.5 > 0.2 > cat @ revenue
+
+
+@pytest.mark.parametrize("text", ["", " ", "\0", "🙂🙃", "a\ud800b", "\udfff", "مرحبا", "e\u0301" * 50, "ﷺ" * 400])
+def test_no_text_is_too_odd(model: MiniLM, text: str) -> None:
+    assert np.isfinite(model.vectors([text])).all()
+
+
+def test_a_lone_surrogate_reads_as_a_question_mark(model: MiniLM) -> None:
+    np.testing.assert_array_equal(model.vectors(["a\ud800b"]), model.vectors(["a?b"]))
+
+
+def test_only_the_start_of_a_long_text_counts(model: MiniLM) -> None:
+    long = "word " * 10_000
+    np.testing.assert_array_equal(model.vectors([long]), model.vectors([long + "and then something else"]))
+    assert len(model.tokens([long])[0].ids) == LONGEST
+
+
+def test_tokens_know_where_they_stand_in_the_text(model: MiniLM) -> None:
+    text = "🙂 hello wörld"
+    (tokens,) = model.tokens([text])
+    assert [text[start:end] for start, end in tokens.offsets] == ["", "🙂", "hello", "wörld", ""]
+    assert tokens.states.shape == (len(tokens.ids), 384)
+
+
+def test_the_mean_of_the_states_is_the_vector(model: MiniLM) -> None:
+    means = np.stack([tokens.states.mean(axis=0) for tokens in model.tokens(MIXED)])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    assert distances(model.vectors(MIXED), means).max() < 1e-5
+
+
+def test_eight_threads_get_what_one_gets() -> None:
+    model = MiniLM()  # not loaded yet: the threads meet in the loading too
+    results: dict[int, NDArray[np.float32]] = {}
+
+    def embed(number: int) -> None:
+        results[number] = model.vectors(MIXED[number:])
+
+    threads = [threading.Thread(target=embed, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = model.vectors(MIXED)
+    for number in range(8):
+        assert distances(results[number], expected[number:]).max() < 1e-5
+
+
+def test_a_forked_child_can_embed_and_end() -> None:
+    done = python(
+        "import os, sys, numpy\n"
+        "from athena.embedding.minilm import MiniLM\n"
+        "model = MiniLM(threads=2)\n"
+        "texts = ['hello world', *(['x y z ' * 30] * 20)]\n"
+        "before = model.vectors(texts)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    sys.exit(0 if numpy.array_equal(before, model.vectors(texts)) else 1)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_importing_the_module_loads_no_heavy_library() -> None:
+    done = python(
+        "import sys, athena.embedding.minilm\nsys.exit(len({'numpy', 'onnxruntime', 'tokenizers'} & set(sys.modules)))"
+    )
+    assert done.returncode == 0
+
+
+def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
+    # Its first act would be to write an identifier for this device into the cache.
+    python(
+        "from athena.embedding.minilm import MiniLM; MiniLM().load()",
+        HOME=str(tmp_path),
+        XDG_CACHE_HOME=str(tmp_path),
+        CI="",
+        GITHUB_ACTIONS="",
+        ORT_DISABLE_TELEMETRY="",
+    ).check_returncode()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_model_is_the_one_that_was_built() -> None:
+    lines = (BUNDLED / "SHA256SUMS").read_text().splitlines()
+    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    assert sums == {name: hashlib.sha256((BUNDLED / name).read_bytes()).hexdigest() for name in sums}
+    assert sums.keys() == {"LICENSE", "NOTICE", "model.onnx", "tokenizer.json", "weights.bin"}
+
+
+def test_a_missing_folder_is_an_error_that_helps(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="the embedding model cannot be loaded") as caught:
+        MiniLM(folder=tmp_path / "nowhere").load()
+    assert caught.value.hint
+    assert not caught.value.retry
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "weights.bin", "tokenizer.json", "SHA256SUMS"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage"])
+def test_a_damaged_file_is_an_error_that_helps(tmp_path: Path, name: str, damage: str) -> None:
+    if (name, damage) == ("weights.bin", "garbage"):
+        damage = "cut"  # any bytes are weights
+    shutil.copytree(BUNDLED, tmp_path / "model")
+    file = tmp_path / "model" / name
+    content = file.read_bytes()
+    file.unlink()
+    if damage != "missing":
+        file.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "garbage": b"garbage" * 999}[damage])
+    with pytest.raises(Unavailable, match="the embedding model cannot be loaded"):
+        MiniLM(folder=tmp_path / "model").vectors(["hello"])
+
+
+def test_a_model_behind_links_loads(tmp_path: Path) -> None:
+    for file in BUNDLED.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    assert MiniLM(folder=tmp_path).vectors(["hello"]).shape == (1, 384)
+
+
+def test_a_missing_package_is_an_error_that_helps(tmp_path: Path) -> None:
+    (tmp_path / "onnxruntime.py").write_text("raise ImportError('no onnxruntime here')")
+    done = python(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from athena.embedding.minilm import MiniLM\n"
+        "from athena.errors import Unavailable\n"
+        "try:\n"
+        "    MiniLM().load()\n"
+        "except Unavailable as error:\n"
+        "    print(error, error.hint)"
+    )
+    assert "no onnxruntime here" in done.stdout
+    assert "Install" in done.stdout
