@@ -1,4 +1,4 @@
-"""Athena: long-term memory and code execution for AI agents."""
+"""Athena: long-term memory for AI agents."""
 
 from typing import TYPE_CHECKING, Any
 

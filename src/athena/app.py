@@ -24,6 +24,7 @@ class App:
         return Context(self.store, self.catalog, Scope.named(project), surface, key=key)
 
     def close(self) -> None:
+        self.store.encoder.stop()
         self.store.database.close()
 
 

@@ -12,7 +12,7 @@ CONFIG = "config.toml"
 
 
 class Settings(NamedTuple):
-    home: Path  # ATHENA_HOME: data, token, socket, configuration
+    home: Path  # ATHENA_HOME: where the store and config.toml are
     db_path: str  # ATHENA_DB_PATH, db_path: the store's file; ":memory:" keeps nothing
     embedding_url: str | None = None  # ATHENA_EMBEDDING_URL, embedding.url: an OpenAI-compatible endpoint
     embedding_model: str | None = None  # ATHENA_EMBEDDING_MODEL, embedding.model: needed with a url

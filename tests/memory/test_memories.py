@@ -311,3 +311,64 @@ def test_an_apsw_connection_of_ours_is_never_left_in_a_transaction(app: App) -> 
     raw.execute("ROLLBACK").fetchall()
     raw.close()
     assert memory.remember(content="x").outcome == "new"
+
+
+def test_a_project_that_was_never_written_to_does_not_act_on_what_is_known_everywhere(app: App) -> None:
+    everywhere, fresh = Caller(app, "user"), Caller(app, "fresh")
+    shared = everywhere.remember(content="known everywhere")
+    with pytest.raises(NotFound, match="nothing to undo"):
+        fresh.undo()
+    everywhere.forget(memory_id=shared.id)
+    assert fresh.purge(expect=0) == 0
+    assert everywhere.restore_memory(memory_id=shared.id) is True
+    copy = fresh.remember(content="known everywhere")
+    assert (copy.outcome, copy.id == shared.id) == ("new", False)
+    assert fresh.health().awaiting_vectors == 0
+
+
+def test_undo_takes_back_what_this_project_did_to_what_is_known_everywhere(app: App) -> None:
+    memory = Caller(app, "p")
+    mine = memory.remember(content="one")
+    shared = Caller(app, "user").remember(content="two")
+    memory.forget(memory_id=shared.id)
+    memory.undo()
+    assert {m.id for m in memory.list_memories()} == {mine.id, shared.id}
+
+
+def test_undo_takes_back_a_relation(app: App) -> None:
+    memory = Caller(app)
+    one, two = memory.remember(content="cause"), memory.remember(content="effect")
+    memory.relate_memories(memory_id=one.id, other_id=two.id)
+    memory.undo()
+    assert memory.get_memory(memory_id=one.id).related == ()
+    assert len(memory.list_memories()) == 2
+
+
+def test_undo_of_an_edit_leaves_nothing_without_a_vector(app: App) -> None:
+    memory = Caller(app)
+    one = memory.remember(content="first wording")
+    memory.update_memory(memory_id=one.id, content="second wording")
+    memory.undo()
+    assert memory.health().awaiting_vectors == 0
+
+
+def test_secrets_are_taken_out_of_tags_types_and_metadata_too(app: App) -> None:
+    memory = Caller(app)
+    token = "ghp_" + "a1B2" * 9
+    stored = memory.remember(content="x", tags=[token], memory_type=token, metadata={token: {"deep": [token]}})
+    assert stored.redacted == ("github-token",) * 4
+    updated = memory.update_memory(memory_id=stored.id, content=f"use {token}", metadata={"more": token})
+    assert updated.redacted == ("github-token",) * 2
+    assert token not in repr(updated) + repr(memory.memory_history(memory_id=stored.id))
+
+
+def test_a_remote_model_that_is_down_leaves_search_by_words(app: App) -> None:
+    class Away(Broken):
+        @property
+        def dimensions(self) -> int:  # type: ignore[override]
+            raise Unavailable("the server does not answer")
+
+    memory = Caller(App(Sqlite(MEMORY), Away()))
+    memory.remember(content="the gate code is kept by Maria")
+    assert len(memory.recall(query="gate code")) == 1
+    memory.app.close()

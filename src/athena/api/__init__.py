@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from athena import connect
 from athena.api.compact import CompactHealthInfo, CompactIngestResult, CompactMemory, CompactSearchResult
-from athena.api.memory import MemoryApi
+from athena.api.memory import MemoryApi, SecretRemoved
 from athena.connect import close
 from athena.threads import drive
 
@@ -24,6 +24,7 @@ __all__ = [
     "CompactIngestResult",
     "CompactMemory",
     "CompactSearchResult",
+    "SecretRemoved",
     "close",
     "consolidate",
     "delete",

@@ -2,6 +2,7 @@
 
 import os
 import re
+import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 Tags = str | Sequence[str] | None
 When = str | float | None
 NAMES = {"k": "limit", "memory_id": "hash", "memory_ids": "hashes"}  # ours for theirs
+
+
+class SecretRemoved(UserWarning):
+    """A text held a secret, which was replaced by `[SECRET:kind]` before the text was stored."""
 
 
 class MemoryApi:
@@ -102,11 +107,11 @@ class MemoryApi:
         stored = await self._call(
             "remember", project, content=content, tags=tags, memory_type=memory_type, metadata=metadata
         )
-        return str(stored["hash"])
+        return _told(stored)
 
     async def store_batch(self, items: Iterable[str | Mapping[str, Any]], *, project: str | None = None) -> list[str]:
         """Keep many texts at once and return their hashes, in order."""
-        return [stored["hash"] for stored in await self._call("remember_batch", project, items=list(items))]
+        return [_told(stored) for stored in await self._call("remember_batch", project, items=list(items))]
 
     async def get(self, hash: str | int, *, project: str | None = None) -> "Memory":  # noqa: A002  # the public name
         """Return one memory whole."""
@@ -128,7 +133,7 @@ class MemoryApi:
     ) -> str:
         """Change a memory and return its hash, which follows its text."""
         changes = {"content": content, "tags": tags, "memory_type": memory_type, "metadata": metadata}
-        return str((await self._call("update_memory", project, memory_id=hash, **changes))["hash"])
+        return _told(await self._call("update_memory", project, memory_id=hash, **changes))
 
     async def delete(self, hash: str | int, *, project: str | None = None) -> bool:  # noqa: A002
         """Forget a memory; False if there was none. `restore` brings it back."""
@@ -165,3 +170,11 @@ class MemoryApi:
         """Say whether the store works."""
         found = await self._call("health")
         return CompactHealthInfo(found["status"], found["count"], found["backend"])
+
+
+def _told(stored: Mapping[str, Any]) -> str:
+    """Return the hash of what was stored, and warn of secrets that were taken out of it."""
+    if stored["redacted"]:
+        kinds = ", ".join(stored["redacted"])
+        warnings.warn(f"secrets were taken out before storing {stored['hash']}: {kinds}", SecretRemoved, stacklevel=4)
+    return str(stored["hash"])

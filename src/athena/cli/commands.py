@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 import traceback
 from typing import Any
 
@@ -30,8 +31,12 @@ class Commands(click.Group):
     """The group of commands: errors that a person can act on are printed, not raised."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> int:
+        began = time.perf_counter()
         try:
-            self.main(*args, **kwargs)
+            left_with = self.main(*args, **kwargs)  # click returns the code where a command leaves early
+            if os.environ.get("DEBUG"):
+                click.echo(f"{(time.perf_counter() - began) * 1000:.0f} ms", err=True)
+            return left_with if isinstance(left_with, int) else 0
         except AthenaError as error:
             return _complain(error)
         except click.exceptions.Exit as leave:
@@ -45,7 +50,6 @@ class Commands(click.Group):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads; do not complain at exit
             return 1
-        return 0
 
 
 def _complain(error: AthenaError) -> int:
@@ -85,13 +89,16 @@ def remember(
     content = sys.stdin.read() if text == "-" else text
     scope = EVERYWHERE if everywhere else project
     stored = call("remember", scope, content=content, tags=tags, memory_type=memory_type)
+    _tell_of_secrets(stored)
     if json_output:
         return shown.as_json(stored)
     said = {"new": "kept", "known": "known already", "revived": "kept again"}[stored["outcome"]]
-    click.echo(f"{click.style(stored['hash'], fg='yellow')} {said}")
+    return click.echo(f"{click.style(stored['hash'], fg='yellow')} {said}")
+
+
+def _tell_of_secrets(stored: dict[str, Any]) -> None:
     if stored["redacted"]:
         click.echo(f"taken out before storing: {', '.join(stored['redacted'])}", err=True)
-    return None
 
 
 @athena.command()
@@ -178,6 +185,7 @@ def edit(memory_id: str, project: str | None, json_output: bool, **changes: str 
             return click.echo("not changed", err=True)
         changes["content"] = changes["content"].rstrip("\n")
     updated = call("update_memory", project, memory_id=memory_id, **changes)
+    _tell_of_secrets(updated)
     return shown.as_json(updated) if json_output else click.echo(shown.line(updated))
 
 
@@ -193,7 +201,11 @@ def forget(memory_ids: tuple[str, ...], project: str | None, json_output: bool) 
     for memory_id in memory_ids:
         call("get_memory", project, memory_id=memory_id)  # one that is not there is an error that says so
     count = call("forget_batch", project, memory_ids=list(memory_ids))
-    return shown.as_json(count) if json_output else click.echo(f"{count} forgotten; `athena undo` brings back")
+    return (
+        shown.as_json(count)
+        if json_output
+        else click.echo(f"{shown.counted(count)} forgotten; `athena undo` brings them back")
+    )
 
 
 @athena.command()
@@ -306,7 +318,8 @@ def reembed() -> None:
             bar.update(step["done"])
             if not step["remaining"]:
                 break
-    click.echo(f"{total + first['done']} passages done" if total + first["done"] else "nothing to do")
+    done = total + first["done"]
+    click.echo(f"{shown.counted(done, 'passage', 'passages')} done" if done else "nothing to do")
 
 
 @athena.command()
@@ -323,8 +336,9 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None) -> None:
     if not count:
         return click.echo("nothing to remove")
     if not yes:
-        click.confirm(f"Remove {count} memories for good? Nothing brings them back", abort=True)
-    return click.echo(f"{call('purge', project, memory_ids=chosen, expect=count)} removed for good")
+        click.confirm(f"Remove {shown.counted(count)} for good? Nothing brings them back", abort=True)
+    removed = call("purge", project, memory_ids=chosen, expect=count)
+    return click.echo(f"{shown.counted(removed)} removed for good")
 
 
 athena.add_command(doctor)

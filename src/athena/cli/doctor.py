@@ -48,11 +48,12 @@ def _examine() -> list[tuple[str, bool, str]]:
         began = time.perf_counter()
         health = drive(connection.call("health", {})).data
         took = (time.perf_counter() - began) * 1000
-        rows.append(("store", health["status"] != "error", f"{health['location']}, {health['count']} memories"))
+        rows.append(("store", health["status"] != "error", f"{health['location']}, {shown.counted(health['count'])}"))
         trouble = "; ".join(health["problems"])
         rows.append(("model", health["status"] == "healthy", trouble or f"{health['model']} (ready in {took:.0f} ms)"))
         verdict = drive(connection.call("verify", {})).data
-        rows.append(("integrity", verdict["ok"], "; ".join(verdict["problems"]) or f"{verdict['checked']} agree"))
+        sound = f"{shown.counted(verdict['checked'].get('memories', 0))} checked, all parts agree"
+        rows.append(("integrity", verdict["ok"], "; ".join(verdict["problems"]) or sound))
     except AthenaError as error:
         rows.append(("store", False, f"{error}. {error.hint or ''}"))
     return rows

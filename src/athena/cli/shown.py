@@ -22,6 +22,10 @@ def as_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
+def counted(number: int, one: str = "memory", many: str = "memories") -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
 def day(moment: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(moment))
 

@@ -1,7 +1,7 @@
 """Operations as Python source: what an agent reads is how its program calls."""
 
 from collections.abc import Iterable
-from typing import get_args, get_type_hints
+from typing import get_args, get_type_hints, is_typeddict
 
 from athena.kernel import shapes
 from athena.kernel.catalog import AnyOperation
@@ -26,11 +26,12 @@ def render(operation: AnyOperation, *, bare: bool = False) -> str:
 
 
 def render_module(operations: Iterable[AnyOperation]) -> str:
-    """Write operations as one source file: the shapes of their results first, then the functions."""
+    """Write operations as one source file: the shapes they take and return first, then the functions."""
     chosen = list(operations)
     records: dict[str, str] = {}
     for operation in chosen:
-        _collect(operation.result, records)
+        for annotation in (*(p.annotation for p in operation.parameters), operation.result):
+            _collect(annotation, records)
     return "\n\n".join([*records.values(), *(render(operation) for operation in chosen)]) + "\n"
 
 
@@ -38,7 +39,7 @@ def _collect(annotation: object, records: dict[str, str]) -> None:
     kind = shapes.parts(annotation)[0]
     for inner in get_args(kind):
         _collect(inner, records)
-    if hasattr(kind, "__dataclass_fields__") and kind.__name__ not in records:
+    if (is_typeddict(kind) or hasattr(kind, "__dataclass_fields__")) and kind.__name__ not in records:
         hints = get_type_hints(kind, include_extras=True)
         for hint in hints.values():
             _collect(hint, records)

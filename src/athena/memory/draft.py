@@ -20,8 +20,10 @@ def clean(
 ) -> Draft:
     """Return a draft whose text holds no secrets and nothing that an engine cannot store."""
     text, kinds = secrets.redact(clean_text(content))
-    facts, more = _without_secrets(clean_metadata(metadata))
-    return Draft(text, clean_tags(tags), clean_name(memory_type, "memory_type"), facts, importance, (*kinds, *more))
+    (named, kind, facts), more = _without_secrets(
+        [list(clean_tags(tags)), clean_name(memory_type, "memory_type"), clean_metadata(metadata)]
+    )
+    return Draft(text, clean_tags(named), kind, facts, importance, (*kinds, *more))
 
 
 def _without_secrets(value: Any) -> tuple[Any, tuple[str, ...]]:
@@ -29,8 +31,8 @@ def _without_secrets(value: Any) -> tuple[Any, tuple[str, ...]]:
     if isinstance(value, str):
         return secrets.redact(value)
     if isinstance(value, dict):
-        pairs = {key: _without_secrets(item) for key, item in value.items()}
-        return {k: v for k, (v, _) in pairs.items()}, tuple(kind for _, kinds in pairs.values() for kind in kinds)
+        pairs, kinds = _without_secrets([list(pair) for pair in value.items()])
+        return dict(pairs), kinds
     if isinstance(value, list):
         items = [_without_secrets(item) for item in value]
         return [v for v, _ in items], tuple(kind for _, kinds in items for kind in kinds)
@@ -54,22 +56,21 @@ def changes(
     memory_type: str | None,
     metadata: Mapping[str, Any] | None,
     importance: float | None,
-) -> dict[str, Any]:
-    """Return what is to change, cleaned; nothing to change is an error."""
-    made: dict[str, Any] = {}
-    if content is not None:
-        made["content"] = secrets.redact(clean_text(content)).text
-    if tags is not None:
-        made["tags"] = clean_tags(tags)
-    if memory_type is not None:
-        made["memory_type"] = clean_name(memory_type, "memory_type")
-    if metadata is not None:
-        made["metadata"] = _without_secrets(clean_metadata(metadata))[0]
-    if importance is not None:
-        made["importance"] = importance
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what is to change, cleaned, and the kinds of secrets taken out; nothing to change is an error."""
+    given: dict[str, Any] = {
+        "content": None if content is None else clean_text(content),
+        "tags": None if tags is None else list(clean_tags(tags)),
+        "memory_type": None if memory_type is None else clean_name(memory_type, "memory_type"),
+        "metadata": None if metadata is None else clean_metadata(metadata),
+        "importance": importance,
+    }
+    made, kinds = _without_secrets({name: value for name, value in given.items() if value is not None})
     if not made:
         raise InvalidInput("nothing to change: give content, tags, memory_type, metadata or importance")
-    return made
+    if "tags" in made:
+        made["tags"] = clean_tags(made["tags"])
+    return made, kinds
 
 
 def question(query: str) -> str:

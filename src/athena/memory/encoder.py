@@ -23,6 +23,7 @@ class Encoder:
         self.trouble: AthenaError | None = None
         self._failed_at = 0.0
         self.catching_up = threading.Lock()
+        self._stopped = False
 
     @property
     def name(self) -> str:
@@ -31,6 +32,16 @@ class Encoder:
     @property
     def dimensions(self) -> int:
         return self.embedder.dimensions
+
+    @property
+    def works(self) -> bool:
+        return self.trouble is None and not self._stopped
+
+    def stop(self) -> None:
+        """End work in the background: a thread inside the model when the program ends would abort it."""
+        self._stopped = True
+        if self.catching_up.acquire(timeout=5):
+            self.catching_up.release()
 
     async def vectors(self, texts: Sequence[str]) -> "Floats | None":
         """Return a unit vector for each text, or None while the model does not work."""

@@ -41,7 +41,8 @@ async def recall(store: Store, query: Query) -> Page[Hit]:
 
 async def _search(store: Store, tx: Transaction, query: Query, vectors: "Floats | None") -> Page[Hit]:
     database, encoder = store.database, store.encoder
-    among = await database.vectors.select(tx, query.only, encoder.name, encoder.dimensions)
+    dimensions = 0 if vectors is None else vectors.shape[1]  # a remote model that is down cannot say its own
+    among = await database.vectors.select(tx, query.only, encoder.name, dimensions)
     if not among.total:
         return Page([], 0)
     wanted = max(CANDIDATES, 2 * (query.offset + query.limit))

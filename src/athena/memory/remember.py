@@ -8,7 +8,7 @@ from athena.memory.prepare import Prepared, prepare, with_vectors
 from athena.memory.store import Store
 from athena.memory.vectorise import catch_up
 from athena.model.call import Call
-from athena.model.memory import Draft, Memory, Stored, tag_key
+from athena.model.memory import Draft, Stored, stored, tag_key
 from athena.storage import calls, history, memories, scopes
 from athena.storage.database import Transaction
 from athena.storage.memories import Kept
@@ -20,8 +20,7 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call) -> list[St
     prepared = [prepare(draft, now) for draft in drafts]
 
     async def known(tx: Transaction) -> set[str]:
-        numbers = await scopes.visible(tx, call.scope)
-        return await memories.known(tx, numbers[:1], [one.digest for one in prepared])
+        return await memories.known(tx, await scopes.own(tx, call.scope), [one.digest for one in prepared])
 
     prepared = await with_vectors(store.encoder, prepared, await store.database.read(known))
 
@@ -32,25 +31,17 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call) -> list[St
 
         outcomes = await calls.once(tx, call, keep)
         found = await memories.fetch(tx, {number for number, _ in outcomes})
-        stored = [
-            _stored(found[number], outcome, draft.redacted)
+        kept = [
+            stored(found[number], outcome, draft.redacted)
             for (number, outcome), draft in zip(outcomes, drafts, strict=True)
             if number in found
         ]
-        return stored, await store.database.vectors.any_missing(tx)
+        return kept, await store.database.vectors.any_missing(tx)
 
-    stored, behind = await store.database.write(work)
-    if behind and store.encoder.trouble is None:
+    kept, behind = await store.database.write(work)
+    if behind and store.encoder.works:
         catch_up(store)
-    return stored
-
-
-def _stored(memory: Memory, outcome: str, redacted: tuple[str, ...]) -> Stored:
-    m = memory
-    return Stored(
-        m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
-        outcome, redacted,
-    )  # fmt: skip
+    return kept
 
 
 async def _keep(store: Store, tx: Transaction, scope: int, one: Prepared, call: int, now: float) -> list[Any]:

@@ -8,15 +8,17 @@ from athena.memory import write
 from athena.memory.find import Ref, locate
 from athena.memory.prepare import prepare, with_vectors
 from athena.memory.store import Store
-from athena.memory.vectorise import catch_up
+from athena.memory.vectorise import settle
 from athena.model.call import Call
-from athena.model.memory import Change, Draft, Filter, Memory, preview
+from athena.model.memory import Change, Draft, Filter, Memory, Stored, preview, stored
 from athena.storage import calls, history, memories, scopes
 from athena.storage.database import Transaction
 from athena.storage.memories import Kept
 
+RELATED = "related"
 
-async def update(store: Store, ref: Ref, changes: dict[str, Any], call: Call) -> Memory:
+
+async def update(store: Store, ref: Ref, changes: dict[str, Any], call: Call, redacted: tuple[str, ...] = ()) -> Stored:
     """Set what is given of content, tags, memory_type, metadata and importance; the old state stays in history."""
     now = store.clock()
     before = await store.database.read(lambda tx: locate(tx, call.scope, ref))
@@ -24,7 +26,7 @@ async def update(store: Store, ref: Ref, changes: dict[str, Any], call: Call) ->
     if prepared.draft.content != before.memory.content:
         prepared = (await with_vectors(store.encoder, [prepared], set()))[0]
 
-    async def work(tx: Transaction) -> Memory:
+    async def work(tx: Transaction) -> Stored:
         async def revise(number: int) -> int:
             kept = await locate(tx, call.scope, before.memory.id)
             one = prepared
@@ -40,10 +42,10 @@ async def update(store: Store, ref: Ref, changes: dict[str, Any], call: Call) ->
             return kept.memory.id
 
         changed = int(await calls.once(tx, call, revise))
-        return (await memories.fetch(tx, [changed]))[changed]
+        return stored((await memories.fetch(tx, [changed]))[changed], "updated", redacted)
 
     memory = await store.database.write(work)
-    catch_up(store)
+    await settle(store)
     return memory
 
 
@@ -139,26 +141,26 @@ async def undo(store: Store, call: Call) -> list[Change]:
     now = store.clock()
 
     async def work(tx: Transaction) -> list[Change]:
-        numbers = await scopes.visible(tx, call.scope)
-        steps = await history.last_call(tx, numbers[:1])
+        steps = await history.last_call(tx, call.scope.project)
         if not steps:
             raise NotFound("there is nothing to undo in this project")
         undone = []
         for step in steps:
             kept = (await memories.find(tx, [step.scope], "m.id = :id", id=step.memory))[0]
-            if step.before is not None:
+            if step.action == RELATED:
+                await memories.unlink(tx, step.scope, step.memory, **(step.before or {}))
+            elif step.before is not None:
                 await _set(store, tx, kept, step.before, now)
             elif kept.deleted is None:
                 await write.hide(store, tx, kept, now)
             await history.mark_undone(tx, step.id)
-            undone.append(
-                Change(now, f"undid: {step.action}", "undo", {"hash": kept.memory.hash, "content": kept.memory.content})
-            )
+            shown = {"hash": kept.memory.hash, "content": kept.memory.content}
+            undone.append(Change(now, f"undid: {step.action}", "undo", shown))
         await calls.record(tx, call, "done")
         return undone
 
     changes = await store.database.write(work)
-    catch_up(store)
+    await settle(store)
     return changes
 
 
@@ -181,13 +183,8 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
 
     async def work(tx: Transaction) -> int:
         async def remove(_: int) -> int:
-            numbers = (await scopes.visible(tx, call.scope))[:1]
             if refs is None:
-                rows = await tx.fetch(
-                    "SELECT id FROM memories WHERE scope = :scope AND deleted IS NOT NULL",
-                    scope=numbers[0] if numbers else -1,
-                )
-                chosen = [row[0] for row in rows]
+                chosen = await memories.forgotten(tx, await scopes.own(tx, call.scope))
             else:
                 chosen = [(await locate(tx, call.scope, ref, deleted=True)).memory.id for ref in refs]
             if expect != len(chosen):
@@ -222,11 +219,13 @@ async def relate(store: Store, ref: Ref, other: Ref, relation: str, call: Call) 
     now = store.clock()
 
     async def work(tx: Transaction) -> None:
-        async def link(_: int) -> None:
+        async def link(number: int) -> None:
             one, two = await locate(tx, call.scope, ref), await locate(tx, call.scope, other)
             if one.memory.id == two.memory.id:
                 raise InvalidInput("a memory cannot be related to itself")
-            await memories.link(tx, one.scope, one.memory.id, two.memory.id, relation, now)
+            if await memories.link(tx, one.scope, one.memory.id, two.memory.id, relation, now):
+                before = {"other": two.memory.id, "relation": relation}
+                await history.add(tx, one.scope, one.memory.id, number, now, RELATED, before)
 
         await calls.once(tx, call, link)
 

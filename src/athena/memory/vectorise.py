@@ -1,9 +1,10 @@
 """Giving vectors to passages that have none, or none of the model in use."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from athena.errors import Unavailable
-from athena.memory.prepare import prepare
+from athena.memory.prepare import AT_ONCE, prepare
 from athena.memory.store import Store
 from athena.model.memory import Draft
 from athena.storage import memories
@@ -11,7 +12,7 @@ from athena.storage.database import Transaction
 from athena.storage.vectors import encode
 from athena.threads import drive, start
 
-BATCH = 64
+BATCH = 16  # small, since closing the store waits for the one in progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,16 @@ async def reembed(store: Store, limit: int) -> Progress:
     return Progress(len(texts), await store.database.read(lambda tx: vectors.count_pending(tx, model)))
 
 
+async def settle(store: Store) -> None:
+    """Give vectors to what a change left without, some now and the rest behind it."""
+    missing = store.database.vectors.any_missing
+    if store.encoder.trouble is None and await store.database.read(missing):
+        with suppress(Unavailable):  # words find it meanwhile, and health says why
+            await reembed(store, AT_ONCE)
+        if await store.database.read(missing):
+            catch_up(store)
+
+
 def catch_up(store: Store) -> None:
     """Give vectors to what waits for them, on a thread of its own."""
     start(_until_done, store)
@@ -52,7 +63,7 @@ def _until_done(store: Store) -> None:
     if not store.encoder.catching_up.acquire(blocking=False):
         return  # another thread is at it
     try:
-        while store.encoder.trouble is None and drive(reembed(store, BATCH)).remaining:
+        while store.encoder.works and drive(reembed(store, BATCH)).remaining:
             pass
     finally:
         store.encoder.catching_up.release()

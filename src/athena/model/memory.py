@@ -41,8 +41,16 @@ class Hit(Memory):
 class Stored(Memory):
     """A memory as it is now kept, and what keeping it did."""
 
-    outcome: str  # new, known, revived
+    outcome: str  # new, known, revived, updated
     redacted: tuple[str, ...] = ()  # the kinds of secrets that were taken out of the text
+
+
+def stored(memory: Memory, outcome: str, redacted: tuple[str, ...]) -> Stored:
+    m = memory
+    return Stored(
+        m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
+        outcome, redacted,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,13 +125,13 @@ async def update_memory(
     memory_type: params.MemoryType = None,
     metadata: Annotated[dict[str, Any] | None, Param("Added to the old; a null removes a key.")] = None,
     importance: params.NewImportance = None,
-) -> Memory:
+) -> Stored:
     """Change a memory; what it said before stays in its history.
 
     >>> memory.update_memory(memory_id=1, content="Deploys run on Mondays at 15:00")
     """
-    changes = draft.changes(content, tags, memory_type, metadata, importance)
-    return await revise.update(ctx.store, memory_id, changes, ctx.call)
+    changes, redacted = draft.changes(content, tags, memory_type, metadata, importance)
+    return await revise.update(ctx.store, memory_id, changes, ctx.call, redacted)
 
 
 @operation(Effect.WRITE)

@@ -24,4 +24,4 @@ async def describe_tool(ctx: Context, name: Annotated[str, Param("The operation'
 
     >>> tools.describe(name="recall")
     """
-    return stubs.render(ctx.catalog.find(name))
+    return stubs.render_module([ctx.catalog.find(name)])

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from athena.model.scope import Scope
-from athena.storage import scopes
+from athena.storage import memories, scopes
 
 # What must never be found, each with the words for it; a query returns the names of the offenders.
 RULES = {
@@ -64,13 +64,13 @@ async def figures(tx: Any, scope: Scope) -> dict[str, Any]:
     total, oldest, newest, characters, occurrences = await tx.fetch_one(
         f"SELECT count(*), min(happened), max(happened), sum(length(content)), sum(occurrences) {live}"
     )
-    forgotten = await tx.fetch_one(f"SELECT count(*) FROM memories WHERE scope IN ({numbers}) AND deleted IS NOT NULL")
+    forgotten = await memories.forgotten(tx, await scopes.own(tx, scope))
     kinds = await tx.fetch(f"SELECT memory_type, count(*) {live} GROUP BY memory_type ORDER BY 2 DESC, 1")
     tags = await tx.fetch_one(f"SELECT count(DISTINCT tag) FROM tags WHERE memory IN (SELECT id {live})")
     projects = await tx.fetch_one("SELECT count(*) FROM scopes")
     return {
         "memories": int(total),
-        "forgotten": int(forgotten[0]),
+        "forgotten": len(forgotten),
         "by_type": {row[0]: int(row[1]) for row in kinds},
         "tags": int(tags[0]),
         "projects": int(projects[0]),

@@ -57,12 +57,14 @@ def _shown(before: str | None) -> dict[str, Any] | None:
     return fields
 
 
-async def last_call(tx: Any, scopes: list[int]) -> list[Step]:
-    """Return the steps of the newest call in these scopes that is not undone, the latest first."""
-    listed = ", ".join(map(str, scopes)) or "NULL"
+async def last_call(tx: Any, project: str) -> list[Step]:
+    """Return the steps of the newest call made in a project that is not undone, the latest first."""
     rows = await tx.fetch(
-        f"""SELECT id, scope, memory, action, before FROM history WHERE undone = 0 AND scope IN ({listed})
-            AND call = (SELECT max(call) FROM history WHERE undone = 0 AND scope IN ({listed})) ORDER BY id DESC"""
+        """SELECT id, scope, memory, action, before FROM history WHERE undone = 0 AND call =
+             (SELECT h.call FROM history h JOIN calls c ON c.id = h.call
+              WHERE h.undone = 0 AND c.scope = :project ORDER BY h.call DESC LIMIT 1)
+           ORDER BY id DESC""",
+        project=project,
     )
     return [Step(i, s, m, action, json.loads(before) if before else None) for i, s, m, action, before in rows]
 

@@ -154,6 +154,12 @@ async def sources(tx: Any, scope_numbers: list[int], kind: str) -> list[tuple[st
     return [(session, int(count), updated) for session, count, updated in rows]
 
 
+async def forgotten(tx: Any, scope_numbers: list[int]) -> list[int]:
+    inside = ", ".join(map(str, scope_numbers)) or "NULL"
+    rows = await tx.fetch(f"SELECT id FROM memories WHERE scope IN ({inside}) AND deleted IS NOT NULL ORDER BY id")
+    return [row[0] for row in rows]
+
+
 async def known(tx: Any, scope_numbers: list[int], digests: list[str]) -> set[str]:
     """Return which of these digests are live memories of the scopes."""
     found: set[str] = set()
@@ -298,8 +304,9 @@ async def tag_counts(tx: Any, only: Filter) -> list[tuple[str, int]]:
     return sorted(((name, n) for name, n in totals.values()), key=lambda pair: (-pair[1], pair[0]))
 
 
-async def link(tx: Any, scope: int, memory: int, other: int, relation: str, at: float) -> None:
-    await tx.execute(
+async def link(tx: Any, scope: int, memory: int, other: int, relation: str, at: float) -> bool:
+    """Relate two memories; False if they were already."""
+    made: int = await tx.execute(
         """INSERT INTO links (scope, memory, other, relation, at) VALUES (:scope, :memory, :other, :relation, :at)
            ON CONFLICT (scope, memory, other, relation) DO NOTHING""",
         scope=scope,
@@ -307,6 +314,17 @@ async def link(tx: Any, scope: int, memory: int, other: int, relation: str, at: 
         other=other,
         relation=relation,
         at=at,
+    )
+    return made > 0
+
+
+async def unlink(tx: Any, scope: int, memory: int, other: int, relation: str) -> None:
+    await tx.execute(
+        "DELETE FROM links WHERE scope = :scope AND memory = :memory AND other = :other AND relation = :relation",
+        scope=scope,
+        memory=memory,
+        other=other,
+        relation=relation,
     )
 
 

@@ -13,6 +13,11 @@ async def visible(tx: Any, scope: Scope) -> list[int]:
     return [number for _, number in sorted(rows, key=lambda row: scope.visible.index(row[0]))]
 
 
+async def own(tx: Any, scope: Scope) -> list[int]:
+    """Return the number of the project alone, if it has one."""
+    return [row[0] for row in await tx.fetch("SELECT id FROM scopes WHERE name = :name", name=scope.project)]
+
+
 async def ensure(tx: Any, scope: Scope) -> int:
     """Return the number of the project, giving it one if it has none."""
     row = await tx.fetch_one("SELECT id FROM scopes WHERE name = :name", name=scope.project)

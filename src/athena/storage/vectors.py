@@ -143,7 +143,7 @@ class Shelf:
         fits = changed.models == (-2 if model is None else model)
         fits &= np.array([code is not None and len(code) == dimensions for code in changed.codes], bool)
         kept = [code if fit and code else blank for code, fit in zip(changed.codes, fits.tolist(), strict=True)]
-        codes = np.frombuffer(b"".join(kept), np.int8).reshape(-1, dimensions)
+        codes = np.frombuffer(b"".join(kept), np.int8).reshape(len(kept), dimensions)
         known = int(np.searchsorted(ids, self.passages[-1], "right")) if self.rows else 0
         new = Shelf.__new__(Shelf)
         new.purges, new.first, new.last = self.purges, self.first, self.last

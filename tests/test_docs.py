@@ -1,0 +1,189 @@
+"""The documents say what is true: their blocks run, their links lead somewhere, the reference is complete."""
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+from athena.cli.commands import athena
+from athena.operations import CATALOG
+from athena.version import __version__
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+REFERENCE = (ROOT / "docs" / "reference.md").read_text("utf-8")
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^(?:\.venv/bin/)?athena (.+)$", re.MULTILINE)
+
+
+def run(*command: str, folder: Path) -> str:
+    """Run a program to its end and return what it wrote."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"PYTHONUTF8": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command[:6]} exits with {done.returncode}:\n{done.stdout}"
+    return done.stdout
+
+
+def blocks(kind: str) -> list[str]:
+    return [match["body"] for match in BLOCK.finditer(README) if match["kind"] == kind]
+
+
+def without_scores_and_days(text: str) -> str:
+    return re.sub(r"\b\d{4}-\d\d-\d\d\b", "DAY", re.sub(r"\b[01]\.\d\d\b", "SCORE", text))
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readme_starts_with_how_to_run_and_test() -> None:
+    first = blocks("sh")[0]
+    assert "make run" in first
+    assert "make test" in first
+    assert README.index("make run") < 200
+
+
+def test_the_python_of_the_readme_prints_what_its_comments_say(tmp_path: Path) -> None:
+    source = "\n".join(blocks("python"))
+    expected = re.findall(r"  # -> (.+)$", source, re.MULTILINE)
+    printed = run(sys.executable, "-c", source, folder=tmp_path).splitlines()
+    assert len(expected) >= 5
+    remaining = iter(printed)
+    for line in expected:
+        assert line in remaining, f"{line!r} is not printed, or not in this order, by:\n{source}\nit prints\n{printed}"
+
+
+def test_the_commands_of_the_readme_print_what_it_shows(tmp_path: Path) -> None:
+    shown = iter(blocks("text"))
+    ran = 0
+    for block in blocks("sh"):
+        if commands := COMMAND.findall(block):
+            written = [run(sys.executable, "-m", "athena", *shlex.split(one), folder=tmp_path) for one in commands]
+            assert without_scores_and_days("".join(written)) == without_scores_and_days(next(shown))
+            ran += len(commands)
+    assert ran >= 5
+
+
+def test_the_tour_runs_and_leaves_the_users_own_store_alone(tmp_path: Path) -> None:
+    written = run(sys.executable, str(ROOT / "examples" / "tour.py"), folder=tmp_path)
+    home = Path(os.environ["ATHENA_HOME"])
+    assert str(home / "athena.db") in written
+    assert not home.exists()
+    by_meaning = written.partition("3. Search by meaning")[2].partition("\n4. ")[0]
+    assert "Mara owns payments" in by_meaning
+    assert "session cookies" in written
+    assert "was: 'Deploys run on Fridays" in written
+    assert "undid: forgotten" in written
+    assert "[SECRET:github-token]" in written
+    assert "\x1b" not in written
+
+
+def test_the_reference_is_up_to_date(tmp_path: Path) -> None:
+    run(sys.executable, str(ROOT / "scripts" / "reference.py"), "--check", folder=tmp_path)
+
+
+def test_an_old_reference_is_noticed(
+    reference: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reference, "PAGE", tmp_path / "reference.md")
+    monkeypatch.setattr(sys, "argv", ["reference.py", "--check"])
+    reference.PAGE.write_text("# Reference\n", "utf-8")
+    assert reference.main() == 1
+    assert "out of date" in capsys.readouterr().err
+
+
+def test_every_operation_is_in_the_reference_with_its_parameters() -> None:
+    for operation in CATALOG:
+        _, found, rest = REFERENCE.partition(f"\n#### {operation.name}\n")
+        section = rest.partition("\n###")[0]
+        assert found, f"{operation.name} is not in the reference"
+        assert operation.summary in section
+        assert f"Effect: `{operation.effect}`" in section
+        assert operation.documentation.examples[0] in section
+        for parameter in operation.parameters:
+            assert f"| `{parameter.name}` |" in section
+            assert parameter.help in section
+
+
+def test_every_setting_is_in_the_reference_and_in_the_readme(reference: ModuleType) -> None:
+    variables = [setting.variable for setting in reference.read_settings()] + [*reference.OTHER_VARIABLES]
+    keys = [setting.key for setting in reference.read_settings() if setting.key]
+    for name in variables + keys:
+        assert f"| `{name}` |" in REFERENCE, f"{name} is not in the reference"
+        assert f"| `{name}` |" in README, f"{name} is not in the README"
+
+
+def test_every_error_is_in_the_reference(reference: ModuleType) -> None:
+    kinds = reference.read_errors()
+    assert len(kinds) >= 10
+    for kind in kinds:
+        assert f"| `{kind.__name__}` | `{kind.code}` | {kind.http} | {kind.exit} |" in REFERENCE
+
+
+def test_every_command_is_in_the_reference_and_has_an_example() -> None:
+    for path, command in commands(athena, "athena"):
+        assert f"\n### {path}\n" in REFERENCE, f"{path} is not in the reference"
+        assert path in (command.help or ""), f"{path} --help has no example"
+
+
+def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from commands(inner, f"{path} {name}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = BLOCK.sub("", page.read_text("utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, place = target.partition("#")
+        file = page.parent / name if name else page
+        assert file.exists(), f"{page.name} links to {target}, which is not there"
+        if place:
+            assert place in places(file), f"{page.name} links to {target}, which has no such heading"
+
+
+def places(page: Path) -> set[str]:
+    """Return the anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_changelog_tells_of_this_version() -> None:
+    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert headings
+    assert headings[0] in ("Unreleased", __version__)
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text("utf-8")
+    for page in sorted(folder.glob("[0-9]*.md")):
+        assert f"({page.name})" in index, f"{page.name} is not in the index"
