@@ -330,9 +330,7 @@ def test_a_commit_beside_an_aws_key_stays() -> None:
 
 def test_overlapping_findings_become_one_with_the_precise_kind() -> None:
     token = "ghp_" + mixed(36)
-    assert redact(f'password = "{token}"') == Redacted(
-        'password = "[SECRET:github-token]"', ("github-token",)
-    )
+    assert redact(f'password = "{token}"') == Redacted('password = "[SECRET:github-token]"', ("github-token",))
     assert redact(f"token=abc-{token}-def9").text == "token=[SECRET:github-token]"
 
 
@@ -367,9 +365,7 @@ PIECES = st.one_of(
     st.sampled_from([before + secret + after for before, _, secret, after in FOUND]),
     st.sampled_from([before for before, _, _, _ in FOUND] + [after for _, _, _, after in FOUND]),
     st.sampled_from(UNTOUCHED),
-    st.sampled_from(
-        ["-----BEGIN ", "PRIVATE KEY-----", "://", ":", "@", "=", '"', "\\", "[SECRET:", "jwt]", "_", "-"]
-    ),
+    st.sampled_from(["-----BEGIN ", "PRIVATE KEY-----", "://", ":", "@", "=", '"', "\\", "[SECRET:", "jwt]", "_", "-"]),
 )
 
 

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.home import current_project
+from athena.threads import Turnstile
 
 if TYPE_CHECKING:
     from athena.api.memory import MemoryApi
@@ -34,10 +35,15 @@ class Connection:
         self.surface = surface
 
     async def call(self, name: str, arguments: Mapping[str, Any], project: str | None = None) -> Answer:
+        with _gate:
+            return await self._call(name, arguments, project)
+
+    async def _call(self, name: str, arguments: Mapping[str, Any], project: str | None) -> Answer:
         from athena.kernel.shapes import plain  # with the app, at the first call
 
         app = self._app()
-        context = app.context(project or self.project or current_project(), self.surface)
+        whose = project if project is not None else self.project
+        context = app.context(current_project() if whose is None else whose, self.surface)
         result = await app.catalog.find(name)(context, **arguments)
         return Answer(plain(result), getattr(result, "total", None))
 
@@ -45,6 +51,7 @@ class Connection:
 _ENVIRONMENT = ("ATHENA_HOME", "ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "XDG_DATA_HOME", "HOME")
 _EMBEDDING = ("ATHENA_EMBEDDING_URL", "ATHENA_EMBEDDING_MODEL", "ATHENA_EMBEDDING_KEY")
 _guard = threading.Lock()
+_gate = Turnstile()
 _apps: dict[tuple[str | None, ...], "App"] = {}
 _pid = os.getpid()
 _inherited: list["App"] = []  # kept, since letting go of them would close files that the parent uses
@@ -69,7 +76,7 @@ def shared_app() -> "App":
     if _instead:
         return _instead[-1]
     if _pid != os.getpid():
-        _guard = threading.Lock()  # another thread of the parent may have held it
+        _guard = threading.Lock()  # another thread of the parent may have held it, or been inside
         _inherited.extend(_apps.values())
         _apps.clear()
         _pid = os.getpid()
@@ -96,7 +103,16 @@ def close() -> None:
         app.close()
 
 
-atexit.register(close)
+def _leave() -> None:
+    """At the end of the program: let calls on other threads finish, start no more, and close.
+
+    A thread that is inside native code while the interpreter ends aborts the whole process.
+    """
+    _gate.shut(timeout=10)
+    close()
+
+
+atexit.register(_leave)
 
 
 @asynccontextmanager

@@ -3,21 +3,20 @@
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 EVERYWHERE = "user"
 DEFAULT_PROJECT = "default"
 
 
-def home_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def home_folder(environment: Mapping[str, str] = os.environ) -> str:
     """Return the data folder: `ATHENA_HOME`, else the platform's user data folder."""
     if chosen := environment.get("ATHENA_HOME"):
-        return Path(chosen).expanduser().absolute()
+        return os.path.abspath(os.path.expanduser(chosen))
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "athena"
+        return os.path.expanduser("~/Library/Application Support/athena")
     base = environment.get("XDG_DATA_HOME") or ""
     # The XDG specification: a relative path is to be ignored.
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "share") / "athena"
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.local/share"), "athena")
 
 
 def current_project(environment: Mapping[str, str] = os.environ, folder: str | None = None) -> str:
@@ -30,7 +29,7 @@ def current_project(environment: Mapping[str, str] = os.environ, folder: str | N
         return DEFAULT_PROJECT
     while True:
         if os.path.exists(os.path.join(here, ".git")):
-            return here
+            return here.encode("utf-8", "backslashreplace").decode()  # a path may hold bytes that are no text
         above = os.path.dirname(here)
         if above == here:
             return DEFAULT_PROJECT

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from athena.errors import Misconfigured
@@ -12,7 +11,7 @@ CONFIG = "config.toml"
 
 
 class Settings(NamedTuple):
-    home: Path  # ATHENA_HOME: where the store and config.toml are
+    home: str  # ATHENA_HOME: where the store and config.toml are
     db_path: str  # ATHENA_DB_PATH, db_path: the store's file; ":memory:" keeps nothing
     embedding_url: str | None = None  # ATHENA_EMBEDDING_URL, embedding.url: an OpenAI-compatible endpoint
     embedding_model: str | None = None  # ATHENA_EMBEDDING_MODEL, embedding.model: needed with a url
@@ -30,13 +29,13 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
             hint="unset it; the store is then a file in ATHENA_HOME",
         )
     home = home_folder(environment)
-    given = _read(home / CONFIG)
+    given = _read(os.path.join(home, CONFIG))
     for key in KEYS:
         if value := environment.get("ATHENA_" + key.upper().replace(".", "_")):
             given[key] = value
     if given.get("embedding.url") and not given.get("embedding.model"):
         raise Misconfigured("embedding.url is set without embedding.model", hint="name the model to ask for")
-    path = given.get("db_path") or str(home / "athena.db")
+    path = given.get("db_path") or os.path.join(home, "athena.db")
     return Settings(
         home,
         path if path == ":memory:" else os.path.abspath(os.path.expanduser(path)),
@@ -46,10 +45,11 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
     )
 
 
-def _read(file: Path) -> dict[str, str]:
+def _read(file: str) -> dict[str, str]:
     """Read the configuration file as flat keys; a key that we do not know is an error."""
     try:
-        text = file.read_text("utf-8")
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -89,7 +90,8 @@ class Outcome(Generic[T]):
         future = loop.create_future()
 
         def wake() -> None:
-            loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
 
         with self._guard:
             if self._ready:
@@ -148,9 +150,11 @@ def start(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Outcom
 
     def job() -> None:
         try:
-            outcome.deliver(function(*args, **kwargs))
+            value = function(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
             outcome.fail(error)
+        else:
+            outcome.deliver(value)
 
     _crew.submit(job)
     return outcome
@@ -161,3 +165,33 @@ async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     if running_loop() is None:
         return function(*args, **kwargs)
     return await start(function, *args, **kwargs)
+
+
+class Turnstile:
+    """Lets any number of threads through until it is shut."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._shut = False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._shut)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def shut(self, timeout: float) -> None:
+        """Let nobody in, and wait until all are out or the time is over."""
+        with self._changed:
+            self._shut = True
+            self._changed.wait_for(lambda: not self._inside, timeout)
+
+    def open(self) -> None:
+        with self._changed:
+            self._shut = False
+            self._changed.notify_all()

@@ -84,7 +84,7 @@ def _nearest(app: App, vector: Any) -> Any:
     async def work(tx: Transaction) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder
         among = await vectors.select(tx, Filter(app.context("p", "test").scope), encoder.name, encoder.dimensions)
-        near = await vectors.nearest(tx, among, vector, 1, vector[:0].astype("int64"))
+        near = await vectors.nearest(tx, among, vector, 1, None)
         return int(near.memories[near.cosines.argmax()])
 
     return work

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from athena.app import App
 from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
-from athena.storage.sqlite import MEMORY, Sqlite
+from athena.storage.opening import MEMORY
+from athena.storage.sqlite import Sqlite
 from athena.threads import drive
 
 

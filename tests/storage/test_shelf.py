@@ -15,7 +15,8 @@ from athena.app import App
 from athena.model.memory import Filter
 from athena.model.scope import Scope
 from athena.storage.database import Near
-from athena.storage.sqlite import MEMORY, Sqlite
+from athena.storage.opening import MEMORY
+from athena.storage.sqlite import Sqlite
 from athena.storage.vectors import encode, pack_signs
 from athena.threads import drive
 
@@ -49,7 +50,7 @@ def nearest(app: App, vector: Any, limit: int, only: Filter | None = None) -> Ne
     async def work(tx: Any) -> Near:
         vectors = app.store.database.vectors
         among = await vectors.select(tx, only or Filter(Scope("p")), Scattered.name, SIZE)
-        return await vectors.nearest(tx, among, vector, limit, np.zeros(0, np.int64))
+        return await vectors.nearest(tx, among, vector, limit, None)
 
     return drive(app.store.database.read(work))
 

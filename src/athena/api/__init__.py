@@ -11,11 +11,11 @@ import socket as socket
 import threading as threading
 from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from athena import connect
 from athena.api.compact import CompactHealthInfo, CompactIngestResult, CompactMemory, CompactSearchResult
-from athena.api.memory import MemoryApi, SecretRemoved
+from athena.api.memory import Filters, MemoryApi, SecretRemoved
 from athena.connect import close
 from athena.threads import drive
 
@@ -76,7 +76,7 @@ consolidate = _blocking(_memory.consolidate)
 health = _blocking(_memory.health)
 
 
-def search_iter(query: str, batch_size: int = 100, **filters: Any) -> Iterator[CompactMemory]:
+def search_iter(query: str, batch_size: int = 100, **filters: Unpack[Filters]) -> Iterator[CompactMemory]:
     """Go through the whole store, best first, `batch_size` at a time."""
     offset = 0
     while batch := drive(_memory.page(query, batch_size, offset, **filters)):

@@ -55,6 +55,6 @@ class CompactIngestResult(NamedTuple):
 
 def compact(found: dict[str, Any]) -> CompactMemory:
     """Shorten a memory to what a list of results needs."""
-    line = " ".join(found["content"][: PREVIEW * 4].split())
+    line = " ".join(found["content"].lstrip()[: PREVIEW * 4].split())
     preview = line if len(line) <= PREVIEW else line[: PREVIEW - 1].rstrip() + "…"
     return CompactMemory(found["hash"], preview, tuple(found["tags"]), found["created"], found.get("score", 1.0))

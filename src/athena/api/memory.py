@@ -4,18 +4,31 @@ import os
 import re
 import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from athena.api.compact import CompactHealthInfo, CompactIngestResult, CompactMemory, CompactSearchResult, compact
 from athena.connect import Answer, Connection
 from athena.errors import InvalidInput
+from athena.threads import running_loop
 
 if TYPE_CHECKING:
     from athena.model.memory import Memory
 
 Tags = str | Sequence[str] | None
 When = str | float | None
+PAGE = 1_000
 NAMES = {"k": "limit", "memory_id": "hash", "memory_ids": "hashes"}  # ours for theirs
+
+
+class Filters(TypedDict, total=False):
+    """What narrows a search."""
+
+    tags: Tags
+    memory_type: str | None
+    since: When
+    until: When
+    min_score: float
+    project: str | None
 
 
 class SecretRemoved(UserWarning):
@@ -28,7 +41,7 @@ class MemoryApi:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def _ask(self, operation: str, arguments: Mapping[str, Any], project: str | None) -> Answer:
+    async def _ask(self, operation: str, arguments: Mapping[str, Any], project: str | None, /, **names: str) -> Answer:
         """Call an operation; what it says about an argument is told under the name that this API gives it."""
         try:
             return await self._connection.call(operation, arguments, project)
@@ -36,7 +49,7 @@ class MemoryApi:
             text = str(error).removeprefix(f"{operation}: ")
             name, rest = re.match(r"(\w*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]  # matches all
             hint = None if error.hint and error.hint.startswith("memory.") else error.hint
-            raise InvalidInput(NAMES.get(name, name) + rest, hint=hint) from None
+            raise InvalidInput((NAMES | names).get(name, name) + rest, hint=hint) from None
 
     async def _call(self, operation: str, project: str | None = None, /, **arguments: Any) -> Any:
         return (await self._ask(operation, arguments, project)).data
@@ -57,14 +70,22 @@ class MemoryApi:
         filters = {"tags": tags, "memory_type": memory_type, "since": since, "until": until, "min_score": min_score}
         return await self._search(query, {"query": query, "k": limit, **filters}, project)
 
-    async def _search(self, query: str, arguments: dict[str, Any], project: str | None) -> CompactSearchResult:
-        answer = await self._ask("recall", arguments, project)
+    async def _search(
+        self, query: str, arguments: dict[str, Any], project: str | None, /, **names: str
+    ) -> CompactSearchResult:
+        answer = await self._ask("recall", arguments, project, **names)
         found = tuple(map(compact, answer.data))
         return CompactSearchResult(found, len(found) if answer.total is None else answer.total, query)
 
-    async def search_batch(self, queries: Iterable[str], limit: int = 5, **filters: Any) -> list[CompactSearchResult]:
+    async def search_batch(
+        self, queries: Iterable[str], limit: int = 5, **filters: Unpack[Filters]
+    ) -> list[CompactSearchResult]:
         """Answer several searches at once."""
-        return [await self.search(query, limit, **filters) for query in queries]
+        found = []
+        for i, query in enumerate(_several(queries, "queries")):
+            arguments, project = _narrowed(filters, query=query, k=limit)
+            found.append(await self._search(query, arguments, project, query=f"queries[{i}]"))
+        return found
 
     async def search_by_tag(
         self, tags: Tags, limit: int = 10, match: str = "any", *, project: str | None = None
@@ -77,22 +98,25 @@ class MemoryApi:
 
     async def recall(self, phrase: str, limit: int = 5, *, project: str | None = None) -> CompactSearchResult:
         """Find memories; time in plain words ("what we decided about auth last week") is a filter."""
-        return await self._search(phrase, {"query": phrase, "k": limit, "understand_time": True}, project)
+        return await self._search(
+            phrase, {"query": phrase, "k": limit, "understand_time": True}, project, query="phrase"
+        )
 
-    async def search_iter(self, query: str, batch_size: int = 100, **filters: Any) -> AsyncIterator[CompactMemory]:
-        """Go through the whole store, best first, `batch_size` at a time."""
+    async def search_iter(
+        self, query: str, batch_size: int = 100, **filters: Unpack[Filters]
+    ) -> AsyncIterator[CompactMemory]:
+        """Go through the whole store, best first; at least `batch_size` are fetched at a time."""
         offset = 0
         while batch := await self.page(query, batch_size, offset, **filters):
             for memory in batch:
                 yield memory
             offset += len(batch)
 
-    async def page(
-        self, query: str, batch_size: int, offset: int, *, project: str | None = None, **filters: Any
-    ) -> list[CompactMemory]:
-        """Return one batch of a search over the whole store."""
-        arguments = {"query": query, "k": batch_size, "offset": offset, **filters}
-        return [compact(found) for found in await self._call("recall", project, **arguments)]
+    async def page(self, query: str, batch_size: int, offset: int, **filters: Unpack[Filters]) -> list[CompactMemory]:
+        """Return one part of a search over the whole store; from a page of this size on, all of it is ranked."""
+        size = max(batch_size, PAGE) if type(batch_size) is int and batch_size > 0 else batch_size
+        arguments, project = _narrowed(filters, query=query, k=size, offset=offset)
+        return [compact(found) for found in (await self._ask("recall", arguments, project, k="batch_size")).data]
 
     async def store(
         self,
@@ -111,7 +135,10 @@ class MemoryApi:
 
     async def store_batch(self, items: Iterable[str | Mapping[str, Any]], *, project: str | None = None) -> list[str]:
         """Keep many texts at once and return their hashes, in order."""
-        return [_told(stored) for stored in await self._call("remember_batch", project, items=list(items))]
+        hashes = []
+        for stored in await self._call("remember_batch", project, items=_several(items, "items")):
+            hashes.append(_told(stored))  # noqa: PERF401  # a comprehension has a frame of its own, and warnings count
+        return hashes
 
     async def get(self, hash: str | int, *, project: str | None = None) -> "Memory":  # noqa: A002  # the public name
         """Return one memory whole."""
@@ -141,7 +168,7 @@ class MemoryApi:
 
     async def delete_batch(self, hashes: Iterable[str | int], *, project: str | None = None) -> int:
         """Forget several memories and return how many there were."""
-        chosen = list(hashes)
+        chosen = _several(hashes, "hashes")
         return int(await self._call("forget_batch", project, memory_ids=chosen)) if chosen else 0
 
     async def delete_by_tag(self, tags: Tags, expect: int | None = None, *, project: str | None = None) -> int:
@@ -156,7 +183,11 @@ class MemoryApi:
         self, path: str | os.PathLike[str], tags: Tags = None, *, project: str | None = None
     ) -> CompactIngestResult:
         """Keep a text file, or every text file below a folder, as pieces that searches find."""
-        found = await self._call("ingest_document", project, path=os.fspath(path), tags=tags)
+        found = await self._call(
+            "ingest_document", project, path=os.fsdecode(path) if isinstance(path, os.PathLike) else path, tags=tags
+        )
+        if found["redacted"]:
+            _warn(f"secrets were taken out of what was ingested: {', '.join(found['redacted'])}")
         return CompactIngestResult(found["documents"], found["pieces"], tuple(found["skipped"]))
 
     async def consolidate(
@@ -175,6 +206,27 @@ class MemoryApi:
 def _told(stored: Mapping[str, Any]) -> str:
     """Return the hash of what was stored, and warn of secrets that were taken out of it."""
     if stored["redacted"]:
-        kinds = ", ".join(stored["redacted"])
-        warnings.warn(f"secrets were taken out before storing {stored['hash']}: {kinds}", SecretRemoved, stacklevel=4)
+        _warn(f"secrets were taken out before storing {stored['hash']}: {', '.join(stored['redacted'])}")
     return str(stored["hash"])
+
+
+def _warn(message: str) -> None:
+    """Warn at the caller's own line: below it stand `drive` and its wrapper, or nothing in asynchronous code."""
+    warnings.warn(message, SecretRemoved, stacklevel=6 if running_loop() is None else 4)
+
+
+def _several(values: Iterable[Any], name: str) -> list[Any]:
+    """Return a list of what was given; a text is one thing and not its characters."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InvalidInput(f"{name} must be a list, not {type(values).__name__}")
+    return list(values)
+
+
+def _narrowed(filters: Filters, **arguments: Any) -> tuple[dict[str, Any], str | None]:
+    """Add filters to arguments and return the project that they name apart from them."""
+    if unknown := filters.keys() - Filters.__annotations__.keys():
+        raise InvalidInput(
+            f"there is no filter {min(unknown)!r}", hint=f"there are {', '.join(Filters.__annotations__)}"
+        )
+    narrowing = {name: value for name, value in filters.items() if name != "project"}
+    return arguments | narrowing, filters.get("project")

@@ -12,7 +12,8 @@ import click
 from athena import connect
 from athena.cli import shown
 from athena.cli.doctor import doctor
-from athena.errors import AthenaError
+from athena.cli.tools import tools
+from athena.errors import AthenaError, InvalidInput
 from athena.home import EVERYWHERE
 from athena.threads import drive
 from athena.version import __version__
@@ -47,6 +48,8 @@ class Commands(click.Group):
         except (click.Abort, KeyboardInterrupt):
             click.echo("stopped", err=True)
             return 130
+        except RecursionError as error:
+            return _complain(InvalidInput(f"nested too deeply: {error}"))
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads; do not complain at exit
             return 1
@@ -86,7 +89,7 @@ def remember(
 
     Example: athena remember "The staging database is read-only" --tags db,staging
     """
-    content = sys.stdin.read() if text == "-" else text
+    content = _standard_input() if text == "-" else text
     scope = EVERYWHERE if everywhere else project
     stored = call("remember", scope, content=content, tags=tags, memory_type=memory_type)
     _tell_of_secrets(stored)
@@ -94,6 +97,11 @@ def remember(
         return shown.as_json(stored)
     said = {"new": "kept", "known": "known already", "revived": "kept again"}[stored["outcome"]]
     return click.echo(f"{click.style(stored['hash'], fg='yellow')} {said}")
+
+
+def _standard_input() -> str:
+    """Read all of it; bytes that are no text are replaced, whatever the locale."""
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
 def _tell_of_secrets(stored: dict[str, Any]) -> None:
@@ -204,7 +212,7 @@ def forget(memory_ids: tuple[str, ...], project: str | None, json_output: bool) 
     return (
         shown.as_json(count)
         if json_output
-        else click.echo(f"{shown.counted(count)} forgotten; `athena undo` brings them back")
+        else click.echo(f"{shown.counted(count)} forgotten; to take that back: athena undo")
     )
 
 
@@ -233,7 +241,7 @@ def call_operation(name: str, arguments: str, project: str | None) -> None:
 
     Example: athena call recall --json '{"query": "deploy", "k": 3}'
     """
-    text = sys.stdin.read() if arguments == "-" else arguments
+    text = _standard_input() if arguments == "-" else arguments
     try:
         given = json.loads(text)
     except ValueError as error:
@@ -241,48 +249,6 @@ def call_operation(name: str, arguments: str, project: str | None) -> None:
     if not isinstance(given, dict):
         raise click.BadParameter("a JSON object is needed", param_hint="--json")
     shown.as_json(call(name, project, **given))
-
-
-@athena.group(invoke_without_command=True)
-@click.pass_context
-def tools(context: click.Context) -> None:
-    """Find out what can be done. Example: athena tools search "find duplicates" """
-    if context.invoked_subcommand is None:
-        _print_tools(None)
-
-
-@tools.command("list")
-@click.argument("category", required=False)
-def list_tools(category: str | None) -> None:
-    """List operations, all or of one category. Example: athena tools list memory"""
-    _print_tools(category)
-
-
-def _print_tools(category: str | None) -> None:
-    from athena.operations import CATALOG
-
-    heading = None
-    for operation in CATALOG.listed(category):
-        if operation.category != heading:
-            heading = operation.category
-            click.echo(click.style(f"{heading}: {CATALOG.categories[heading]}", bold=True))
-        click.echo(f"  {operation.name:<18} {operation.summary}")
-
-
-@tools.command("search")
-@click.argument("query")
-@click.option("-k", default=5, show_default=True, help="How many.")
-def search_tools(query: str, k: int) -> None:
-    """Find operations by what they do. Example: athena tools search "undo a change" """
-    for found in call("search_tools", query=query, k=k):
-        click.echo(found)
-
-
-@tools.command("show")
-@click.argument("name")
-def show_tool(name: str) -> None:
-    """Show how an operation is called. Example: athena tools show recall"""
-    click.echo(call("describe_tool", name=name))
 
 
 @athena.command()
@@ -295,18 +261,22 @@ def ingest(paths: tuple[str, ...], tags: str | None, project: str | None, json_o
 
     Example: athena ingest docs README.md --tags docs
     """
+    whole: dict[str, Any] = {"documents": 0, "pieces": 0, "skipped": [], "redacted": []}
     for path in paths:
         done = call("ingest_document", project, path=path, tags=tags)
-        if json_output:
-            shown.as_json(done)
-            continue
-        click.echo(f"{shown.safe(path)}: {done['documents']} documents, {done['pieces']} pieces")
-        for skipped in done["skipped"]:
-            click.echo(f"  left out {shown.safe(skipped)}", err=True)
+        whole = {name: whole[name] + done[name] for name in whole}
+        if not json_output:
+            click.echo(f"{shown.safe(path)}: {done['documents']} documents, {done['pieces']} pieces")
+    for skipped in whole["skipped"]:
+        click.echo(f"left out {shown.safe(skipped)}", err=True)
+    _tell_of_secrets(whole)
+    if json_output:
+        shown.as_json(whole)
 
 
 @athena.command()
-def reembed() -> None:
+@as_json
+def reembed(json_output: bool) -> None:
     """Give every memory a vector of the model in use; can be stopped and run again.
 
     Example: athena reembed
@@ -319,26 +289,30 @@ def reembed() -> None:
             if not step["remaining"]:
                 break
     done = total + first["done"]
-    click.echo(f"{shown.counted(done, 'passage', 'passages')} done" if done else "nothing to do")
+    if json_output:
+        return shown.as_json({"done": done})
+    return click.echo(f"{shown.counted(done, 'passage', 'passages')} done" if done else "nothing to do")
 
 
 @athena.command()
 @click.argument("memory_ids", metavar="[ID...]", nargs=-1)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @in_project
-def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None) -> None:
+@as_json
+def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_output: bool) -> None:
     """Remove memories for good: those named, else all forgotten ones of this project.
 
     Example: athena purge 7d49c4b4
     """
     chosen = list(memory_ids) or None
-    count = len(memory_ids) or call("stats", project)["forgotten"]
-    if not count:
-        return click.echo("nothing to remove")
-    if not yes:
-        click.confirm(f"Remove {shown.counted(count)} for good? Nothing brings them back", abort=True)
-    removed = call("purge", project, memory_ids=chosen, expect=count)
-    return click.echo(f"{shown.counted(removed)} removed for good")
+    count = call("purge", project, memory_ids=chosen, dry_run=True)
+    if count and not yes:
+        click.confirm(f"Remove {shown.counted(count)} for good? Nothing brings them back", abort=True, err=True)
+    removed = call("purge", project, memory_ids=chosen, expect=count) if count else 0
+    if json_output:
+        return shown.as_json({"removed": removed})
+    return click.echo(f"{shown.counted(removed)} removed for good" if removed else "nothing to remove")
 
 
 athena.add_command(doctor)
+athena.add_command(tools)

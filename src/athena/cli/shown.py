@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import time
 from typing import Any
 
@@ -19,7 +20,8 @@ def safe(text: str) -> str:
 
 
 def as_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    """Print JSON; on a terminal only as characters that it cannot obey."""
+    click.echo(json.dumps(value, ensure_ascii=sys.stdout.isatty(), indent=2))
 
 
 def counted(number: int, one: str = "memory", many: str = "memories") -> str:

@@ -23,6 +23,8 @@ class Skipped(NamedTuple):
 
 def read(path: str) -> Iterator[Text | Skipped]:
     """Yield the text of a file, or of every file below a folder; links are not followed."""
+    if "\0" in path:
+        raise InvalidInput("path must not hold a NUL character")
     whole = os.path.realpath(os.path.expanduser(path))
     if os.path.isfile(whole):
         yield _file(whole)
@@ -41,18 +43,23 @@ def read(path: str) -> Iterator[Text | Skipped]:
 
 def _file(path: str) -> Text | Skipped:
     if os.path.islink(path) or not os.path.isfile(path):
-        return Skipped(path, "not a plain file")
+        return Skipped(legible(path), "not a plain file")
     try:
         if os.path.getsize(path) > LARGEST:
-            return Skipped(path, f"larger than {LARGEST // 1_000_000} MB")
+            return Skipped(legible(path), f"larger than {LARGEST // 1_000_000} MB")
         with open(path, "rb") as file:
             raw = file.read()
     except OSError as error:
-        return Skipped(path, str(error.strerror))
+        return Skipped(legible(path), str(error.strerror))
     if b"\0" in raw[:8_192]:
-        return Skipped(path, "not text")
+        return Skipped(legible(path), "not text")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return Skipped(path, "not UTF-8 text")
-    return Text(path, text) if text.strip() else Skipped(path, "empty")
+        return Skipped(legible(path), "not UTF-8 text")
+    return Text(legible(path), text) if text.strip() else Skipped(legible(path), "empty")
+
+
+def legible(path: str) -> str:
+    """Show bytes of a name that are no text as escapes."""
+    return path.encode("utf-8", "backslashreplace").decode()

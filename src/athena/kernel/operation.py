@@ -59,7 +59,7 @@ class Operation(Generic[C, P, R]):
     def __repr__(self) -> str:
         return f"<operation {self.category}.{self.name}>"
 
-    async def __call__(self, ctx: C, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def __call__(self, ctx: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Permit, check, record, run. There is no other way in."""
         if self.effect not in ctx.allowed:
             raise Denied(f"{ctx.surface} may not {self.effect}", hint=f"{self.name} needs {str(self.effect)!r}")

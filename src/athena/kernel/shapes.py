@@ -107,7 +107,10 @@ def _plain(kind: Any) -> Check:
                 raise InvalidInput(f"{where} must be a finite number")
             return value
         if kind is float and type(value) is int:
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:
+                raise InvalidInput(f"{where} must be a finite number") from None
         if kind is not bool and isinstance(value, kind) and not isinstance(value, bool):
             return kind(value)  # a subclass, e.g. a str enum or a numpy number
         raise _WrongKind(where, SPOKEN[kind], value)
@@ -157,8 +160,9 @@ def _mapping(kind: Any) -> Check:
     def check(value: Any, where: str) -> Any:
         if not isinstance(value, Mapping):
             raise _WrongKind(where, "an object", value)
-        if bad := next((k for k in value if not isinstance(k, str)), None):
-            raise InvalidInput(f"{where}: keys must be text, not {type(bad).__name__}")
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidInput(f"{where}: keys must be text, not {type(key).__name__}")
         return {key: one(item, f"{where}.{key}") for key, item in value.items()}
 
     return check

@@ -11,7 +11,7 @@ from athena.storage import memories, scopes
 from athena.storage.memories import Kept
 
 Ref = int | str
-HEX = re.compile(r"[0-9a-f]{4,64}")
+HEX = re.compile(r"[0-9a-f]{1,64}")
 
 
 async def locate(tx: Any, scope: Scope, ref: Ref, *, deleted: bool = False) -> Kept:
@@ -33,15 +33,15 @@ async def locate(tx: Any, scope: Scope, ref: Ref, *, deleted: bool = False) -> K
 
 async def _candidates(tx: Any, numbers: list[int], ref: Ref) -> list[Kept]:
     if isinstance(ref, int):
+        if abs(ref) >= 1 << 63:
+            return []
         return await memories.find(tx, numbers, "m.id = :id", id=ref)
     text = ref.strip().lower()
     is_number = text.isascii() and text.isdigit() and len(text) < 8
     if is_number and (found := await memories.find(tx, numbers, "m.id = :id", id=int(text))):
         return found
     if not HEX.fullmatch(text):
-        raise InvalidInput(
-            f"{ref!r:.40} is not a memory's hash or id", hint="a hash is 4 or more hex digits, an id a number"
-        )
+        raise InvalidInput(f"{ref!r:.40} is not a memory's hash or id", hint="a hash is hex digits, an id a number")
     found = await memories.find(tx, numbers, "m.digest >= :low AND m.digest < :high", low=text, high=text + "g")
     if found:
         return found

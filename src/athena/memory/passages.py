@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 LONGEST = 90  # words
+MOST = 2_000  # passages of one text, about: a book is cut more coarsely
 SENTENCE = re.compile(r"[^\n]*?(?:[.!?;](?=\s)|\n|\Z)")
 WORD = re.compile(r"\S+")
 
@@ -19,11 +20,12 @@ class Passage(NamedTuple):
 
 
 def split(text: str) -> list[Passage]:
-    """Pack sentences into passages of at most 90 words; longer sentences are cut."""
+    """Pack sentences into passages of at most 90 words, more in a whole book; longer sentences are cut."""
     passages: list[Passage] = []
     start = end = words = 0
-    for first, last, count in _pieces(text):
-        if words and words + count > LONGEST:
+    longest = max(LONGEST, text.count(" ") // MOST)
+    for first, last, count in _pieces(text, longest):
+        if words and words + count > longest:
             passages.append(Passage(start, end - start, words))
             words = 0
         if not words:
@@ -33,14 +35,14 @@ def split(text: str) -> list[Passage]:
     return passages
 
 
-def _pieces(text: str) -> Iterator[tuple[int, int, int]]:
+def _pieces(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
     """Yield sentences as (start, end, words), none longer than a passage, and no empty ones."""
     at = 0
     while at < len(text):
         match = SENTENCE.match(text, at)
         stop = match.end() if match and match.end() > at else len(text)
         found = list(WORD.finditer(text, at, stop))
-        for i in range(0, len(found), LONGEST):
-            piece = found[i : i + LONGEST]
+        for i in range(0, len(found), longest):
+            piece = found[i : i + longest]
             yield piece[0].start(), piece[-1].end(), len(piece)
         at = stop

@@ -48,12 +48,12 @@ def prepare(draft: Draft, now: float) -> Prepared:
     """Work out what is stored beside a text: its digest, its time, the words it can also be found by."""
     metadata = draft.metadata
     for name in ("session_id", "speaker", "role", "source"):
-        if name in metadata and not isinstance(metadata[name], str):
+        if metadata.get(name) is not None and not isinstance(metadata[name], str):
             metadata = metadata | {name: str(metadata[name])}
     happened, day = _when(metadata.get("date"), now)
-    said_by = " ".join(metadata[name] for name in ("speaker", "source") if name in metadata)
+    said_by = " ".join(metadata[name] for name in ("speaker", "source") if metadata.get(name))
     label = " ".join([*draft.tags, said_by, day]).strip()
-    speaker = metadata.get("speaker", "")
+    speaker = metadata.get("speaker") or ""
     header = f"{speaker}{f' ({day})' if day else ''}: " if speaker or day else ""
     draft = Draft(
         draft.content, draft.tags, draft.memory_type, metadata, draft.importance, draft.redacted
@@ -67,7 +67,7 @@ def _when(date: object, now: float) -> tuple[float, str]:
     if date is None or date == "":
         return now, ""
     if isinstance(date, int | float) and not isinstance(date, bool):
-        moment = float(date)
+        moment = float(date) if abs(date) < 1e15 else float("inf")
     elif isinstance(date, str):
         from athena.memory import timephrase  # its tables are slow to load
 

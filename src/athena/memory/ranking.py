@@ -22,7 +22,7 @@ class Ranked(NamedTuple):
 
 
 def rank(words: Matches, near: Near | None) -> Ranked:
-    """Fuse both searches by normalised score; a memory counts by its best passage.
+    """Fuse both searches by normalised score.
 
     The order comes from scores relative to this question; the score shown is absolute: the part of the
     question's words that a memory holds and its closeness in meaning, as two independent pieces of evidence.

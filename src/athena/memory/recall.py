@@ -13,7 +13,8 @@ from athena.storage.database import Transaction
 if TYPE_CHECKING:
     from athena.storage.database import Floats
 
-CANDIDATES = 200  # passages that each search brings to the ranking, at least
+CANDIDATES = 200  # memories that each search brings to the ranking, at least
+DEEP = 500  # from here on everything is ranked, so that page after page comes from one order
 
 
 class Query(NamedTuple):
@@ -45,13 +46,14 @@ async def _search(store: Store, tx: Transaction, query: Query, vectors: "Floats 
     among = await database.vectors.select(tx, query.only, encoder.name, dimensions)
     if not among.total:
         return Page([], 0)
-    wanted = max(CANDIDATES, 2 * (query.offset + query.limit))
+    deep = query.offset + query.limit > DEEP
+    wanted = among.total if deep else max(CANDIDATES, 2 * (query.offset + query.limit))
     words = await database.words.matches(tx, among, query.text, wanted)
     near = None
     if vectors is not None:
-        near = await database.vectors.nearest(tx, among, vectors[0], wanted, words.passages)
+        near = await database.vectors.nearest(tx, among, vectors[0], wanted, words)
     ranked = rank(words, near)
-    good = int((ranked.scores >= query.min_score).sum())  # scores never rise, so these come first
+    good = int((ranked.scores.round(4) >= round(query.min_score, 4)).sum())  # scores never rise, so these come first
     chosen = slice(query.offset, min(query.offset + query.limit, good))
     total = among.total if query.min_score <= 0 else good
     return Page(await _hits(tx, Ranked(ranked.memories[chosen], ranked.scores[chosen])), total)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from athena.errors import InvalidInput
 from athena.memory import write
 from athena.memory.prepare import Prepared, prepare, with_vectors
 from athena.memory.store import Store
@@ -17,7 +18,7 @@ from athena.storage.memories import Kept
 async def remember(store: Store, drafts: Sequence[Draft], call: Call) -> list[Stored]:
     """Keep memories. One that is known gets the new tags and metadata; one that was forgotten comes back."""
     now = store.clock()
-    prepared = [prepare(draft, now) for draft in drafts]
+    prepared = [_prepare(draft, i, now) for i, draft in enumerate(drafts)]
 
     async def known(tx: Transaction) -> set[str]:
         return await memories.known(tx, await scopes.own(tx, call.scope), [one.digest for one in prepared])
@@ -42,6 +43,13 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call) -> list[St
     if behind and store.encoder.works:
         catch_up(store)
     return kept
+
+
+def _prepare(draft: Draft, position: int, now: float) -> Prepared:
+    try:
+        return prepare(draft, now)
+    except InvalidInput as error:
+        raise InvalidInput(f"items[{position}]: {error}", hint=error.hint) from None
 
 
 async def _keep(store: Store, tx: Transaction, scope: int, one: Prepared, call: int, now: float) -> list[Any]:

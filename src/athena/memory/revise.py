@@ -11,6 +11,7 @@ from athena.memory.store import Store
 from athena.memory.vectorise import settle
 from athena.model.call import Call
 from athena.model.memory import Change, Draft, Filter, Memory, Stored, preview, stored
+from athena.model.scope import Scope
 from athena.storage import calls, history, memories, scopes
 from athena.storage.database import Transaction
 from athena.storage.memories import Kept
@@ -32,11 +33,8 @@ async def update(store: Store, ref: Ref, changes: dict[str, Any], call: Call, re
             one = prepared
             if kept.snapshot() != before.snapshot():  # changed meanwhile: apply the same changes to what it is now
                 one = prepare(_changed(kept.memory, changes), kept.memory.created)
-            if "date" not in one.draft.metadata:
-                one = one._replace(happened=kept.happened)
             others = await memories.find(tx, [kept.scope], "m.digest = :digest", digest=one.digest)
-            if others and others[0].memory.id != kept.memory.id:
-                raise _taken(others[0])
+            await _make_way(tx, kept, others)
             await history.add(tx, kept.scope, kept.memory.id, number, now, "updated", kept.snapshot())
             await write.rewrite(store, tx, kept, one, now)
             return kept.memory.id
@@ -61,13 +59,17 @@ def _changed(memory: Memory, changes: dict[str, Any]) -> Draft:
     )
 
 
-def _taken(other: Kept) -> Conflict:
-    state = "a forgotten memory" if other.deleted is not None else "another memory"
-    step = "restore" if other.deleted is not None else "forget"
-    return Conflict(
-        f"{state} says exactly this already: {other.memory.hash} ({preview(other.memory.content, 60)!r})",
-        hint=f"use {other.memory.hash} instead, or {step} one of the two",
-    )
+async def _make_way(tx: Transaction, kept: Kept, others: list[Kept]) -> None:
+    """Let `kept` have a text: one that was forgotten gives up its name, one that is live is a conflict."""
+    for other in others:
+        if other.memory.id == kept.memory.id:
+            continue
+        if other.deleted is None:
+            raise Conflict(
+                f"another memory says exactly this already: {other.memory.hash} {preview(other.memory.content, 60)!r}",
+                hint=f"use {other.memory.hash} instead, or forget one of the two",
+            )
+        await memories.displace(tx, other)
 
 
 async def forget(store: Store, refs: Sequence[Ref], call: Call) -> int:
@@ -172,10 +174,21 @@ async def _set(store: Store, tx: Transaction, kept: Kept, state: dict[str, Any],
         return
     draft = Draft(state["content"], tuple(state["tags"]), state["memory_type"], state["metadata"], state["importance"])
     others = await memories.find(tx, [kept.scope], "m.digest = :digest", digest=state["digest"])
-    if others and others[0].memory.id != kept.memory.id:
-        raise _taken(others[0])
+    await _make_way(tx, kept, others)
     one = prepare(draft, kept.memory.created)._replace(happened=state["happened"])
     await write.rewrite(store, tx, kept, one, now)
+
+
+async def _chosen(tx: Transaction, refs: Sequence[Ref] | None, scope: Scope) -> list[int]:
+    """Return which memories a purge would remove: those named, else all forgotten ones of the project."""
+    if refs is None:
+        return await memories.forgotten(tx, await scopes.own(tx, scope))
+    found = [(await locate(tx, scope, ref, deleted=True)).memory.id for ref in refs]
+    return list(dict.fromkeys(found))
+
+
+async def count_purge(store: Store, refs: Sequence[Ref] | None, scope: Scope) -> int:
+    return len(await store.database.read(lambda tx: _chosen(tx, refs, scope)))
 
 
 async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, call: Call) -> int:
@@ -183,10 +196,7 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
 
     async def work(tx: Transaction) -> int:
         async def remove(_: int) -> int:
-            if refs is None:
-                chosen = await memories.forgotten(tx, await scopes.own(tx, call.scope))
-            else:
-                chosen = [(await locate(tx, call.scope, ref, deleted=True)).memory.id for ref in refs]
+            chosen = await _chosen(tx, refs, call.scope)
             if expect != len(chosen):
                 raise Conflict(
                     f"{len(chosen):,} memories would be removed for good",

@@ -8,9 +8,11 @@ from typing import Any
 
 from athena.errors import InvalidInput
 from athena.model.scope import Scope
+from athena.model.text import storable
 
 LONGEST_CONTENT = 4_000_000
 LONGEST_METADATA = 64_000
+DEEPEST = 32
 LONGEST_TAG = 100
 MOST_TAGS = 100
 PREVIEW = 200
@@ -92,14 +94,9 @@ class Change:
 
 
 def clean_text(text: str, name: str = "content") -> str:
-    """Return a text that every engine can store: no NUL, no half of a surrogate pair, not empty."""
-    if "\0" in text:
-        text = text.replace("\0", "")
-    try:
-        size = len(text) if text.isascii() else len(text.encode())
-    except UnicodeEncodeError:
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        size = len(text.encode())
+    """Return a text that can be stored, is not empty and not too long."""
+    text = storable(text)
+    size = len(text) if text.isascii() else len(text.encode())
     if not text.strip():
         raise InvalidInput(f"{name} must not be empty")
     if size > LONGEST_CONTENT:
@@ -141,14 +138,28 @@ def clean_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     if not metadata:
         return {}
     try:
-        text = json.dumps(metadata, ensure_ascii=False, allow_nan=False)
-        text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
+        made: dict[str, Any] = _storable(metadata, DEEPEST)
+        text = json.dumps(made, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
         raise InvalidInput(f"metadata must be plain JSON values: {error}"[:300]) from None
     if len(text) > LONGEST_METADATA:
         raise InvalidInput(f"metadata takes {len(text):,} characters as JSON; at most {LONGEST_METADATA:,} are kept")
-    made: dict[str, Any] = json.loads(text.replace("\\u0000", ""))
-    return made
+    return dict(json.loads(text))
+
+
+def _storable(value: Any, depth: int) -> Any:
+    """Copy a JSON value with its texts as every engine can store them."""
+    if depth < 0:
+        raise ValueError(f"they are nested more than {DEEPEST} deep")
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise TypeError(f"a key must be text, not {type(wrong[0]).__name__}")
+        return {storable(key): _storable(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(item, depth - 1) for item in value]
+    return value
 
 
 def clean_name(text: str, name: str, longest: int = 60) -> str:
@@ -161,5 +172,5 @@ def clean_name(text: str, name: str, longest: int = 60) -> str:
 
 def preview(content: str, longest: int = PREVIEW) -> str:
     """Return the beginning of a text, on one line."""
-    line = " ".join(content[: longest * 4].split())
+    line = " ".join(content.lstrip()[: longest * 4].split())
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from athena.errors import InvalidInput
 from athena.home import EVERYWHERE
+from athena.model.text import storable
 
 LONGEST = 1_000
 
@@ -14,9 +15,11 @@ class Scope(NamedTuple):
     project: str
 
     @classmethod
-    def named(cls, project: str) -> "Scope":
+    def named(cls, project: object) -> "Scope":
+        if not isinstance(project, str):
+            raise InvalidInput(f"project must be text, not {type(project).__name__}")
         name = project.strip()
-        if not name or len(name) > LONGEST or "\0" in name:
+        if not name or len(name) > LONGEST or storable(name) != name:
             raise InvalidInput(f"project must be a name of 1 to {LONGEST:,} characters")
         return cls(name)
 

@@ -21,6 +21,7 @@ class Ingested:
     documents: int
     pieces: int
     skipped: tuple[str, ...]  # each with the reason
+    redacted: tuple[str, ...]  # the kinds of secrets that were taken out
 
 
 @operation(Effect.WRITE)
@@ -36,15 +37,17 @@ async def ingest_document(
     found = await aside(lambda: list(read(path)))
     skipped = tuple(f"{one.path}: {one.reason}" for one in found if isinstance(one, Skipped))
     count = pieces = 0
+    redacted: list[str] = []
     for one in found:
         if not isinstance(one, Skipped):
             drafts = [
                 draft.clean(text, tags, documents.KIND, {"source": one.path, "session_id": one.path})
                 for text in cut(one.text)
             ]
+            redacted += [kind for made in drafts for kind in made.redacted]
             pieces += await documents.replace(ctx.store, one.path, drafts, ctx.call)
             count += 1
-    return Ingested(count, pieces, skipped)
+    return Ingested(count, pieces, skipped, tuple(redacted))
 
 
 @operation(Effect.READ)

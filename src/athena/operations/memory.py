@@ -9,6 +9,7 @@ from athena.memory import recall as recalling
 from athena.memory import remember as remembering
 from athena.memory.browse import TagCount, WithRelated
 from athena.memory.duplicates import Group
+from athena.memory.prepare import prepare
 from athena.memory.recall import Query
 from athena.model.memory import Change, Hit, Memory, Stored, clean_name
 from athena.operations import params
@@ -29,6 +30,7 @@ async def remember(
     >>> memory.remember(content="Deploys run on Fridays at 15:00", tags=["deploy"])
     """
     made = draft.clean(content, tags, memory_type, metadata, importance)
+    prepare(made, ctx.store.clock())  # a date that is none is said before anything else
     return (await remembering.remember(ctx.store, [made], ctx.call))[0]
 
 
@@ -225,9 +227,12 @@ async def purge(
     ctx: Context,
     memory_ids: Annotated[list[int | str] | None, Param("Ids or hashes; without them, all forgotten memories.")] = None,
     expect: params.Expect = None,
+    dry_run: Annotated[bool, Param("Only count them.")] = False,
 ) -> int:
     """Remove memories for good, with their history, from every file. Nothing brings them back.
 
     >>> memory.purge(expect=0)
     """
+    if dry_run:
+        return await revise.count_purge(ctx.store, memory_ids, ctx.scope)
     return await revise.purge(ctx.store, memory_ids, expect, ctx.call)

@@ -7,7 +7,7 @@ from athena.kernel.shapes import Param
 Content = Annotated[str, Param("The text to keep. Secrets in it are replaced before anything is stored.")]
 Question = Annotated[str, Param("What to look for, in plain language.", least=1, most=20_000)]
 Limit = Annotated[int, Param("How many to return.", least=1, most=10_000)]
-Offset = Annotated[int, Param("How many to pass over first.", least=0)]
+Offset = Annotated[int, Param("How many to pass over first.", least=0, most=10**15)]
 Tags = Annotated[str | list[str] | None, Param("One tag, several between commas, or a list.")]
 Match = Annotated[Literal["any", "all"], Param("Whether one of the tags is enough.")]
 MemoryType = Annotated[str | None, Param("The kind of memory, e.g. note, decision, preference.")]

@@ -40,18 +40,17 @@ class Indexed(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """Passages that share words with a question, in parallel arrays."""
+    """Memories that share words with a question, each by its best passage, in parallel arrays."""
 
-    passages: "Ids"
     memories: "Ids"
     scores: "Floats"
     coverage: "Floats"  # which part of the question's weight the passage holds, 0 to 1
+    places: list["Ids"]  # where the engine found them, for its own use
 
 
 class Near(NamedTuple):
-    """Passages close in meaning to a question, in parallel arrays, and how all passages lie to it."""
+    """Memories close in meaning to a question, each by its best passage, and how all passages lie to it."""
 
-    passages: "Ids"
     memories: "Ids"
     cosines: "Floats"
     mean: float
@@ -89,7 +88,7 @@ class Vectors(Protocol):
 
     async def alike(self, tx: Any, among: Any, threshold: float) -> list[tuple[int, int, float]]: ...
 
-    async def nearest(self, tx: Any, among: Any, vector: "Floats", limit: int, also: "Ids") -> Near: ...
+    async def nearest(self, tx: Any, among: Any, vector: "Floats", limit: int, also: Matches | None) -> Near: ...
 
 
 class Database(Protocol):

@@ -117,7 +117,7 @@ class SqliteWords:
         counts += [min(term.passages or 0, live) for term in common]
         weights = [float(np.log(1 + (live - n + 0.5) / (n + 0.5))) for n in counts]
         whole = sum(weights) or 1.0
-        found: list[Matches] = []
+        found: list[tuple[Any, Any, Any, Any]] = []
         for shelf, allowed, listed in zip(among.shelves, among.allowed, places, strict=True):
             scores = np.zeros(shelf.rows, np.float32)
             coverage = np.zeros(shelf.rows, np.float32)
@@ -127,11 +127,13 @@ class SqliteWords:
                 coverage[rows] += weight / whole
             if allowed is not None:
                 scores[~allowed] = 0
-            rows = np.flatnonzero(scores)
-            if len(rows) > limit:
-                rows = rows[np.argpartition(-scores[rows], limit)[:limit]]
-            found.append(Matches(shelf.passages[rows], shelf.memories[rows], scores[rows], coverage[rows]))
-        return Matches(*(np.concatenate(part) for part in zip(*found, strict=True)))
+            best, held = shelf.best_of_each(scores), shelf.best_of_each(coverage)
+            groups = np.flatnonzero(best)
+            if len(groups) > limit:
+                groups = groups[np.argpartition(-best[groups], limit)[:limit]]
+            found.append((shelf.owners[groups], best[groups], held[groups], groups))
+        memories, best, held = (np.concatenate([part[i] for part in found]) for i in range(3))
+        return Matches(memories, best, held, [part[3] for part in found])
 
     async def _sort(self, tx: Any, question: str, rows: int) -> tuple[list[Term], list[Term]]:
         """Separate the terms that may be read in full from those that only score, the rarest first."""

@@ -200,10 +200,16 @@ async def insert(tx: Any, scope: int, fields: dict[str, Any]) -> int:
 
 async def change(tx: Any, kept: Kept, fields: dict[str, Any]) -> None:
     """Set columns of a memory."""
-    if "digest" in fields and fields["digest"] != kept.digest:
+    if "hash" not in fields and fields.get("digest", kept.digest) != kept.digest:
         fields["hash"] = await _shortest(tx, kept.scope, fields["digest"])
     names = ", ".join(f"{name} = :{name}" for name in fields)
     await tx.execute(f"UPDATE memories SET {names} WHERE id = :id", id=kept.memory.id, **fields)
+
+
+async def displace(tx: Any, kept: Kept) -> None:
+    """Take its name from a forgotten memory whose text is about to live again under another number."""
+    mark = f"~{kept.memory.id}"
+    await change(tx, kept, {"digest": kept.digest + mark, "hash": kept.memory.hash + mark})
 
 
 async def _shortest(tx: Any, scope: int, digest: str) -> str:
@@ -217,7 +223,7 @@ async def _shortest(tx: Any, scope: int, digest: str) -> str:
     )
     length = SHORTEST
     for number, other, short in rows:
-        if other == digest:
+        if other == digest or "~" in other:
             continue
         apart = shared_prefix(digest, other) + 1
         length = max(length, apart)
@@ -248,12 +254,9 @@ async def add_passages(tx: Any, rows: Iterable[dict[str, Any]]) -> None:
 
 async def passages(tx: Any, memory: int) -> list[Indexed]:
     """Return a memory's passages with the text and label they are indexed under."""
-    rows = await tx.fetch(
-        """SELECT p.id, p.start, p.length, m.content, m.label FROM passages p JOIN memories m ON m.id = p.memory
-           WHERE p.memory = :memory ORDER BY p.id""",
-        memory=memory,
-    )
-    return [Indexed(number, content[start : start + length], label) for number, start, length, content, label in rows]
+    content, label = await tx.fetch_one("SELECT content, label FROM memories WHERE id = :memory", memory=memory)
+    rows = await tx.fetch("SELECT id, start, length FROM passages WHERE memory = :memory ORDER BY id", memory=memory)
+    return [Indexed(number, content[start : start + length], label) for number, start, length in rows]
 
 
 async def passage_texts(tx: Any, numbers: list[int]) -> list[tuple[int, str, dict[str, Any], float]]:

@@ -5,28 +5,23 @@ end, one a call, because apsw runs them lazily.
 """
 
 import os
-import random
 import threading
-import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import apsw
 
-from athena.errors import AthenaError, Misconfigured, Unavailable
-from athena.storage import migrations
+from athena.errors import AthenaError, Unavailable
+from athena.storage import forking, migrations, opening
 from athena.storage.database import Row, Work
-from athena.storage.fulltext import SqliteWords, spaced
+from athena.storage.fulltext import SqliteWords
+from athena.storage.opening import MEMORY, PATIENCE, translated
 from athena.storage.vectors import SqliteVectors
-from athena.threads import Outcome, aside, drive
+from athena.threads import Outcome, Turnstile, aside, drive
 
 T = TypeVar("T")
-MEMORY = ":memory:"
 GROUP = 256  # jobs in one commit, at most
-PATIENCE = 15.0  # seconds to wait for another process that writes
 SOON = 2.0  # seconds that a deferred write may wait for company
 ONLY_THE_TRANSACTION = "a transaction's work may wait only for its transaction"
 
@@ -82,13 +77,16 @@ class Sqlite:
         self._deferred: list[_Job] = []
         self._guard = threading.Lock()
         self._writer: threading.Thread | None = None
+        self._writing: apsw.Connection | None = None
+        self._turnstile = Turnstile()
         self._closed = False
         first = self._open(create=True)
         with translated(self.path):
-            _migrate(first, self.path, (*self.words.schema, *self.vectors.schema))
+            _migrate(first, (*self.words.schema, *self.vectors.schema))
         self._only = first if self.path == MEMORY else None
         if self._only is None:
             self._idle.append(first)
+        forking.stores.add(self)
 
     def location(self) -> str:
         return self.path
@@ -130,6 +128,7 @@ class Sqlite:
                 return
             self._closed = True
             writer = self._writer
+        forking.stores.discard(self)
         if writer is not None:
             self._jobs.put(STOP)
             writer.join(1.0)
@@ -147,7 +146,30 @@ class Sqlite:
                 self._writer.start()
         self._jobs.put(job)
 
+    def pause(self) -> None:
+        """Before a fork: let everybody out and close all connections to the file."""
+        if self._only is not None:
+            return
+        self._turnstile.shut(PATIENCE)
+        for connection in [*self._idle, *([self._writing] if self._writing else [])]:
+            connection.close()
+        self._idle.clear()
+        self._writing = None
+
+    def go_on(self) -> None:
+        self._turnstile.open()
+
+    def abandon(self) -> None:
+        """In the child: the threads are gone, and a store in memory with them."""
+        self._closed = True
+        self._turnstile = Turnstile()
+        self._guard = threading.Lock()
+
     def _read(self, work: Work[T]) -> T:
+        with self._turnstile:
+            return self._read_now(work)
+
+    def _read_now(self, work: Work[T]) -> T:
         with self._guard:
             connection = self._idle.pop() if self._idle else None
         with translated(self.path):
@@ -166,25 +188,28 @@ class Sqlite:
                     connection.close()
 
     def _write(self) -> None:
-        connection = self._only
         while True:
             jobs, stop = self._take()
-            if jobs:
-                try:
-                    if connection is None:
-                        connection = self._open()
-                    self._commit(connection, [job for job in jobs if not job.outside])
-                    for job in jobs:
-                        if job.outside:
-                            self._maintain(connection, job)
-                except AthenaError as error:  # the file cannot be opened any more
-                    for job in jobs:
-                        job.error = error
-                        job.tell()
-            if stop:
-                if connection is not None:
-                    connection.close()
-                return
+            with self._turnstile:
+                if jobs:
+                    self._finish(jobs)
+                if stop:
+                    if connection := self._only or self._writing:
+                        connection.close()
+                    return
+
+    def _finish(self, jobs: list[_Job]) -> None:
+        try:
+            self._writing = self._only or self._writing or self._open()
+        except AthenaError as error:  # the file cannot be opened any more
+            for job in jobs:
+                job.error = error
+                job.tell()
+            return
+        self._commit(self._writing, [job for job in jobs if not job.outside])
+        for job in jobs:
+            if job.outside:
+                self._maintain(self._writing, job)
 
     def _take(self) -> tuple[list[_Job], bool]:
         """Wait for work and take all that is there; deferred work alone is taken after a while."""
@@ -251,30 +276,7 @@ class Sqlite:
 
     def _open(self, *, create: bool = False) -> apsw.Connection:
         with translated(self.path):
-            if create and self.path != MEMORY:
-                _make_private(self.path)
-            connection = apsw.Connection(self.path, statementcachesize=200)
-            connection.set_busy_handler(_wait_for_others())
-            connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-            connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-            connection.create_scalar_function(
-                "spaced", lambda *text: spaced(str(text[0])), 1, deterministic=True, flags=apsw.SQLITE_INNOCUOUS
-            )
-            for name, value in (
-                ("synchronous", 2),
-                ("secure_delete", 1),
-                ("cell_size_check", 1),
-                ("temp_store", 2),
-            ):
-                connection.pragma(name, value)
-            if connection.pragma("synchronous") != 2:
-                raise Misconfigured("SQLite does not take synchronous=FULL", hint="is another library setting it?")
-            if self.path != MEMORY and (mode := _use_wal(connection)) != "wal":
-                raise Misconfigured(
-                    f"{self.path} cannot use a write-ahead log (it is {mode})",
-                    hint="put ATHENA_HOME on a local disk: network file systems cannot share a log",
-                )
-            return connection
+            return opening.connect(self.path, create=create)
 
 
 async def _nothing(_: Any) -> None:
@@ -284,70 +286,19 @@ async def _nothing(_: Any) -> None:
 STOP = _Job(_nothing, None)
 
 
-def _make_private(path: str) -> None:
-    """Create the file for its owner alone; SQLite gives the log the same rights."""
-    try:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except PermissionError:
-        if not os.access(path, os.R_OK):
-            raise Misconfigured(
-                f"no right to use {path}", hint="check the folder's owner, or set ATHENA_HOME to one of yours"
-            ) from None
-        raise Unavailable(
-            f"{path} is read-only here", hint="check the file's and the folder's rights", retry=False
-        ) from None
-    except OSError as error:
-        raise Misconfigured(f"{path} cannot be opened: {error.strerror}", hint="set ATHENA_HOME elsewhere") from None
-
-
-def _use_wal(connection: apsw.Connection) -> str:
-    """Switch to a write-ahead log; two processes that both create the file meet here."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return str(connection.pragma("journal_mode", "wal"))
-        except apsw.BusyError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(random.uniform(0.001, 0.01))
-
-
-def _wait_for_others() -> Callable[[int], bool]:
-    """Return a busy handler with short random pauses: SQLite's own grow to 100 ms, which shows in the tail."""
-    began = 0.0
-
-    def wait(tries: int) -> bool:
-        nonlocal began
-        if tries == 0:
-            began = time.monotonic()
-        elif time.monotonic() - began > PATIENCE:
-            return False
-        time.sleep(random.uniform(0.0002, 0.002 if tries < 50 else 0.01))
-        return True
-
-    return wait
-
-
-def _migrate(connection: apsw.Connection, path: str, indexes: tuple[str, ...]) -> None:
+def _migrate(connection: apsw.Connection, indexes: tuple[str, ...]) -> None:
     def version() -> int:
         return int(connection.pragma("user_version") or 0)
 
     newest = len(migrations.STEPS)
     if version() == newest:
         return
-    if version() > newest:
-        raise Misconfigured(
-            f"{path} was written by a newer Athena (format {version()}, this one knows {newest})",
-            hint="upgrade with: pip install --upgrade athena-memory",
-        )
     connection.execute("BEGIN IMMEDIATE").fetchall()
     try:
-        if version() == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").get:
-            raise Misconfigured(f"{path} is a database of another program", hint="set ATHENA_DB_PATH elsewhere")
         for number in range(version(), newest):
             for statement in migrations.statements(number, _dialect, indexes):
                 connection.execute(statement).fetchall()
+        connection.pragma("application_id", opening.OURS)
         connection.pragma("user_version", newest)
         connection.execute("COMMIT").fetchall()
     finally:
@@ -361,28 +312,3 @@ _dialect = {
     "blob": "BLOB",
     "clustered": "WITHOUT ROWID",
 }
-
-
-@contextmanager
-def translated(path: str) -> Generator[None]:
-    """Turn the driver's errors into ours."""
-    try:
-        yield
-    except apsw.NotADBError:
-        raise Misconfigured(
-            f"{path} is not an Athena database", hint="move it away, or set ATHENA_DB_PATH elsewhere"
-        ) from None
-    except apsw.CorruptError as error:
-        raise Unavailable(
-            f"{path} is damaged: {error}", hint="run `athena call verify`; restore a backup", retry=False
-        ) from error
-    except apsw.FullError:
-        raise Unavailable("the disk is full; nothing was stored", hint="free some space and try again") from None
-    except apsw.BusyError:
-        raise Unavailable("another process holds the store", hint="try again; is a long job running?") from None
-    except (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError):
-        raise Unavailable(f"{path} is read-only here", hint="check the file's rights", retry=False) from None
-    except apsw.CantOpenError:
-        raise Misconfigured(f"{path} cannot be opened", hint="check the folder's rights and free space") from None
-    except apsw.IOError as error:
-        raise Unavailable(f"{path} cannot be read or written: {error}", hint="check the disk") from error

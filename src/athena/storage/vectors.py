@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from athena.model.memory import Filter
 from athena.storage import memories, scopes
 from athena.storage.arrays import union
-from athena.storage.database import Near
+from athena.storage.database import Matches, Near
 
 if TYPE_CHECKING:
     import numpy
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 SPAN = 1 << 32  # passage ids of one scope: a range of their own, so that an index can be cut by scope
 SAMPLE = 512  # passages from which the spread of all cosines is estimated
-RESCORED = 4  # candidates scored again for each one wanted, and at least this many:
-LEAST_RESCORED = 400
+RESCORED = 3  # memories scored exactly for each one wanted, and at least this many:
+LEAST_RESCORED = 600
 COMPARED = 20_000  # passages that are compared pair by pair when duplicates are looked for
 
 
@@ -118,8 +118,11 @@ class Shelf:
         self.codes, self.signs = room.codes[:rows], room.signs[:, :rows]
         self.live_rows = int(self.live.sum())
         self.live_words = float(self.words[self.live].sum())
-        shown = self.memories[self.live]
-        self.live_memories = int(np.count_nonzero(np.diff(shown))) + 1 if len(shown) else 0  # one after another
+        # The passages of a memory stand one after another: a group.
+        self.starts = np.flatnonzero(np.diff(self.memories, prepend=-1))
+        self.owners = self.memories[self.starts]
+        self.sizes = np.diff(self.starts, append=rows)
+        self.live_memories = int(self.best_of_each(self.live).sum())
         self.ready_rows = np.flatnonzero(self.ready)
 
     def find(self, offsets: str | None) -> "Ids":
@@ -174,19 +177,38 @@ class Shelf:
         made: Floats = (codes @ vector) / np.maximum(lengths, 1e-6)
         return made
 
-    def nearest(self, rows: "Ids", vector: "Floats", limit: int) -> "Ids":
-        """Return about `limit` of these rows, the nearest, by the signs first where there are many."""
+    def best_of_each(self, values: "NDArray[Any]") -> "NDArray[Any]":
+        """Reduce values of rows to the largest of each group."""
         import numpy as np
 
-        wanted = max(limit * RESCORED, LEAST_RESCORED)
-        if len(rows) > wanted * 4:
-            apart = np.zeros(len(rows), np.uint16)
-            for ours, theirs in zip(self.signs, pack_signs(vector[None])[:, 0], strict=True):
-                apart += np.bitwise_count((ours if len(rows) == self.rows else ours[rows]) ^ theirs)
-            rows = rows[np.argpartition(apart, wanted)[:wanted]]
-        if len(rows) > limit:
-            rows = rows[np.argpartition(-self.cosines(rows, vector), limit)[:limit]]
-        return rows
+        return values if len(self.starts) == self.rows else np.maximum.reduceat(values, self.starts)
+
+    def closeness(self, groups: "Ids", usable: "NDArray[numpy.bool_]", vector: "Floats") -> "Floats":
+        """Return the largest cosine in each group among usable rows; -1 where there is none."""
+        import numpy as np
+
+        sizes = self.sizes[groups]
+        ends = np.cumsum(sizes)
+        within = np.repeat(np.arange(len(groups)), sizes)
+        rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(self.starts[groups] - (ends - sizes), sizes)
+        kept = usable[rows]
+        best = np.full(len(groups), -1, np.float32)
+        np.maximum.at(best, within[kept], self.cosines(rows[kept], vector))
+        return best
+
+    def nearest(self, usable: "NDArray[numpy.bool_]", vector: "Floats", wanted: int) -> "Ids":
+        """Return the groups whose signs agree best with the vector's; all that are usable if they are few."""
+        import numpy as np
+
+        if len(self.starts) <= wanted:
+            return np.flatnonzero(self.best_of_each(usable))
+        agree = np.full(self.rows, self.codes.shape[1] + 1, np.int16)  # more than can differ, so that all are over 0
+        for ours, theirs in zip(self.signs, pack_signs(vector[None])[:, 0], strict=True):
+            agree -= np.bitwise_count(ours ^ theirs)
+        agree[~usable] = 0
+        best = self.best_of_each(agree)
+        chosen = np.argpartition(-best, wanted)[:wanted]
+        return chosen[best[chosen] > 0]
 
 
 class Selection(NamedTuple):
@@ -252,23 +274,26 @@ class SqliteVectors:
         passes[chosen[chosen <= last]] = True
         return Selection(shelves, [passes[s.memories] & s.live for s in shelves], len(chosen))
 
-    async def nearest(self, tx: Any, among: Selection, vector: "Floats", limit: int, also: "Ids") -> Near:
+    async def nearest(self, tx: Any, among: Selection, vector: "Floats", limit: int, also: Matches | None) -> Near:
         import numpy as np
 
-        found: list[tuple[Any, Any, Any]] = []
+        found: list[tuple[Any, Any]] = []
         sampled = []
-        for shelf, allowed in zip(among.shelves, among.allowed, strict=True):
+        named = also.places if also else [np.zeros(0, np.int64)] * len(among.shelves)
+        for shelf, allowed, places in zip(among.shelves, among.allowed, named, strict=True):
             every = shelf.ready_rows
             sampled.append(shelf.cosines(every[:: max(1, len(every) // SAMPLE)], vector))
-            ready = every if allowed is None else every[allowed[every]]
-            rows = shelf.nearest(ready, vector, limit)
-            named = np.searchsorted(shelf.passages, also[(also >= shelf.first) & (also <= shelf.last)])
-            rows = union(rows, named[shelf.ready[named]])
-            found.append((shelf.passages[rows], shelf.memories[rows], shelf.cosines(rows, vector)))
+            usable = shelf.ready if allowed is None else shelf.ready & allowed
+            groups = union(shelf.nearest(usable, vector, max(limit * RESCORED, LEAST_RESCORED)), places)
+            best = shelf.closeness(groups, usable, vector)
+            kept = best > -1
+            if kept.sum() > limit:
+                kept &= (best >= np.partition(best, -limit)[-limit]) | np.isin(groups, places, kind="sort")
+            found.append((shelf.owners[groups[kept]], best[kept]))
         spread = np.concatenate(sampled)
         mean, deviation = (float(spread.mean()), float(spread.std())) if len(spread) else (0.0, 1.0)
-        passages, numbers, cosines = (np.concatenate(part) for part in zip(*found, strict=True))
-        return Near(passages, numbers, cosines, mean, deviation or 1.0)
+        numbers, cosines = (np.concatenate(part) for part in zip(*found, strict=True))
+        return Near(numbers, cosines, mean, deviation or 1.0)
 
     async def alike(self, tx: Any, among: Selection, threshold: float) -> list[tuple[int, int, float]]:
         """Return pairs of memories with passages at least this close, among the newest of each scope."""
@@ -332,5 +357,6 @@ PENDING = "live = 1 AND (model IS NULL OR model NOT IN (SELECT id FROM models WH
 
 
 async def next_stamp(tx: Any) -> int:
-    row = await tx.fetch_one("UPDATE counters SET value = value + 1 WHERE name = 'stamp' RETURNING value")
-    return int(row[0])
+    # Not RETURNING: after it SQLite makes FTS5 flush, which costs fifteen times as much as asking.
+    await tx.execute("UPDATE counters SET value = value + 1 WHERE name = 'stamp'")
+    return int((await tx.fetch_one("SELECT value FROM counters WHERE name = 'stamp'"))[0])

@@ -1,0 +1,1 @@
+"""How fast Athena is, and how much room it takes: `python -m bench` measures and writes docs/benchmarks.md."""

@@ -1,0 +1,79 @@
+"""Short English notes without a file of them: sentences from the docstrings of the standard library.
+
+The same Python version gives the same notes in the same order.
+"""
+
+import ast
+import random
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+FEWEST, MOST = 8, 40  # words of a note
+SEED = 20_261_115
+TESTS = {"site-packages", "dist-packages", "test", "tests", "idle_test"}  # not on every machine
+BETWEEN = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+OPENINGS = ("what is", "how do we", "where is", "why does", "when is", "which of", "what about", "")
+
+
+def notes(count: int) -> list[str]:
+    """Return so many distinct notes of 8 to 40 words."""
+    return [note for note, _ in zip(_endless(), range(count), strict=False)]
+
+
+def queries(count: int, among: int) -> list[str]:
+    """Return questions, each with 3 to 8 words in a row from one of the first notes."""
+    chosen = random.Random(SEED + 1)
+    known = [note.split() for note in notes(among)]
+    asked = []
+    for _ in range(count):
+        words = chosen.choice(known)
+        length = min(chosen.randint(3, 8), len(words))
+        first = chosen.randrange(len(words) - length + 1)
+        part = " ".join(words[first : first + length]).lower().strip(".,;:!?()")
+        asked.append(f"{chosen.choice(OPENINGS)} {part}?".strip())
+    return asked
+
+
+def _endless() -> Iterator[str]:
+    chosen = random.Random(SEED)
+    sentences = _sentences()
+    seen: set[str] = set()
+    while True:
+        note = " ".join(chosen.sample(sentences, chosen.choice((1, 2, 2, 3))))
+        if FEWEST <= note.count(" ") + 1 <= MOST and note not in seen:
+            seen.add(note)
+            yield note
+
+
+@cache
+def _sentences() -> tuple[str, ...]:
+    folder = Path(sysconfig.get_path("stdlib"))
+    files = (file for file in sorted(folder.rglob("*.py")) if not TESTS & set(file.relative_to(folder).parts))
+    found: dict[str, None] = {}
+    for file in files:
+        for text in _docstrings(file):
+            for paragraph in re.split(r"\n\s*\n", text):
+                found |= dict.fromkeys(s for s in BETWEEN.split(" ".join(paragraph.split())) if _is_prose(s))
+    return tuple(found)
+
+
+def _docstrings(file: Path) -> Iterator[str]:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of escapes in old code
+            tree = ast.parse(file.read_bytes())
+    except SyntaxError:  # templates, and files for another version
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            text := ast.get_docstring(node)
+        ):
+            yield text
+
+
+def _is_prose(sentence: str) -> bool:
+    letters = sum(c.isalpha() or c == " " for c in sentence)
+    return 4 <= sentence.count(" ") < 20 and sentence.endswith(".") and letters > 0.9 * len(sentence)

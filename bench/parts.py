@@ -1,0 +1,81 @@
+"""Where the time of a call goes: named functions are timed, and time inside another one is counted once."""
+
+import inspect
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+
+class Parts:
+    """Seconds spent in each watched function, over all threads."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+        self._guard = threading.Lock()
+        self._inside = threading.local()
+        self._restore = ExitStack()
+
+    def __enter__(self) -> "Parts":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore.close()
+
+    def watch(self, name: str, owner: Any, attribute: str) -> None:
+        """Time a function or method until the block ends; one that is not there any more counts as the rest."""
+        if (function := getattr(owner, attribute, None)) is None:
+            return
+        self.replace(owner, attribute, self.timed(name, function))
+
+    def replace(self, owner: Any, attribute: str, function: Callable[..., Any]) -> None:
+        """Put another function in the place of one, until the block ends."""
+        if attribute in vars(owner):
+            self._restore.callback(setattr, owner, attribute, getattr(owner, attribute))
+        else:  # a method: the class has it
+            self._restore.callback(delattr, owner, attribute)
+        setattr(owner, attribute, function)
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with a clock around it."""
+        if inspect.iscoroutinefunction(function):
+
+            async def awaited(*args: Any, **kwargs: Any) -> Any:
+                with self._clock(name):
+                    return await function(*args, **kwargs)
+
+            return awaited
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with self._clock(name):
+                return function(*args, **kwargs)
+
+        return called
+
+    @contextmanager
+    def _clock(self, name: str) -> Generator[None]:
+        outer = getattr(self._inside, "nested", 0.0)
+        self._inside.nested = 0.0
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            elapsed = time.perf_counter() - began
+            with self._guard:
+                self.spent[name] = self.spent.get(name, 0.0) + elapsed - self._inside.nested
+            self._inside.nested = outer + elapsed
+
+
+def watch_search(parts: Parts, app: Any) -> None:
+    """Time the parts that every search has."""
+    from athena.memory import recall
+    from athena.storage import memories
+
+    database = app.store.database
+    parts.watch("model", app.store.encoder.embedder, "vectors")
+    parts.watch("news", database.vectors, "select")
+    parts.watch("words", database.words, "matches")
+    parts.watch("vectors", database.vectors, "nearest")
+    parts.watch("rows", memories, "fetch")
+    parts.watch("ranking", recall, "rank")

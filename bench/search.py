@@ -1,0 +1,122 @@
+"""Searching in a process that is already running, from small stores to large ones."""
+
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import NamedTuple
+
+from athena import api
+from bench import chart, corpus
+from bench.parts import Parts, watch_search
+from bench.result import Result, Row, Table
+from bench.run import Run
+from bench.timing import clocked, ms, percentile
+
+BARS = {10_000: 4.0, 100_000: 8.0}
+PARTS = {
+    "model": "model pass",
+    "news": "look for changes",
+    "words": "by words",
+    "vectors": "by meaning",
+    "ranking": "rank",
+    "rows": "fetch rows",
+}
+
+
+class Measured(NamedTuple):
+    """Each question's least time over the rounds."""
+
+    model: list[float]
+    search: list[float]
+    parts: dict[str, float]  # seconds a search, on average
+    whole: float  # the same for the whole search, in those rounds
+
+    @property
+    def ratio(self) -> float:
+        """Searches are as many model passes as this, question by question, in the middle."""
+        return median(s / m for s, m in zip(self.search, self.model, strict=True))
+
+    def shown(self) -> str:
+        return f"{self.ratio:.2f}x: {ms(median(self.search))} against {ms(median(self.model))}"
+
+
+def run(run: Run) -> Result:
+    queries = corpus.queries(20 if run.quick else 100, run.sizes[0])
+    rounds = 2 if run.quick else 4
+    measured = {size: _measure(run, size, queries, rounds) for size in run.sizes}
+    bars = {run.ordinary: 4.0, run.large: 8.0} if run.quick else BARS
+    rows = [
+        Row(
+            f"Warm `search` of {size:,} memories",
+            f"at most {bar:.0f}x one model pass over the question",
+            measured[size].shown(),
+            measured[size].ratio <= bar,
+        )
+        for size, bar in bars.items()
+    ]
+    growth = {size: (median(m.model), median(m.search), percentile(m.search, 0.95)) for size, m in measured.items()}
+    split = {size: {PARTS[n]: m.parts.get(n, 0.0) for n in PARTS} | _rest(m) for size, m in measured.items()}
+    return Result(
+        "Warm search",
+        f"{len(queries)} questions of 3 to 8 words of stored notes, stop words and all. For each, "
+        f"`embedder.vectors([q])` and `api.search(q)` in turn, {rounds} rounds in changing order after one to warm up; "
+        "each question's least time counts. The ratio is taken question by question; its median is shown.",
+        rows,
+        [
+            _growth(measured),
+            "Where a search's time goes (averages over further rounds with a clock around each part):",
+            _parts(measured),
+            f"The vectors of the first {run.ordinary:,} notes are the model's own. Those of the rest are one of these "
+            "with noise (cosine 0.96), since embedding them all would take too long; their words and rows are real.",
+        ],
+        {"search-growth.svg": chart.growth(growth, bars), "search-parts.svg": chart.parts(split)},
+    )
+
+
+def _measure(run: Run, size: int, queries: list[str], rounds: int) -> Measured:
+    home = run.stores.copy(size)  # a search leaves a record of itself
+    with run.opened(home) as app:
+        embedder = app.store.encoder.embedder
+        model = [float("inf")] * len(queries)
+        search = list(model)
+        for number in range(-1, rounds):
+            for i, query in enumerate(queries):
+                calls: dict[str, Callable[[], object]] = {
+                    "model": partial(embedder.vectors, [query]),
+                    "search": partial(api.search, query),
+                }
+                taken = {name: clocked(calls[name]) for name in (calls if number % 2 else reversed(calls))}
+                if number >= 0:
+                    model[i], search[i] = min(model[i], taken["model"]), min(search[i], taken["search"])
+        with Parts() as parts:
+            watch_search(parts, app)
+            whole = sum(clocked(api.search, query) for query in queries * 2)
+    count = 2 * len(queries)
+    return Measured(model, search, {name: spent / count for name, spent in parts.spent.items()}, whole / count)
+
+
+def _rest(measured: Measured) -> dict[str, float]:
+    return {"the rest": measured.whole - sum(measured.parts.values())}
+
+
+def _growth(measured: dict[int, Measured]) -> Table:
+    lines = [
+        (
+            f"{size:,}",
+            ms(median(m.model)),
+            ms(median(m.search)),
+            ms(percentile(m.search, 0.95)),
+            ms(max(m.search)),
+            f"{m.ratio:.2f}x",
+        )
+        for size, m in measured.items()
+    ]
+    return Table(("memories", "model pass", "search, median", "95 %", "slowest", "ratio"), lines)
+
+
+def _parts(measured: dict[int, Measured]) -> Table:
+    lines = [
+        (f"{size:,}", *(ms(m.parts.get(name, 0.0)) for name in PARTS), ms(_rest(m)["the rest"]), ms(m.whole))
+        for size, m in measured.items()
+    ]
+    return Table(("memories", *PARTS.values(), "the rest", "whole"), lines)

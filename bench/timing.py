@@ -1,0 +1,77 @@
+"""Clocks, processes and the few statistics that the report uses."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple, ParamSpec
+
+P = ParamSpec("P")
+
+
+class Ran(NamedTuple):
+    """A process from start to end."""
+
+    wall: float  # seconds
+    cpu: float  # user and system, all its threads
+    output: str
+    errors: str
+
+
+def process(command: Sequence[str], environment: Mapping[str, str], folder: str) -> Ran:
+    """Run a process and time all of it; its failure is ours."""
+    with tempfile.TemporaryFile() as errors:  # a pipe that nobody reads would stop a talkative child
+        began = time.perf_counter()
+        child = subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=errors)
+        assert child.stdout is not None
+        with child.stdout:
+            output = child.stdout.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        wall = time.perf_counter() - began
+        child.returncode = os.waitstatus_to_exitcode(status)
+        errors.seek(0)
+        said = errors.read().decode(errors="replace")
+    if child.returncode:
+        raise SystemExit(f"{command[-1]!r} ended with {child.returncode}:\n{said}")
+    return Ran(wall, usage.ru_utime + usage.ru_stime, output.decode(), said)
+
+
+def python(program: str) -> list[str]:
+    return [sys.executable, "-c", program]
+
+
+def interleaved(contestants: Mapping[str, Callable[[], Ran]], rounds: int) -> dict[str, list[Ran]]:
+    """Run each in turn, round after round, so that what else the machine does falls on all alike."""
+    for run in contestants.values():  # the first fills the disk cache and writes the bytecode
+        run()
+    results: dict[str, list[Ran]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            results[name].append(run())
+    return results
+
+
+def clocked(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> float:
+    """Return how many seconds a call takes."""
+    began = time.perf_counter()
+    function(*args, **kwargs)
+    return time.perf_counter() - began
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Return the value that this share of all values does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def ms(seconds: float) -> str:
+    """Write a time in milliseconds, with as many digits as are worth reading."""
+    value = seconds * 1000
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
+
+
+def least_and_median(values: Sequence[float]) -> str:
+    return f"{ms(min(values))} (median {ms(median(values))})"

@@ -1,0 +1,124 @@
+"""Opening a SQLite file: made for its owner alone, checked to be ours, set for durability."""
+
+import os
+import random
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import apsw
+
+from athena.errors import Misconfigured, Unavailable
+from athena.storage import migrations
+from athena.storage.fulltext import spaced
+
+MEMORY = ":memory:"
+OURS = 0x41746865  # "Athe", in the header of each of our files
+PATIENCE = 15.0  # seconds to wait for another process that writes
+
+
+def connect(path: str, *, create: bool) -> apsw.Connection:
+    """Open a connection; the first one to a file creates it and looks whose it is."""
+    if create and path != MEMORY:
+        _make_private(path)
+    connection = apsw.Connection(path, statementcachesize=200)
+    connection.set_busy_handler(_wait_for_others())
+    if create:
+        _check_owner(connection, path)
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    connection.create_scalar_function(
+        "spaced", lambda *text: spaced(str(text[0])), 1, deterministic=True, flags=apsw.SQLITE_INNOCUOUS
+    )
+    for name, value in (("synchronous", 2), ("secure_delete", 1), ("cell_size_check", 1), ("temp_store", 2)):
+        connection.pragma(name, value)
+    if connection.pragma("synchronous") != 2:
+        raise Misconfigured("SQLite does not take synchronous=FULL", hint="is another library setting it?")
+    if path != MEMORY and (mode := _use_wal(connection)) != "wal":
+        raise Misconfigured(
+            f"{path} cannot use a write-ahead log (it is {mode})",
+            hint="put ATHENA_HOME on a local disk: network file systems cannot share a log",
+        )
+    return connection
+
+
+def _make_private(path: str) -> None:
+    """Create the file for its owner alone; SQLite gives the log the same rights."""
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except PermissionError:
+        if not os.access(path, os.R_OK):
+            raise Misconfigured(
+                f"no right to use {path}", hint="check the folder's owner, or set ATHENA_HOME to one of yours"
+            ) from None
+        raise Unavailable(
+            f"{path} is read-only here", hint="check the file's and the folder's rights", retry=False
+        ) from None
+    except OSError as error:
+        raise Misconfigured(f"{path} cannot be opened: {error.strerror}", hint="set ATHENA_HOME elsewhere") from None
+
+
+def _use_wal(connection: apsw.Connection) -> str:
+    """Switch to a write-ahead log; two processes that both create the file meet here."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return str(connection.pragma("journal_mode", "wal"))
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.001, 0.01))
+
+
+def _wait_for_others() -> Callable[[int], bool]:
+    """Return a busy handler with short random pauses: SQLite's own grow to 100 ms, which shows in the tail."""
+    began = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal began
+        if tries == 0:
+            began = time.monotonic()
+        elif time.monotonic() - began > PATIENCE:
+            return False
+        time.sleep(random.uniform(0.0002, 0.002 if tries < 50 else 0.01))
+        return True
+
+    return wait
+
+
+def _check_owner(connection: apsw.Connection, path: str) -> None:
+    """Refuse a file that is not ours, or is newer than we are, before anything in it is touched."""
+    if connection.execute("SELECT count(*) FROM sqlite_schema").get and connection.pragma("application_id") != OURS:
+        raise Misconfigured(f"{path} is a database of another program", hint="set ATHENA_DB_PATH elsewhere")
+    newest = len(migrations.STEPS)
+    if (version := int(connection.pragma("user_version") or 0)) > newest:
+        raise Misconfigured(
+            f"{path} was written by a newer Athena (format {version}, this one knows {newest})",
+            hint="upgrade with: pip install --upgrade athena-memory",
+        )
+
+
+@contextmanager
+def translated(path: str) -> Generator[None]:
+    """Turn the driver's errors into ours."""
+    try:
+        yield
+    except apsw.NotADBError:
+        raise Misconfigured(
+            f"{path} is not an Athena database", hint="move it away, or set ATHENA_DB_PATH elsewhere"
+        ) from None
+    except apsw.CorruptError as error:
+        raise Unavailable(
+            f"{path} is damaged: {error}", hint="run `athena call verify`; restore a backup", retry=False
+        ) from error
+    except apsw.FullError:
+        raise Unavailable("the disk is full; nothing was stored", hint="free some space and try again") from None
+    except apsw.BusyError:
+        raise Unavailable("another process holds the store", hint="try again; is a long job running?") from None
+    except (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError):
+        raise Unavailable(f"{path} is read-only here", hint="check the file's rights", retry=False) from None
+    except apsw.CantOpenError:
+        raise Misconfigured(f"{path} cannot be opened", hint="check the folder's rights and free space") from None
+    except apsw.IOError as error:
+        raise Unavailable(f"{path} cannot be read or written: {error}", hint="check the disk") from error

@@ -1,0 +1,260 @@
+"""Files, folders and disks that do not work: a clear error, and nothing is harmed."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from athena import api, connect
+from athena.errors import Misconfigured, Unavailable
+from athena.storage import migrations
+from athena.threads import drive
+
+NOBODY = 65_534
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where the store would be."""
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home" / "athena.db"
+
+
+def is_sound() -> bool:
+    return bool(drive(connect.Connection(connect.shared_app, None, "test").call("verify", {})).data["ok"])
+
+
+def foreign(file: Path, version: int) -> None:
+    database = sqlite3.connect(file)
+    database.execute("CREATE TABLE invoices (number INTEGER, amount REAL)")
+    database.execute("INSERT INTO invoices VALUES (1, 9.5)")
+    database.execute(f"PRAGMA user_version = {version}")
+    database.commit()
+    database.close()
+
+
+def newer(file: Path) -> None:
+    api.store("kept by a newer version")
+    api.close()
+    database = apsw.Connection(str(file))
+    database.pragma("user_version", len(migrations.STEPS) + 1)
+    database.pragma("wal_checkpoint", "truncate")
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda file: file.write_text("Dear diary"), "not an Athena database"),
+        (lambda file: file.write_bytes(os.urandom(100_000)), "not an Athena database"),
+        (lambda file: file.write_text("{}\n" * 10_000), "not an Athena database"),
+        (lambda file: foreign(file, 0), "another program"),
+        (lambda file: foreign(file, len(migrations.STEPS)), "another program"),
+        (lambda file: foreign(file, -1), "another program"),
+        (newer, "newer"),
+        (lambda file: foreign(file, 2_000), "athena.db"),
+    ],
+    ids=["a word", "noise", "text", "another program", "same version", "below nought", "newer", "far version"],
+)
+def test_a_file_that_is_not_ours_is_refused_and_left_as_it_is(
+    file: Path, make: Callable[[Path], object], said: str
+) -> None:
+    make(file)
+    before = file.read_bytes()
+    for attempt in (lambda: api.store("something"), lambda: api.search("something"), api.health):
+        with pytest.raises(Misconfigured, match=said) as caught:
+            attempt()
+        assert caught.value.hint
+        assert str(file) in str(caught.value)
+    api.close()
+    assert file.read_bytes() == before
+
+
+def test_a_folder_in_the_place_of_the_file_is_refused(file: Path) -> None:
+    file.mkdir()
+    with pytest.raises(Misconfigured, match=file.name):
+        api.store("something")
+
+
+def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("not a folder")
+    with pytest.raises(Misconfigured, match="home"):
+        api.store("something")
+
+
+@pytest.mark.parametrize(
+    ("configuration", "said"),
+    [("colour = 'red'", "colour"), ("db_path = 5", "db_path"), ("db_path = ", "TOML"), ("\udcff", "config.toml")],
+)
+def test_a_bad_configuration_is_refused(file: Path, configuration: str, said: str) -> None:
+    (file.parent / "config.toml").write_text(configuration, errors="surrogateescape")
+    with pytest.raises(Misconfigured, match=said):
+        api.store("something")
+    assert not file.exists()
+
+
+def test_an_empty_file_becomes_a_store(file: Path) -> None:
+    file.touch()
+    assert api.get(api.store("something")).content == "something"
+
+
+def test_a_store_that_was_refused_once_works_when_it_is_mended(file: Path) -> None:
+    file.write_text("Dear diary")
+    with pytest.raises(Misconfigured):
+        api.store("something")
+    file.unlink()
+    assert api.store("something")
+    assert api.health().count == 1
+
+
+def test_a_damaged_file_is_an_error_or_named_by_verify(file: Path) -> None:
+    api.store_batch([f"item {i} " + "padding " * 50 for i in range(200)])
+    api.close()
+    size = file.stat().st_size
+    with file.open("r+b") as raw:
+        raw.seek(size // 2)
+        raw.write(os.urandom(size // 4))
+    try:
+        assert not is_sound()
+    except (Unavailable, Misconfigured) as error:
+        assert error.hint  # noqa: PT017  # an error is one of two right answers
+
+
+@pytest.fixture
+def reachable(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
+    """A home that other users can reach, which a test's own folder is not."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    monkeypatch.setenv("ATHENA_HOME", str(folder / "home"))
+    (folder / "home").mkdir()
+    yield folder / "home"
+    api.close()
+    (folder / "home").chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def without_rights(script: str) -> list[str]:
+    """Run a script as a user who is not root; what it needs is imported before, for only root may be able to."""
+    drop = f"""
+        import os
+        from athena import api, testing
+        from athena.errors import AthenaError
+        with testing.isolated():
+            api.store("something")
+            api.search("something")
+        if os.getuid() == 0:
+            os.setgid({NOBODY})
+            os.setuid({NOBODY})
+    """
+    command = [sys.executable, "-c", textwrap.dedent(drop) + textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_folder_that_may_not_be_written_is_a_clear_error(reachable: Path, is_empty: bool) -> None:
+    if not is_empty:
+        api.store("kept")
+        api.close()
+        (reachable / "athena.db").chmod(0o644)
+    reachable.chmod(0o555)
+    lines = without_rights(
+        """
+        for attempt in (lambda: api.store("new"), lambda: api.search("kept"), api.health):
+            try:
+                print("done", attempt())
+            except AthenaError as error:
+                print(error.code, error, "|", error.hint)
+        """
+    )
+    assert len(lines) == 3
+    for line in lines:
+        assert line.startswith(("misconfigured", "unavailable")), line
+        assert str(reachable) in line
+        assert not line.endswith("None")
+    reachable.chmod(0o755)
+    assert [m.preview for m in api.search("kept").memories] == ([] if is_empty else ["kept"])
+    assert is_sound()
+
+
+def test_a_store_of_another_user_is_a_clear_error(reachable: Path) -> None:
+    api.store("private")
+    api.close()
+    if os.getuid() != 0:
+        (reachable / "athena.db").chmod(0)
+    lines = without_rights(
+        """
+        try:
+            print("done", api.search("private"))
+        except AthenaError as error:
+            print(error.code, error, "|", error.hint)
+        """
+    )
+    (reachable / "athena.db").chmod(0o600)
+    assert len(lines) == 1
+    assert lines[0].startswith("misconfigured no right to use")
+    assert str(reachable) in lines[0]
+
+
+def test_a_full_disk_is_a_clear_error_and_loses_nothing() -> None:
+    script = """
+        import resource, signal
+        from athena import api
+        from athena.errors import Unavailable
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.RLIM_INFINITY))
+        try:
+            for i in range(100):
+                print(api.store(f"number {i} " + "x" * 100_000), flush=True)
+        except Unavailable as error:
+            assert error.hint and error.retry, error.to_json()
+            print("full:", error)
+        found = api.search("number", limit=1_000)
+        print(len(found.memories), flush=True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        print(api.store("when there is room again"))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    *stored, said, count, last = done.stdout.splitlines()
+    assert said.startswith("full: ")
+    assert len(stored) >= 3
+    assert int(count) == len(stored)
+    assert {m.hash for m in api.search_iter("number")} == {*stored, last}
+    assert is_sound()
+
+
+def test_a_full_file_system_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "athena-test", str(small)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, text=True, timeout=20)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    try:
+        os.environ["ATHENA_DB_PATH"] = str(small / "athena.db")
+        stored: list[str] = []
+        with pytest.raises(Unavailable, match="full") as caught:
+            stored.extend(api.store(f"number {i} " + "x" * 50_000) for i in range(100))
+        assert caught.value.hint
+        assert stored
+        assert {m.hash for m in api.search("number", limit=100).memories} == set(stored)
+        api.close()
+        assert {m.hash for m in api.search("number", limit=100).memories} == set(stored)
+        assert is_sound()
+    finally:
+        api.close()
+        del os.environ["ATHENA_DB_PATH"]
+        subprocess.run(["umount", str(small)], check=True, timeout=20)

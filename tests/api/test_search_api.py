@@ -1,0 +1,264 @@
+"""Searching through `athena.api`: what is found, in which order, and what filters leave."""
+
+import math
+import random
+from collections.abc import Generator, Sequence
+from datetime import datetime
+from itertools import pairwise
+
+import pytest
+
+from athena import api, connect, testing
+from athena.api import CompactMemory
+from athena.app import App
+from athena.threads import drive
+
+NOON = datetime(2026, 3, 18, 12)  # a Wednesday
+WORDS = [
+    "river",
+    "mountain",
+    "server",
+    "database",
+    "deploy",
+    "friday",
+    "cat",
+    "query",
+    "index",
+    "cache",
+    "piano",
+    "music",
+]
+
+
+@pytest.fixture
+def wednesday() -> Generator[None]:
+    """An empty store on a Wednesday."""
+    with testing.isolated(time=NOON.timestamp):
+        yield
+
+
+def hashes(found: Sequence[CompactMemory]) -> list[str]:
+    return [memory.hash for memory in found]
+
+
+def texts(found: Sequence[CompactMemory]) -> set[str]:
+    return {memory.preview for memory in found}
+
+
+def is_falling(scores: Sequence[float]) -> bool:
+    return all(a >= b for a, b in pairwise(scores))
+
+
+def fill(count: int, **fields: object) -> None:
+    chosen = random.Random(7)
+    api.store_batch([{"content": " ".join(chosen.choices(WORDS, k=8)) + f" {i}", **fields} for i in range(count)])
+
+
+def wait_for_vectors() -> None:
+    connection = connect.Connection(connect.shared_app, None, "test")
+    while drive(connection.call("reembed", {})).data["remaining"]:
+        pass
+
+
+def test_a_new_memory_is_found_by_a_word_at_once(isolated: App) -> None:
+    fill(100)
+    short = api.store("The zyzzyva is a tropical weevil")
+    assert hashes(api.search("zyzzyva").memories)[0] == short
+
+
+def test_a_new_memory_is_found_by_its_meaning_at_once(isolated: App) -> None:
+    api.store_batch(["The invoice is due at the end of the month", "Ann plays the violin", "Postgres listens on 5432"])
+    short = api.store("My automobile broke down on the highway")
+    assert hashes(api.search("car trouble").memories)[0] == short
+
+
+def test_an_updated_memory_is_found_by_its_new_meaning_at_once(isolated: App) -> None:
+    api.store_batch(["The invoice is due at the end of the month", "Ann plays the violin"])
+    short = api.update(api.store("A recipe for onion soup"), content="My automobile broke down on the highway")
+    assert hashes(api.search("car trouble").memories)[0] == short
+    assert hashes(api.search("cooking dinner").memories)[0] != short
+
+
+def test_scores_lie_between_nought_and_one_and_never_rise(isolated: App) -> None:
+    fill(200)
+    for query in ("deploy the database on friday", "zebra", "cat", "?!", "what is it"):
+        scores = [m.score for m in api.search(query, limit=200).memories]
+        assert len(scores) == 200
+        assert all(0 <= score <= 1 and math.isfinite(score) for score in scores)
+        assert is_falling(scores)
+
+
+def test_as_many_as_asked_for_come_back_when_there_are_that_many(isolated: App) -> None:
+    fill(300)
+    assert [len(api.search("quantum physics", limit=n).memories) for n in (1, 5, 299, 300, 1000)] == [
+        1,
+        5,
+        299,
+        300,
+        300,
+    ]
+    assert api.search("quantum physics").total == 300
+
+
+def test_one_long_memory_does_not_crowd_out_the_others(isolated: App) -> None:
+    api.store(" ".join(f"On day {i} the weather was fine and the wind came from the west." for i in range(1_450)))
+    api.store_batch(["Deploys run on Fridays", "The cat sleeps", "Ann likes tea", "Invoices are due monthly"])
+    wait_for_vectors()
+    found = api.search("how was the weather", limit=5)
+    assert found.total == 5
+    assert len(found.memories) == 5
+    assert len(list(api.search_iter("how was the weather"))) == 5
+
+
+def test_a_search_for_nothing_that_is_there_says_so(isolated: App) -> None:
+    found = api.search("anything")
+    assert found == ((), 0, "anything")
+    assert str(found) == "nothing found"
+
+
+def test_filters_act_before_the_ranking(isolated: App) -> None:
+    fill(295)
+    rare = api.store_batch([{"content": f"rare bird {i}", "tags": ["ornithology", "misc"]} for i in range(5)])
+    found = api.search("deploy the database on friday", limit=5, tags="Ornithology")
+    assert set(hashes(found.memories)) == set(rare)
+    assert found.total == 5
+    api.update(rare[0], memory_type="sighting")
+    assert hashes(api.search("deploy the database", limit=5, memory_type="sighting").memories) == [rare[0]]
+
+
+def test_any_of_the_tags_is_enough_for_a_search(isolated: App) -> None:
+    one, two, _ = api.store_batch([{"content": f"item {tag}", "tags": [tag]} for tag in ("red", "green", "blue")])
+    assert set(hashes(api.search("item", tags=["RED", "green"]).memories)) == {one, two}
+    assert set(hashes(api.search("item", tags="red, green").memories)) == {one, two}
+    assert api.search("item", tags="absent").memories == ()
+
+
+def test_a_least_score_leaves_out_what_fits_less_well(isolated: App) -> None:
+    fill(50)
+    best = api.store("The zyzzyva is a tropical weevil")
+    found = api.search("zyzzyva weevil", limit=51, min_score=0.8)
+    assert hashes(found.memories) == [best]
+    assert found.total == 1
+
+
+def test_a_memory_fits_as_well_as_the_score_that_it_was_shown_with(isolated: App) -> None:
+    fill(20)
+    every = api.search("deploy on friday", limit=20).memories
+    for place, memory in enumerate(every):
+        assert len(api.search("deploy on friday", limit=20, min_score=memory.score).memories) > place
+
+
+def test_tags_are_searched_in_any_case_by_any_or_all(isolated: App) -> None:
+    both = api.store("both", ["Straße", "b"])
+    one = api.store("one", ["b"])
+    assert set(hashes(api.search_by_tag(["STRASSE", "B"]).memories)) == {both, one}
+    assert hashes(api.search_by_tag(["STRASSE", "B"], match="all").memories) == [both]
+    assert hashes(api.search_by_tag("strasse,b", match="all").memories) == [both]
+    assert api.search_by_tag("c").memories == ()
+    assert list(api.get(both).tags) == ["Straße", "b"]
+
+
+def test_a_tag_search_gives_ten_and_says_how_many_there_are(isolated: App) -> None:
+    fill(30, tags=["t"])
+    found = api.search_by_tag("t")
+    assert (len(found.memories), found.total, found.query) == (10, 30, "t")
+    assert len(api.search_by_tag("t", limit=30).memories) == 30
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "left"),
+    [
+        ("yesterday", None, {"tuesday", "today"}),
+        ("yesterday", "yesterday", {"tuesday"}),
+        ("last week", "last week", {"last friday"}),
+        (None, "2026-03-01", {"winter"}),
+        ("2026-03-13", "2026-03-17", {"last friday", "tuesday"}),
+        (datetime(2026, 3, 17).timestamp(), None, {"tuesday", "today"}),
+        (None, datetime(2026, 3, 1).timestamp(), {"winter"}),
+        (int(datetime(2026, 3, 1).timestamp()), int(datetime(2026, 3, 17).timestamp()), {"last friday"}),
+        ("3 days ago", None, {"tuesday", "today"}),
+        ("yesterday", "last week", set()),
+    ],
+)
+def test_times_are_given_in_words_or_numbers(
+    wednesday: None, since: str | float | None, until: str | float | None, left: set[str]
+) -> None:
+    for text, day in (("tuesday", "2026-03-17"), ("last friday", "2026-03-13"), ("winter", "2026-01-20")):
+        api.store(text, metadata={"date": day})
+    api.store("today")
+    assert texts(api.search("anything", since=since, until=until).memories) == left
+
+
+def test_the_date_of_a_memory_counts_for_filters_and_created_stays(wednesday: None) -> None:
+    short = api.store("the launch", metadata={"date": "2024-05-06"})
+    assert api.get(short).created == NOON.timestamp()
+    assert api.search("launch", since="2024-05-06", until="2024-05-06").memories[0].created == NOON.timestamp()
+    assert not api.search("launch", since="yesterday").memories
+    api.update(short, metadata={"date": datetime(2025, 1, 2, 3).timestamp()})
+    assert hashes(api.search("launch", since="2025-01-02", until="2025-01-02").memories) == [short]
+
+
+def test_a_date_that_is_taken_away_no_longer_counts(wednesday: None) -> None:
+    short = api.store("the launch", metadata={"date": "2024-05-06"})
+    api.update(short, metadata={"date": None})
+    assert "date" not in api.get(short).metadata
+    assert not api.search("launch", until="2025-01-01").memories
+    assert hashes(api.search("launch", since="today").memories) == [short]
+
+
+def test_time_in_a_phrase_is_a_filter(wednesday: None) -> None:
+    for text, day in (
+        ("we decided to use tokens for auth", "2026-03-12"),
+        ("we decided to drop auth cookies", "2026-01-12"),
+        ("lunch with Bob", "2026-03-11"),
+    ):
+        api.store(text, metadata={"date": day})
+    found = api.recall("what we decided about auth last week")
+    assert found.memories[0].preview == "we decided to use tokens for auth"
+    assert texts(found.memories) == {"we decided to use tokens for auth", "lunch with Bob"}
+    assert found.query == "what we decided about auth last week"
+    assert texts(api.recall("last week").memories) == {"we decided to use tokens for auth", "lunch with Bob"}
+    assert len(api.recall("auth", limit=2).memories) == 2
+    assert len(api.search("auth last week").memories) == 3
+
+
+def test_a_batch_of_searches_answers_each_in_order(isolated: App) -> None:
+    fill(50)
+    queries = ["piano music", "friday deploy", "nothing like it"]
+    found = api.search_batch(queries, limit=3)
+    assert [one.query for one in found] == queries
+    assert found == [api.search(query, limit=3) for query in queries]
+    assert api.search_batch([]) == []
+    api.store("tagged", "t")
+    assert [one.total for one in api.search_batch(queries, tags="t", min_score=0.0)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("batch_size", [7, 100, 10_000])
+def test_going_through_the_store_meets_every_memory_once_in_ranked_order(isolated: App, batch_size: int) -> None:
+    fill(250)
+    found = list(api.search_iter("deploy the database on friday", batch_size=batch_size))
+    assert len(set(hashes(found))) == len(found) == 250
+    assert is_falling([m.score for m in found])
+    assert found == list(api.search("deploy the database on friday", limit=250).memories)
+
+
+def test_going_through_a_larger_store_in_small_batches_repeats_nothing(isolated: App) -> None:
+    fill(1_000)
+    found = list(api.search_iter("deploy the database on friday", batch_size=20))
+    assert is_falling([m.score for m in found])
+    assert len(set(hashes(found))) == len(found) == 1_000
+
+
+def test_going_through_the_store_takes_filters(isolated: App) -> None:
+    fill(120)
+    api.store_batch([{"content": f"tagged {i}", "tags": ["t"]} for i in range(25)])
+    assert len(list(api.search_iter("anything", batch_size=10, tags="t"))) == 25
+    assert len(list(api.search_iter("anything", batch_size=10, memory_type="none"))) == 0
+
+
+def test_scores_of_forgotten_memories_do_not_linger(isolated: App) -> None:
+    fill(100)
+    for memory in api.search("piano", limit=40).memories:
+        api.delete(memory.hash)
+    found = api.search("piano", limit=100)
+    assert (len(found.memories), found.total) == (60, 60)

@@ -1,0 +1,376 @@
+"""The commands, called as `athena` calls them: what they print, where, and with which exit code."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import click
+import pytest
+
+from athena import api
+from athena.app import App
+from athena.cli.commands import athena
+from athena.version import __version__
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+class Terminal:
+    """Gives commands and hears what they say. It is no terminal to them, so there is no colour."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+
+    def __call__(self, *words: str) -> Said:
+        self._capture.readouterr()
+        code = athena(args=list(words), prog_name="athena", standalone_mode=False)
+        return Said(code, *self._capture.readouterr())
+
+
+@pytest.fixture
+def run(isolated: App, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(capsys)
+
+
+def commands(
+    group: click.Group = athena, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Walk over all commands and groups of commands."""
+    for name, command in group.commands.items():
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+PATHS = [path for path, _ in commands()]
+PRINTING = [path for path, c in commands() if not isinstance(c, click.Group) and path != ("call",)]
+
+
+@pytest.mark.parametrize("path", [(), *PATHS], ids=" ".join)
+def test_the_help_of_every_command_has_an_example(run: Terminal, path: tuple[str, ...]) -> None:
+    said = run(*path, "--help")
+    assert (said.code, said.err) == (0, "")
+    usage, _, rest = said.out.partition("\n\n")
+    assert usage.startswith(" ".join(["Usage: athena", *path]))
+    assert re.search(" ".join(["athena", *path]) + r" ?\S*", rest), said.out
+
+
+@pytest.mark.parametrize("path", PRINTING, ids=" ".join)
+def test_every_command_that_prints_a_result_can_print_it_as_json(path: tuple[str, ...]) -> None:
+    options = {option for p in dict(commands())[path].params for option in p.opts}
+    assert "--json" in options
+
+
+def test_the_version_is_shown(run: Terminal) -> None:
+    assert run("--version") == (0, f"athena {__version__}\n", "")
+
+
+def test_remember_keeps_a_text(run: Terminal) -> None:
+    said = run("remember", "Deploys run on Fridays", "--tags", "deploy, ops", "--type", "decision")
+    short = said.out.split()[0]
+    assert said == (0, f"{short} kept\n", "")
+    kept = api.get(short)
+    assert (kept.content, list(kept.tags), kept.memory_type) == (
+        "Deploys run on Fridays",
+        ["deploy", "ops"],
+        "decision",
+    )
+    assert run("remember", "Deploys run on Fridays").out == f"{short} known already\n"
+    api.delete(short)
+    assert run("remember", "Deploys run on Fridays").out == f"{short} kept again\n"
+
+
+def test_remember_says_what_it_took_out(run: Terminal) -> None:
+    secret = "AK" + "IA" + "Q7WERT5YUIOP2345"
+    said = run("remember", f"the key is {secret}")
+    assert said.code == 0
+    assert "aws-key" in said.err
+    assert secret not in said.out + said.err
+    found = run("remember", f"another key is {secret}", "--json").json
+    assert found["redacted"] == ["aws-key"]
+    assert found["content"] == "another key is [SECRET:aws-key]"
+
+
+def test_remember_everywhere_is_seen_in_every_project(run: Terminal) -> None:
+    run("remember", "Ann prefers tea", "--everywhere")
+    run("remember", "only in a", "--project", "a")
+    assert run("list", "--project", "b").out.count("\n") == 1
+    assert run("list", "--project", "a").out.count("\n") == 2
+
+
+def test_recall_prints_one_line_a_memory_the_best_first(run: Terminal) -> None:
+    api.store_batch([{"content": "Deploys run on\nFridays", "tags": ["deploy"]}, "The cat sleeps", "Ann likes tea"])
+    said = run("recall", "when do we deploy", "-k", "2")
+    assert (said.code, said.err) == (0, "")
+    first, second = said.out.splitlines()
+    assert re.fullmatch(r"[0-9a-f]{8} \d\.\d\d \d{4}-\d\d-\d\d \[deploy\] Deploys run on Fridays", first)
+    assert re.fullmatch(r"[0-9a-f]{8} \d\.\d\d \d{4}-\d\d-\d\d \S.*", second)
+    found = run("recall", "when do we deploy", "--json").json
+    assert found[0]["content"] == "Deploys run on\nFridays"
+    assert {"id", "hash", "content", "tags", "score", "created"} <= found[0].keys()
+
+
+def test_recall_takes_filters_and_time_in_words(run: Terminal) -> None:
+    api.store("old plan", tags="plan", metadata={"date": "2020-05-05"})
+    api.store("new plan", tags="plan")
+    assert [one["content"] for one in run("recall", "plan", "--since", "yesterday", "--json").json] == ["new plan"]
+    assert [one["content"] for one in run("recall", "plan in may 2020", "--json").json] == ["old plan"]
+    assert run("recall", "plan", "--tags", "other", "--json").json == []
+    assert len(run("recall", "plan", "--until", "today", "--min-score", "0.5", "--json").json) == 2
+
+
+def test_nothing_found_is_said_aside(run: Terminal) -> None:
+    for words in (["list"], ["recall", "anything"]):
+        assert run(*words) == (0, "", "nothing found\n")
+        assert run(*words, "--json") == (0, "[]\n", "")
+
+
+def test_list_shows_the_newest_first_and_pages(run: Terminal) -> None:
+    for i in range(5):
+        api.store(f"item {i}", tags=f"t{i % 2}", memory_type="fact" if i < 2 else "note")
+    assert [line.split()[-1] for line in run("list").out.splitlines()] == ["4", "3", "2", "1", "0"]
+    assert [line.split()[-1] for line in run("list", "-k", "2", "--offset", "1").out.splitlines()] == ["3", "2"]
+    assert [one["content"] for one in run("list", "--tags", "T1", "--json").json] == ["item 3", "item 1"]
+    assert [one["content"] for one in run("list", "--type", "fact", "--json").json] == ["item 1", "item 0"]
+    assert run("list", "--until", "last year").err == "nothing found\n"
+
+
+def test_show_prints_a_memory_whole(run: Terminal) -> None:
+    text = "first line\nsecond line " + "long " * 100 + "end"
+    short = api.store(text, ["a", "b"], metadata={"source": "book"})
+    said = run("show", short[:6])
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith(short)
+    assert said.out.endswith(text + "\n")
+    assert "a, b" in said.out
+    assert "book" in said.out
+    assert run("show", str(api.get(short).id), "--json").json["content"] == text
+
+
+def test_the_history_of_a_memory_is_shown(run: Terminal) -> None:
+    short = api.update(api.store("first version"), content="second version")
+    said = run("show", short, "--history")
+    assert [line.split()[1] for line in said.out.splitlines()] == ["remembered", "updated"]
+    assert "first version" in said.out
+    steps = run("show", short, "--history", "--json").json
+    assert [step["action"] for step in steps] == ["remembered", "updated"]
+    assert steps[1]["before"]["content"] == "first version"
+
+
+def test_edit_changes_what_is_given(run: Terminal) -> None:
+    short = api.store("before", "a")
+    said = run("edit", short, "--content", "after")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.endswith("after\n")
+    new = said.out.split()[0]
+    assert run("edit", new, "--tags", "b,c", "--type", "fact", "--json").json["tags"] == ["b", "c"]
+    assert (api.get(new).content, api.get(new).memory_type) == ("after", "fact")
+
+
+def test_forget_and_undo(run: Terminal) -> None:
+    hashes = api.store_batch(["one", "two", "three"])
+    said = run("forget", hashes[0], hashes[1])
+    assert said.code == 0
+    assert re.match(r"2 .*forgotten", said.out)
+    assert api.health().count == 1
+    undone = run("undo")
+    assert undone.code == 0
+    assert undone.out.count("\n") == 2
+    assert {line.split()[-2] for line in undone.out.splitlines()} == set(hashes[:2])
+    assert api.health().count == 3
+    assert run("forget", hashes[2], "--json").json == 1
+    assert [step["before"]["content"] for step in run("undo", "--json").json] == ["three"]
+
+
+def test_forgetting_one_that_is_not_there_forgets_none(run: Terminal) -> None:
+    short = api.store("one")
+    said = run("forget", short, "deadbeef")
+    assert (said.code, said.out) == (3, "")
+    assert "deadbeef" in said.err
+    assert api.health().count == 1
+
+
+def test_undo_goes_back_step_by_step(run: Terminal) -> None:
+    short = api.store("first")
+    api.update(short, content="second")
+    api.store("first")
+    assert run("undo").code == 0
+    assert {m.preview for m in api.search("any").memories} == {"second"}
+    said = run("undo")
+    assert (said.code, said.err) == (0, "")
+    assert {m.preview for m in api.search("any").memories} == {"first"}
+    assert run("undo").code == 0
+    assert api.health().count == 0
+    assert run("undo").code == 3
+
+
+def test_undo_stays_within_its_project(run: Terminal) -> None:
+    api.store("true everywhere", project="user")
+    api.store("in another project", project="other")
+    said = run("undo", "--project", "new")
+    assert (said.code, said.out) == (3, "")
+    assert api.search("true", project="other").total == 2
+
+
+def test_call_runs_any_operation_and_prints_json(run: Terminal) -> None:
+    stored = run("call", "remember", "--json", '{"content": "from a call", "tags": ["t"]}').json
+    assert stored["content"] == "from a call"
+    assert [one["hash"] for one in run("call", "recall", "--json", '{"query": "call", "k": 3}').json] == [
+        stored["hash"]
+    ]
+    assert run("call", "memory.list_tags").json == [{"tag": "t", "count": 1}]
+    assert run("call", "forget", "--json", json.dumps({"memory_id": stored["id"]})).json is True
+    assert run("call", "stats", "--project", "another").json["memories"] == 0
+
+
+@pytest.mark.parametrize("text", ["{", "", "nonsense", "[1]", '"text"', "5", "null", '{"query": }'])
+def test_bad_json_is_a_clear_error(run: Terminal, text: str) -> None:
+    said = run("call", "recall", "--json", text)
+    assert (said.code, said.out) == (2, "")
+    assert "--json" in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({}, "query"),
+        ({"query": ""}, "query"),
+        ({"query": 5}, "query"),
+        ({"query": "x", "k": "many"}, "k"),
+        ({"query": "x", "colour": 1}, "colour"),
+        ({"query": "x", "ctx": 1}, "ctx"),
+        ({"query": "x", "self": 1}, "self"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_a_clear_error_that_names_them(run: Terminal, given: dict[str, Any], name: str) -> None:
+    said = run("call", "recall", "--json", json.dumps(given))
+    assert (said.code, said.out) == (2, "")
+    assert name in said.err.splitlines()[0]
+    assert "hint:" in said.err
+
+
+@pytest.mark.parametrize(("name", "near"), [("remembr", "remember"), ("recal", "recall"), ("delete_memory", "memory")])
+def test_an_operation_that_is_not_there_brings_up_those_that_are_near(run: Terminal, name: str, near: str) -> None:
+    said = run("call", name)
+    assert (said.code, said.out) == (3, "")
+    assert name in said.err
+    assert re.search(rf"hint:.*{near}", said.err)
+
+
+def test_tools_are_listed_searched_and_shown(run: Terminal) -> None:
+    every = run("tools").out
+    assert every == run("tools", "list").out
+    assert {"remember", "recall", "health", "search_tools"} <= set(every.split())
+    assert "health" not in run("tools", "list", "memory").out.split()
+    assert "find_duplicates" in run("tools", "search", "memories that say the same, duplicates").out
+    assert len(run("tools", "search", "memory", "-k", "2").out.splitlines()) == 2
+    shown = run("tools", "show", "recall").out
+    assert "def recall(" in shown
+    assert ">>> " in shown
+    assert run("tools", "show", "nothing_like_it").code == 3
+    said = run("tools", "list", "colours")
+    assert (said.code, said.out) == (3, "")
+    assert "memory" in said.err
+
+
+def test_reembed_says_when_there_is_nothing_to_do(run: Terminal) -> None:
+    api.store("something")
+    said = run("reembed")
+    assert said.code == 0
+    assert said.out == "nothing to do\n"
+
+
+def test_purge_removes_for_good(run: Terminal) -> None:
+    kept, gone, named = api.store_batch(["kept", "gone", "named"])
+    assert run("purge", "--yes").out == "nothing to remove\n"
+    api.delete(gone)
+    assert run("purge", "--yes").out.startswith("1 ")
+    assert run("show", gone).code == 3
+    assert run("show", gone, "--history").code == 3
+    assert run("purge", named, "--yes").out.startswith("1 ")
+    assert run("undo").code in (0, 3)
+    assert {m.hash for m in api.search("any").memories} <= {kept}
+
+
+def test_purge_counts_only_its_own_project(run: Terminal) -> None:
+    api.delete(api.store("everywhere", project="user"), project="user")
+    assert run("purge", "--yes", "--project", "new") == (0, "nothing to remove\n", "")
+    api.delete(api.store("mine"))
+    assert run("purge", "--yes").out.startswith("1 ")
+    assert run("call", "stats", "--project", "user").json["forgotten"] == 1
+
+
+def test_purge_counts_a_memory_once(run: Terminal) -> None:
+    short = api.store("named twice")
+    assert run("purge", short, short[:6], "--yes").out.startswith("1 ")
+
+
+def test_doctor_finds_nothing_wrong(run: Terminal) -> None:
+    said = run("doctor")
+    assert (said.code, said.err) == (0, "")
+    assert "FAIL" not in said.out
+    assert {"store", "model", "integrity"} <= {line.split()[1] for line in said.out.splitlines()}
+    assert all(row["ok"] for row in run("doctor", "--json").json)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["show", "deadbeef"], 3, "deadbeef"),
+        (["show", "not a hash"], 2, "not a hash"),
+        (["show", "999"], 3, "999"),
+        (["remember", ""], 2, "content"),
+        (["remember", " "], 2, "content"),
+        (["recall", ""], 2, "query"),
+        (["recall", "x", "-k", "0"], 2, "k is 0"),
+        (["recall", "x", "-k", "many"], 2, "-k"),
+        (["recall", "x", "--since", "gibberish"], 2, "since"),
+        (["recall", "x", "--min-score", "2"], 2, "min_score"),
+        (["list", "--offset", "-1"], 2, "offset"),
+        (["list", "--offset", str(10**30)], 2, "offset"),
+        (["list", "--project", " "], 2, "project"),
+        (["list", "--project", "\udcff"], 2, "project"),
+        (["edit", "deadbeef", "--content", "x"], 3, "deadbeef"),
+        (["forget", "deadbeef"], 3, "deadbeef"),
+        (["forget"], 2, "ID"),
+        (["undo"], 3, "nothing to undo"),
+        (["purge", "deadbeef", "--yes"], 3, "deadbeef"),
+        (["call", "purge"], 4, "0 memories"),
+        (["remember"], 2, "TEXT"),
+        (["no-such-command"], 2, "no-such-command"),
+        (["list", "--no-such-option"], 2, "--no-such-option"),
+    ],
+    ids=lambda value: ascii(" ".join(value)) if isinstance(value, list) else None,
+)
+def test_an_error_goes_to_stderr_with_its_exit_code(run: Terminal, words: list[str], code: int, said: str) -> None:
+    heard = run(*words)
+    assert (heard.code, heard.out) == (code, "")
+    assert said in heard.err
+    assert "Traceback" not in heard.err
+    assert heard.err.startswith(("error: ", "Usage: "))
+
+
+@pytest.mark.parametrize("words", [["list"], ["recall", "red"], ["show", "1"], ["show", "1", "--history"], ["undo"]])
+def test_what_a_terminal_would_obey_is_shown_as_escapes(run: Terminal, words: list[str]) -> None:
+    nasty = "red \x1b[31m \x9b2J \x07 \r \u202e rtl \u200b hidden \x00"
+    short = api.store(nasty, tags=["t\x1b[0m\u202e"], memory_type="k\x1b[1m", metadata={"key\x1b": "value\x9b\r"})
+    api.update(short, content=nasty + "2")
+    found = run("list", "--json")
+    assert found.json[0]["content"] == nasty.replace("\0", "") + "2"
+    assert "\x1b" not in found.out
+    said = run(*words)
+    assert said.code == 0
+    assert r"\x1b[31m" in said.out
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e]", said.out)
