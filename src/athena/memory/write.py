@@ -1,5 +1,7 @@
 """Writing a memory: its row, its tags, its passages, their words and vectors, all in one transaction."""
 
+from itertools import zip_longest
+
 from athena.memory.prepare import Prepared
 from athena.memory.store import Store
 from athena.storage import memories, scopes
@@ -42,14 +44,15 @@ async def hide(store: Store, tx: Transaction, kept: Kept, now: float) -> None:
 
 
 async def _put_passages(store: Store, tx: Transaction, scope: int, memory: int, one: Prepared) -> None:
+    """Write the passages with the vectors that are there; those of a long text's end follow."""
     first = scope * SPAN + await scopes.reserve_passages(tx, scope, len(one.pieces))
-    stamp = await next_stamp(tx)
+    model = await store.database.vectors.model(tx, store.encoder.name)
+    shared = {"scope": scope, "memory": memory, "stamp": await next_stamp(tx)}
     rows = [
-        {"id": first + i, "scope": scope, "memory": memory, "stamp": stamp, **piece._asdict()}
-        for i, piece in enumerate(one.pieces)
+        {"id": first + i, **shared, **piece._asdict(), "model": model if code else None, "code": code}
+        for i, (piece, code) in enumerate(zip_longest(one.pieces, one.codes))
     ]
     await memories.add_passages(tx, rows)
     await store.database.words.put(
         tx, [Indexed(first + i, p.of(one.draft.content), one.label) for i, p in enumerate(one.pieces)]
     )
-    await store.database.vectors.put(tx, enumerate(one.codes, first), store.encoder.name)

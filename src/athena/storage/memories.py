@@ -186,14 +186,17 @@ async def superseded(tx: Any, scope_numbers: list[int], low: str, high: str) -> 
 
 
 async def insert(tx: Any, scope: int, fields: dict[str, Any]) -> int:
-    row = await tx.fetch_one(
+    await tx.execute(
         """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
                                  happened, created, updated, importance)
            VALUES (:scope, :digest, :hash, :content, :label, :tags, :memory_type, :metadata, :session,
-                   :happened, :created, :updated, :importance) RETURNING id""",
+                   :happened, :created, :updated, :importance)""",
         scope=scope,
         hash=await _shortest(tx, scope, fields["digest"]),
         **fields,
+    )
+    row = await tx.fetch_one(
+        "SELECT id FROM memories WHERE scope = :scope AND digest = :digest", scope=scope, digest=fields["digest"]
     )
     return int(row[0])
 
@@ -246,8 +249,8 @@ async def set_tags(tx: Any, scope: int, memory: int, tags: Iterable[str]) -> Non
 async def add_passages(tx: Any, rows: Iterable[dict[str, Any]]) -> None:
     for row in rows:
         await tx.execute(
-            """INSERT INTO passages (id, scope, memory, start, length, words, live, stamp)
-               VALUES (:id, :scope, :memory, :start, :length, :words, 1, :stamp)""",
+            """INSERT INTO passages (id, scope, memory, start, length, words, live, stamp, model, code)
+               VALUES (:id, :scope, :memory, :start, :length, :words, 1, :stamp, :model, :code)""",
             **row,
         )
 

@@ -28,9 +28,5 @@ async def ensure(tx: Any, scope: Scope) -> int:
 
 async def reserve_passages(tx: Any, number: int, count: int) -> int:
     """Set aside `count` passage numbers of a scope and return the first."""
-    row = await tx.fetch_one(
-        "UPDATE scopes SET passages = passages + :count WHERE id = :id RETURNING passages",
-        id=number,
-        count=count,
-    )
-    return int(row[0]) - count
+    await tx.execute("UPDATE scopes SET passages = passages + :count WHERE id = :id", id=number, count=count)
+    return int((await tx.fetch_one("SELECT passages FROM scopes WHERE id = :id", id=number))[0]) - count

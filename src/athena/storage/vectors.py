@@ -227,7 +227,7 @@ class SqliteVectors:
         self._guard = threading.Lock()
 
     async def put(self, tx: Any, passages: Iterable[tuple[int, bytes]], model: str) -> None:
-        number = await self._model(tx, model, create=True)
+        number = await self.model(tx, model)
         stamp = await next_stamp(tx)
         for passage, code in passages:
             await tx.execute(
@@ -323,17 +323,23 @@ class SqliteVectors:
             return shelf
         changed = await _changed(tx, shelf, scope)
         if changed is not None:
-            shelf = shelf.updated(changed, await self._model(tx, model))
+            shelf = shelf.updated(changed, await self._known_model(tx, model))
         with self._guard:
             kept = self._shelves.get(key)
             if kept is None or (kept.purges, kept.stamp) < (shelf.purges, shelf.stamp):
                 self._shelves[key] = shelf
         return shelf
 
-    async def _model(self, tx: Any, name: str, *, create: bool = False) -> int | None:
+    async def model(self, tx: Any, name: str) -> int:
+        """Return a model's number, giving it one if it has none."""
+        known = await self._known_model(tx, name)
+        if known is None:
+            await tx.execute("INSERT INTO models (name) VALUES (:name)", name=name)
+            known = await self._known_model(tx, name)
+        return int(known or 0)
+
+    async def _known_model(self, tx: Any, name: str) -> int | None:
         row = await tx.fetch_one("SELECT id FROM models WHERE name = :name", name=name)
-        if row is None and create:
-            row = await tx.fetch_one("INSERT INTO models (name) VALUES (:name) RETURNING id", name=name)
         return row[0] if row else None
 
 
