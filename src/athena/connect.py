@@ -35,16 +35,19 @@ class Connection:
         self.surface = surface
 
     async def call(self, name: str, arguments: Mapping[str, Any], project: str | None = None) -> Answer:
+        if _left and threading.current_thread() is threading.main_thread():
+            return await self._call(name, arguments, project)  # from another handler at exit, after ours
         with _gate:
             return await self._call(name, arguments, project)
 
     async def _call(self, name: str, arguments: Mapping[str, Any], project: str | None) -> Answer:
-        from athena.kernel.shapes import plain  # with the app, at the first call
+        from athena.kernel.invoke import invoke  # with the app, at the first call
+        from athena.kernel.shapes import plain
 
         app = self._app()
         whose = project if project is not None else self.project
         context = app.context(current_project() if whose is None else whose, self.surface)
-        result = await app.catalog.find(name)(context, **arguments)
+        result = await invoke(app.catalog, name, arguments, context)
         return Answer(plain(result), getattr(result, "total", None))
 
 
@@ -52,8 +55,8 @@ _ENVIRONMENT = ("ATHENA_HOME", "ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "XDG_DAT
 _EMBEDDING = ("ATHENA_EMBEDDING_URL", "ATHENA_EMBEDDING_MODEL", "ATHENA_EMBEDDING_KEY")
 _guard = threading.Lock()
 _gate = Turnstile()
+_left = False
 _apps: dict[tuple[str | None, ...], "App"] = {}
-_pid = os.getpid()
 _inherited: list["App"] = []  # kept, since letting go of them would close files that the parent uses
 
 
@@ -72,14 +75,8 @@ def using(app: "App") -> Generator[None]:
 
 def shared_app() -> "App":
     """Return this process's app for the settings in force now, opening it at the first call."""
-    global _guard, _pid
     if _instead:
         return _instead[-1]
-    if _pid != os.getpid():
-        _guard = threading.Lock()  # another thread of the parent may have held it, or been inside
-        _inherited.extend(_apps.values())
-        _apps.clear()
-        _pid = os.getpid()
     key = tuple(os.environ.get(name) for name in _ENVIRONMENT + _EMBEDDING)
     if (app := _apps.get(key)) is not None:
         return app
@@ -94,8 +91,6 @@ def shared_app() -> "App":
 
 def close() -> None:
     """Close what this process has open; the next call opens it again."""
-    if _pid != os.getpid():
-        return
     with _guard:
         apps = list(_apps.values())
         _apps.clear()
@@ -103,13 +98,26 @@ def close() -> None:
         app.close()
 
 
+def _start_anew() -> None:
+    """In a forked child: what was open belongs to the parent, whose threads may have held any lock."""
+    global _gate, _guard
+    _gate, _guard = Turnstile(), threading.Lock()
+    _inherited.extend(_apps.values())
+    _apps.clear()
+
+
+os.register_at_fork(after_in_child=_start_anew)
+
+
 def _leave() -> None:
     """At the end of the program: let calls on other threads finish, start no more, and close.
 
     A thread that is inside native code while the interpreter ends aborts the whole process.
     """
+    global _left
     _gate.shut(timeout=10)
     close()
+    _left = True
 
 
 atexit.register(_leave)

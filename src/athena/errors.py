@@ -28,6 +28,8 @@ class AthenaError(Exception):
     def __init__(self, message: str, *, hint: str | None = None, retry: bool | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")
         if retry is not None:
             self.retry = retry
 

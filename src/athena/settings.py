@@ -36,6 +36,8 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
     if given.get("embedding.url") and not given.get("embedding.model"):
         raise Misconfigured("embedding.url is set without embedding.model", hint="name the model to ask for")
     path = given.get("db_path") or os.path.join(home, "athena.db")
+    if not environment.get("ATHENA_DB_PATH") and path != ":memory:":
+        path = os.path.join(home, os.path.expanduser(path))  # in the file, a relative path starts at the data folder
     return Settings(
         home,
         path if path == ":memory:" else os.path.abspath(os.path.expanduser(path)),

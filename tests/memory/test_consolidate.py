@@ -10,7 +10,7 @@ SAME = (
 
 
 def test_what_says_the_same_becomes_one_and_can_be_taken_back(isolated: App) -> None:
-    api.store(SAME[0], tags="old", metadata={"source": "chat"})
+    api.store(SAME[0], tags="old", metadata={"who": "Ann"})
     api.store(SAME[1], tags="new")
     api.store(SAME[2])
     preview = api.consolidate(dry_run=True)
@@ -19,7 +19,7 @@ def test_what_says_the_same_becomes_one_and_can_be_taken_back(isolated: App) -> 
     done = api.consolidate()
     assert (done["merged"], api.health().count) == (1, 2)
     kept = api.get(api.search("friday deploy", limit=1).memories[0].hash)
-    assert (kept.content, set(kept.tags), kept.metadata) == (SAME[1], {"old", "new"}, {"source": "chat"})
+    assert (kept.content, set(kept.tags), kept.metadata) == (SAME[1], {"old", "new"}, {"who": "Ann"})
     assert api.consolidate()["merged"] == 0
     drive(isolated.catalog.find("undo")(isolated.context("test", "test")))
     assert api.health().count == 3

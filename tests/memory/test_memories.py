@@ -87,7 +87,7 @@ def test_a_repeated_call_with_its_key_happens_once(app: App) -> None:
     again = Caller(app, key="k1").remember(content="paid the invoice")
     assert (again.id, again.outcome) == (first.id, "new")
     assert read_sql(app, "SELECT occurrences FROM memories") == [(1,)]
-    with pytest.raises(Conflict, match="used for remember"):
+    with pytest.raises(Conflict, match="used for another remember"):
         Caller(app, key="k1").forget(memory_id=first.id)
     assert Caller(app, key="k2").forget(memory_id=first.id) is True
     assert Caller(app, key="k2").forget(memory_id=first.id) is True, "the answer it got the first time"

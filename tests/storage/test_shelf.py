@@ -16,8 +16,8 @@ from athena.model.memory import Filter
 from athena.model.scope import Scope
 from athena.storage.database import Near
 from athena.storage.opening import MEMORY
+from athena.storage.shelf import encode, pack_signs
 from athena.storage.sqlite import Sqlite
-from athena.storage.vectors import encode, pack_signs
 from athena.threads import drive
 
 SIZE = 384

@@ -26,6 +26,9 @@ class CompactSearchResult(NamedTuple):
     total: int
     query: str
 
+    def __bool__(self) -> bool:
+        return bool(self.memories)
+
     def __str__(self) -> str:
         return "\n".join(map(str, self.memories)) or "nothing found"
 

@@ -4,7 +4,7 @@ import os
 import re
 import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from athena.api.compact import CompactHealthInfo, CompactIngestResult, CompactMemory, CompactSearchResult, compact
 from athena.connect import Answer, Connection
@@ -12,11 +12,13 @@ from athena.errors import InvalidInput
 from athena.threads import running_loop
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from athena.model.memory import Memory
 
 Tags = str | Sequence[str] | None
-When = str | float | None
-PAGE = 1_000
+When: TypeAlias = "str | float | date | None"
+PAGE = 1_000  # memories fetched at a time
 NAMES = {"k": "limit", "memory_id": "hash", "memory_ids": "hashes"}  # ours for theirs
 
 
@@ -43,8 +45,9 @@ class MemoryApi:
 
     async def _ask(self, operation: str, arguments: Mapping[str, Any], project: str | None, /, **names: str) -> Answer:
         """Call an operation; what it says about an argument is told under the name that this API gives it."""
+        plain = {name: _moment(value) for name, value in arguments.items()}
         try:
-            return await self._connection.call(operation, arguments, project)
+            return await self._connection.call(operation, plain, project)
         except InvalidInput as error:
             text = str(error).removeprefix(f"{operation}: ")
             name, rest = re.match(r"(\w*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]  # matches all
@@ -230,3 +233,8 @@ def _narrowed(filters: Filters, **arguments: Any) -> tuple[dict[str, Any], str |
         )
     narrowing = {name: value for name, value in filters.items() if name != "project"}
     return arguments | narrowing, filters.get("project")
+
+
+def _moment(value: Any) -> Any:
+    """Write a date or a time of Python's as the operations take it."""
+    return value.isoformat() if hasattr(value, "isoformat") else value

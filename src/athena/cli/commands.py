@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import sys
 import time
 import traceback
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -12,9 +14,11 @@ import click
 from athena import connect
 from athena.cli import shown
 from athena.cli.doctor import doctor
+from athena.cli.evaluate import evaluate
 from athena.cli.tools import tools
 from athena.errors import AthenaError, InvalidInput
 from athena.home import EVERYWHERE
+from athena.operations import CATALOG
 from athena.threads import drive
 from athena.version import __version__
 
@@ -25,11 +29,37 @@ in_project = click.option("--project", help="Whose memories; by default the git 
 def call(operation: str, whose: str | None = None, /, **arguments: Any) -> Any:
     """Call an operation and return its result as plain values."""
     connection = connect.Connection(connect.shared_app, whose, "cli")
-    return drive(connection.call(operation, arguments)).data
+    answer = drive(connection.call(operation, arguments)).data
+    if connect.shared_app().store.encoder.trouble is not None:
+        click.echo("search by meaning is off, words still work: see athena doctor", err=True)
+    return answer
+
+
+SIGNATURE = re.compile(r"\w+\.\w+\(")  # how a program writes the call: no help to a person at a terminal
+OTHER_WORDS = {"search": "recall", "find": "recall", "delete": "forget", "remove": "forget", "add": "remember"}
+OTHER_WORDS |= {"store": "remember", "update": "edit", "get": "show", "help": "--help"}
 
 
 class Commands(click.Group):
     """The group of commands: errors that a person can act on are printed, not raised."""
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        """Find a command, or say which one may be meant."""
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError as error:
+            known = [*self.list_commands(context), *OTHER_WORDS]
+            near = get_close_matches(args[0], known, 1) if args else []
+            meant = (
+                OTHER_WORDS.get(near[0], near[0])
+                if near
+                else f"call {args[0]}"
+                if args[:1] and args[0] in CATALOG
+                else ""
+            )
+            if not meant:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean 'athena {meant}'?", context) from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> int:
         began = time.perf_counter()
@@ -59,7 +89,7 @@ def _complain(error: AthenaError) -> int:
     if os.environ.get("DEBUG"):
         traceback.print_exc()
     click.echo(f"{click.style('error:', fg='red')} {shown.safe(str(error))}", err=True)
-    if error.hint:
+    if error.hint and not SIGNATURE.match(error.hint):
         click.echo(f"{click.style('hint:', fg='cyan')}  {shown.safe(error.hint)}", err=True)
     return error.exit
 
@@ -170,7 +200,8 @@ def show(memory_id: str, history: bool, project: str | None, json_output: bool) 
         click.echo(shown.whole(found))
         return None
     for change in found:
-        before = f"  was: {shown.safe(change['before']['content'][:200])!r}" if change["before"] else ""
+        text = (change["before"] or {}).get("content")
+        before = f"  was: {shown.safe(text[:200])!r}" if text else ""
         click.echo(f"{shown.day(change['at'])} {change['action']} ({change['operation']}){before}")
     return None
 
@@ -188,6 +219,8 @@ def edit(memory_id: str, project: str | None, json_output: bool, **changes: str 
     Example: athena edit 7d49c4b4 --content "Deploys run on Mondays"
     """
     if not any(value is not None for value in changes.values()):
+        if not sys.stdin.isatty() and not (os.environ.get("VISUAL") or os.environ.get("EDITOR")):
+            raise InvalidInput("nothing to change", hint="give --content, --tags or --type")
         changes["content"] = click.edit(call("get_memory", project, memory_id=memory_id)["content"])
         if changes["content"] is None:
             return click.echo("not changed", err=True)
@@ -206,9 +239,10 @@ def forget(memory_ids: tuple[str, ...], project: str | None, json_output: bool) 
 
     Example: athena forget 7d49c4b4
     """
-    for memory_id in memory_ids:
-        call("get_memory", project, memory_id=memory_id)  # one that is not there is an error that says so
-    count = call("forget_batch", project, memory_ids=list(memory_ids))
+    found = {m["id"]: m for m in (call("get_memory", project, memory_id=memory_id) for memory_id in memory_ids)}
+    count = call("forget_batch", project, memory_ids=list(found))
+    for memory in found.values():
+        click.echo(f"forgotten: {shown.line(memory)}", err=True)
     return (
         shown.as_json(count)
         if json_output
@@ -248,7 +282,12 @@ def call_operation(name: str, arguments: str, project: str | None) -> None:
         raise click.BadParameter(f"not valid JSON: {error}", param_hint="--json") from None
     if not isinstance(given, dict):
         raise click.BadParameter("a JSON object is needed", param_hint="--json")
-    shown.as_json(call(name, project, **given))
+    try:
+        shown.as_json(call(name, project, **given))
+    except InvalidInput as error:
+        if error.hint and SIGNATURE.match(error.hint):
+            raise InvalidInput(str(error), hint=f"it is called as {error.hint}") from None
+        raise
 
 
 @athena.command()
@@ -315,4 +354,5 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
 
 
 athena.add_command(doctor)
+athena.add_command(evaluate)
 athena.add_command(tools)

@@ -29,10 +29,12 @@ def cut(text: str) -> list[str]:
 def _paragraphs(text: str) -> Iterator[str]:
     """Yield paragraphs; one too long for a piece is cut at line ends, else at spaces."""
     for paragraph in re.split(r"\n\s*\n", text.replace("\r\n", "\n")):
-        while len(paragraph) > LONGEST:
-            at = max(paragraph.rfind("\n", 0, LONGEST), paragraph.rfind(" ", LONGEST // 2, LONGEST))
-            at = at if at > 0 else LONGEST
-            yield paragraph[:at]
-            paragraph = paragraph[at:].lstrip()
-        if paragraph.strip():
-            yield paragraph
+        start = 0
+        while len(paragraph) - start > LONGEST:
+            end = start + LONGEST
+            at = max(paragraph.rfind("\n", start + 1, end), paragraph.rfind(" ", start + LONGEST // 2, end))
+            at = at if at > start else end
+            yield paragraph[start:at]
+            start = at + (paragraph[at].isspace())
+        if paragraph[start:].strip():
+            yield paragraph[start:]

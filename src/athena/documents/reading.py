@@ -23,9 +23,7 @@ class Skipped(NamedTuple):
 
 def read(path: str) -> Iterator[Text | Skipped]:
     """Yield the text of a file, or of every file below a folder; links are not followed."""
-    if "\0" in path:
-        raise InvalidInput("path must not hold a NUL character")
-    whole = os.path.realpath(os.path.expanduser(path))
+    whole = os.path.realpath(os.path.expanduser(_checked(path)))
     if os.path.isfile(whole):
         yield _file(whole)
         return
@@ -39,6 +37,23 @@ def read(path: str) -> Iterator[Text | Skipped]:
             if count > MOST:
                 raise InvalidInput(f"{path} holds more than {MOST:,} files", hint="ingest a smaller folder")
             yield _file(os.path.join(folder, name))
+
+
+def _checked(path: str) -> str:
+    if "\0" in path:
+        raise InvalidInput("path must not hold a NUL character")
+    return path
+
+
+def whole_path(path: str) -> str:
+    """Return a path as documents are known by."""
+    return legible(os.path.realpath(os.path.expanduser(_checked(path))))
+
+
+def vanished(path: str, sources: list[str]) -> list[str]:
+    """Return those of the known documents below a folder that are there no more."""
+    folder = whole_path(path)
+    return [source for source in sources if source.startswith(folder + os.sep) and not os.path.exists(source)]
 
 
 def _file(path: str) -> Text | Skipped:

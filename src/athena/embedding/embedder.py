@@ -37,3 +37,40 @@ class Tokens(NamedTuple):
     offsets: list[tuple[int, int]]
     # The last layer's state of each token, in its context: n x d, not of unit length.
     states: NDArray[np.float32]
+
+
+class Excerpt(NamedTuple):
+    """A passage to read: what it says, who says it when, and what stands before and after it."""
+
+    text: str
+    header: str = ""
+    before: str = ""
+    after: str = ""
+
+
+class Reading(NamedTuple):
+    """What a passage leaves behind."""
+
+    vector: NDArray[np.float32]  # of unit length: the mean of its own tokens, read in their surroundings
+    signs: bytes  # each token of header and text as SIGNS bits; none where the passage was read with neighbours
+
+
+class Asked(NamedTuple):
+    """A question as it is compared with passages."""
+
+    vector: NDArray[np.float32]
+    tokens: NDArray[np.float32]  # n x SIGNS, of unit length
+    places: list[tuple[int, int]]  # where each token stands in the question
+
+
+SIGNS = 128
+
+
+class Reader(Embedder, Protocol):
+    """An embedder that also shows its tokens, so that a question can be compared word by word."""
+
+    def read(self, excerpts: Sequence[Excerpt]) -> list[Reading]:
+        """Read passages; blocks."""
+
+    def ask(self, question: str) -> Asked:
+        """Read a question; blocks."""

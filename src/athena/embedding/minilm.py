@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from athena.embedding.embedder import Tokens
+from athena.embedding.embedder import Asked, Excerpt, Reading, Tokens
 from athena.errors import Unavailable
 
 # numpy, onnxruntime and tokenizers take 90 ms to import: only a process that embeds something pays for them.
@@ -60,6 +60,7 @@ class MiniLM:
         self._process = os.getpid()
         self._loaded: Loaded | None = None
         self._abandoned: list[Loaded] = []
+        self._shortens: NDArray[np.float32] | None = None
 
     def load(self) -> None:
         """Load the model now."""
@@ -75,6 +76,33 @@ class MiniLM:
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:
         """Give each text's first 256 tokens with their states in context."""
         return self._embed(texts, "states", _tokens)
+
+    def read(self, excerpts: Sequence[Excerpt]) -> list[Reading]:
+        """Read passages, each with what stands around it."""
+        texts = [one.header + one.before + one.text + one.after for one in excerpts]
+        projection = self._projection()
+        return [_reading(tokens, one, projection) for tokens, one in zip(self.tokens(texts), excerpts, strict=True)]
+
+    def ask(self, question: str) -> Asked:
+        """Read a question."""
+        import numpy as np
+
+        (found,) = self.tokens([question])
+        mean = found.states.mean(axis=0)
+        inner = slice(1, -1) if len(found.ids) > 2 else slice(None)
+        short = project(found.states[inner], self._projection())
+        short /= np.maximum(np.linalg.norm(short, axis=1, keepdims=True), 1e-6)
+        return Asked(mean / max(float(np.linalg.norm(mean)), 1e-6), short, found.offsets[inner])
+
+    def _projection(self) -> NDArray[np.float32]:
+        if self._shortens is None:
+            import numpy as np
+
+            try:
+                self._shortens = np.load(self._folder / "projection.npy", allow_pickle=False)
+            except (OSError, ValueError) as error:
+                raise _unavailable(error) from error
+        return self._shortens
 
     def _ready(self) -> Loaded:
         if self._process != os.getpid():
@@ -230,3 +258,26 @@ def _tokens(encoding: Encoding, states: NDArray[np.float32]) -> Tokens:
 def _legible(text: str) -> str:
     # A lone surrogate cannot be written as UTF-8, which is all that the tokenizer reads.
     return text[:LONGEST_CHARACTERS].encode("utf-8", "replace").decode()
+
+
+def project(states: NDArray[np.float32], projection: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Centre token states and keep the directions in which words differ."""
+    import numpy as np
+
+    unit = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-6)
+    shortened: NDArray[np.float32] = unit @ projection[:-1] + projection[-1]
+    return shortened
+
+
+def _reading(tokens: Tokens, excerpt: Excerpt, projection: NDArray[np.float32]) -> Reading:
+    import numpy as np
+
+    places = np.array(tokens.offsets, np.int64).reshape(-1, 2)
+    first = len(excerpt.header) + len(excerpt.before)
+    real = places[:, 1] > places[:, 0]
+    own = real & (places[:, 0] >= first) & (places[:, 1] <= first + len(excerpt.text))
+    mean = tokens.states[own].mean(axis=0) if own.any() else tokens.states.mean(axis=0)
+    vector = mean / max(float(np.linalg.norm(mean)), 1e-6)
+    if excerpt.before or excerpt.after:
+        return Reading(vector, b"")
+    return Reading(vector, np.packbits(project(tokens.states[real], projection) > 0, axis=1).tobytes())

@@ -71,13 +71,13 @@ class Operation(Generic[C, P, R]):
         """Return the arguments to run with, or say which one is wrong and how to write the call."""
         checked: dict[str, Any] = {}
         try:
+            if unknown := [name for name in given if name not in self.names]:
+                raise InvalidInput(f"there is no parameter {unknown[0]!r:.60}{_meant(unknown[0], self.names)}")
             for name, check, required in self._checks:
                 if name in given:
                     checked[name] = check(given[name], name)
                 elif required:
                     raise InvalidInput(f"{name} is missing")
-            if len(checked) != len(given):
-                raise InvalidInput(f"there is no parameter {next(n for n in given if n not in checked)!r:.60}")
         except InvalidInput as error:
             raise InvalidInput(f"{self.name}: {error}", hint=error.hint or self.signature) from None
         return checked
@@ -151,6 +151,13 @@ class Documentation(NamedTuple):
         examples = tuple(line.removeprefix(">>> ") for line in lines if line.startswith(">>> "))
         prose = [line for line in lines[1:] if not line.startswith(">>> ")]
         return cls(lines[0] if lines else "", "\n".join(prose).strip(), examples)
+
+
+def _meant(name: str, names: tuple[str, ...]) -> str:
+    from difflib import get_close_matches  # only on a miss
+
+    near = get_close_matches(name, names, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _argument(p: Parameter) -> str:

@@ -1,11 +1,11 @@
 """Making less of more: memories that say the same become one, and what recurs is named.
 
 Four strategies, from careful to thorough: `minimal` only reports what is all but identical, `speed` merges it,
-`balanced` also reports close paraphrases and topics that recur, `quality` looser likenesses too. Only memories
-with the very same words are ever merged: to a model, "every Friday" and "every Thursday" are nearly the same.
+`balanced` also reports close paraphrases and topics that recur, `quality` looser likenesses too. Only memories with
+the very same text, but for case, spacing and a full stop, are ever merged: to a model, "every Friday" and "every
+Thursday" are nearly the same.
 """
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,15 +13,17 @@ from typing import Any, Literal, NamedTuple
 
 from athena.memory import write
 from athena.memory.duplicates import Group, find
-from athena.memory.prepare import prepare
+from athena.memory.prepare import Prepared, prepare
 from athena.memory.store import Store
 from athena.model.call import Call
 from athena.model.memory import Draft, Filter, Memory, preview, tag_key
 from athena.storage import calls, history, memories, scopes
 from athena.storage.database import Transaction
+from athena.storage.memories import Kept
 
 Strategy = Literal["minimal", "speed", "balanced", "quality"]
 DAY = 86_400.0
+DOCUMENT = "document"
 RECURRING = 3  # memories that make a topic
 
 
@@ -74,11 +76,18 @@ async def consolidate(store: Store, strategy: Strategy, days_back: float, dry_ru
 
 
 def _same_words(group: Group) -> list[list[Memory]]:
-    """Return those of a group that differ in nothing but case, punctuation and spacing, together."""
-    found: dict[tuple[str, ...], list[Memory]] = {}
+    """Return those of a group that may become one, together."""
+    found: dict[tuple[object, ...], list[Memory]] = {}
     for memory in group.memories:
-        found.setdefault(tuple(re.findall(r"\w+", memory.content.casefold())), []).append(memory)
+        if memory.memory_type != DOCUMENT:
+            found.setdefault(_identity(memory), []).append(memory)
     return [same for same in found.values() if len(same) > 1]
+
+
+def _identity(memory: Memory) -> tuple[object, ...]:
+    """Return what two memories share that are the same but for case, spacing and a full stop at the end."""
+    words = " ".join(memory.content.casefold().split()).rstrip(".! ")
+    return words, memory.metadata.get("session_id"), memory.metadata.get("source"), memory.memory_type
 
 
 def _duplicate(group: Group, *, merged: bool) -> Pattern:
@@ -115,12 +124,13 @@ async def _merge(store: Store, groups: list[list[Memory]], call: Call) -> int:
             for group in groups:
                 ids = [m.id for m in group]
                 kept = [k for n in ids for k in await memories.find(tx, numbers, "m.id = :id", id=n) if not k.deleted]
+                kept = [k for k in kept if _identity(k.memory) == _identity(group[0])]  # as they are by now
                 if len(kept) < 2:
                     continue
                 for one in kept:
                     action = "merged" if one is kept[0] else "merged away"
                     await history.add(tx, one.scope, one.memory.id, number, now, action, one.snapshot())
-                await write.rewrite(store, tx, kept[0], prepare(_joined([k.memory for k in kept]), now), now)
+                await write.rewrite(store, tx, kept[0], _rewritten(kept), now)
                 for one in kept[1:]:
                     await write.hide(store, tx, one, now)
                 gone += len(kept) - 1
@@ -131,13 +141,16 @@ async def _merge(store: Store, groups: list[list[Memory]], call: Call) -> int:
     return await store.database.write(work)
 
 
+def _rewritten(kept: list[Kept]) -> Prepared:
+    one = prepare(_joined([k.memory for k in kept]), kept[0].memory.created)
+    return one._replace(happened=kept[0].happened)
+
+
 def _joined(group: list[Memory]) -> Draft:
     tags = {tag_key(tag): tag for memory in reversed(group) for tag in memory.tags}
     facts: dict[str, Any] = {}
     for memory in reversed(group):
         facts |= memory.metadata
     newest = group[0]
-    session = {"session_id": newest.metadata["session_id"]} if "session_id" in newest.metadata else {}
-    facts = {key: value for key, value in facts.items() if key != "session_id"} | session
     importance = max(memory.importance for memory in group)
     return Draft(newest.content, tuple(tags.values())[:100], newest.memory_type, facts, importance)

@@ -4,17 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from athena.errors import NotFound
-from athena.memory import revise
-from athena.memory.remember import remember
+from athena.ids import digest
+from athena.memory import revise, write
+from athena.memory.prepare import prepare, with_vectors
+from athena.memory.remember import keep_one
 from athena.memory.store import Store
+from athena.memory.vectorise import settle
 from athena.model.call import Call
 from athena.model.memory import Draft
 from athena.model.scope import Scope
-from athena.storage import memories, scopes
+from athena.storage import calls, history, memories, scopes
 from athena.storage.database import Transaction
 from athena.storage.memories import Kept
 
 KIND = "document"
+PIECE = "piece"  # in a piece's metadata: its place in the document
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +28,38 @@ class Document:
     updated: float
 
 
-async def replace(store: Store, source: str, drafts: Sequence[Draft], call: Call) -> int:
-    """Keep the pieces of a document, and forget those that it no longer has."""
-    kept = await remember(store, drafts, call)
-    current = {one.id for one in kept}
-    gone = [one.memory.id for one in await _pieces(store, source, call.scope) if one.memory.id not in current]
-    if gone:
-        await revise.forget(store, gone, call._replace(key=None))
-    return len(current)
+async def begin(store: Store, call: Call) -> int:
+    """Record the call, so that all its documents can be undone together."""
+    return await store.database.write(lambda tx: calls.record(tx, call, "done"))
+
+
+async def replace(store: Store, source: str, drafts: Sequence[Draft], call: Call, number: int) -> int:
+    """Keep the pieces of a document and forget those it no longer has, in one step; return how many it has."""
+    now = store.clock()
+    prepared = [prepare(draft, now) for draft in drafts]
+    digests = [one.digest for one in prepared]
+
+    async def known(tx: Transaction) -> set[str]:
+        return await memories.known(tx, await scopes.own(tx, call.scope), digests)
+
+    ready = await with_vectors(store.encoder, prepared, await store.database.read(known))
+    own = call._replace(key=f"{call.key} {source}") if call.key else call
+
+    async def work(tx: Transaction) -> int:
+        async def keep(call_number: int) -> int:
+            scope = await scopes.ensure(tx, call.scope)
+            current = {(await keep_one(store, tx, scope, one, call_number, now))[0] for one in ready}
+            for piece in await memories.of_session(tx, [scope], source, KIND):
+                if piece.memory.id not in current:
+                    await history.add(tx, scope, piece.memory.id, call_number, now, "forgotten", piece.snapshot())
+                    await write.hide(store, tx, piece, now)
+            return len(current)
+
+        return int(await calls.once(tx, own, keep, about=digest("".join(digests)), number=number))
+
+    count = await store.database.write(work)
+    await settle(store)
+    return count
 
 
 async def listed(store: Store, scope: Scope) -> list[Document]:
@@ -43,18 +71,23 @@ async def listed(store: Store, scope: Scope) -> list[Document]:
 
 
 async def pieces(store: Store, source: str, scope: Scope) -> list[str]:
-    found = await _pieces(store, source, scope)
-    if not found:
+    """Return a document's pieces in order; the project's own copy before one that is known everywhere."""
+
+    async def work(tx: Transaction) -> list[Kept]:
+        for number in await scopes.visible(tx, scope):
+            if found := await memories.of_session(tx, [number], source, KIND):
+                return found
         raise NotFound(f"there is no document {source!r:.200}", hint="list_documents shows which there are")
-    return [one.memory.content for one in found]
+
+    found = await store.database.read(work)
+    return [one.memory.content for one in sorted(found, key=lambda one: one.memory.metadata.get(PIECE, 0))]
 
 
 async def forget(store: Store, source: str, call: Call) -> int:
-    return await revise.forget(store, [one.memory.id for one in await _pieces(store, source, call.scope)], call)
+    async def own(tx: Transaction) -> list[Kept]:
+        return await memories.of_session(tx, await scopes.own(tx, call.scope), source, KIND)
 
-
-async def _pieces(store: Store, source: str, scope: Scope) -> list[Kept]:
-    async def work(tx: Transaction) -> list[Kept]:
-        return await memories.of_session(tx, await scopes.visible(tx, scope), source, KIND)
-
-    return await store.database.read(work)
+    found = await store.database.read(own)
+    if not found:
+        raise NotFound(f"there is no document {source!r:.200}", hint="list_documents shows which there are")
+    return await revise.forget(store, [one.memory.id for one in found], call)

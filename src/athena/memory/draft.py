@@ -9,6 +9,7 @@ from athena.model.memory import Draft, Filter, clean_metadata, clean_name, clean
 from athena.model.scope import Scope
 
 Tags = str | Sequence[str] | None
+LONGEST_BATCH = 20_000_000  # characters
 
 
 def clean(
@@ -31,12 +32,36 @@ def _without_secrets(value: Any) -> tuple[Any, tuple[str, ...]]:
     if isinstance(value, str):
         return secrets.redact(value)
     if isinstance(value, dict):
-        pairs, kinds = _without_secrets([list(pair) for pair in value.items()])
-        return dict(pairs), kinds
+        fields = [_field_without_secrets(key, item) for key, item in value.items()]
+        return {key: item for key, item, _ in fields}, tuple(kind for *_, kinds in fields for kind in kinds)
     if isinstance(value, list):
         items = [_without_secrets(item) for item in value]
         return [v for v, _ in items], tuple(kind for _, kinds in items for kind in kinds)
     return value, ()
+
+
+def _field_without_secrets(key: str, value: Any) -> tuple[str, Any, tuple[str, ...]]:
+    """Redact a key and its value; `password` and a word are a secret together, though neither is alone."""
+    (named, found), (item, kinds) = secrets.redact(key), _without_secrets(value)
+    if isinstance(value, str) and not found and not kinds:
+        kinds = secrets.redact(f'{key}="{value}"').kinds[:1]
+        item = f"[SECRET:{kinds[0]}]" if kinds else item
+    return named, item, (*found, *kinds)
+
+
+def name(text: str, what: str) -> str:
+    """Return a short label without secrets."""
+    return secrets.redact(clean_name(text, what)).text
+
+
+def batch(items: Sequence[str | Mapping[str, Any]]) -> list[Draft]:
+    """Return the drafts of a batch, if they are not too much at once."""
+    drafts = [from_item(item, i) for i, item in enumerate(items)]
+    if (size := sum(len(one.content) for one in drafts)) > LONGEST_BATCH:
+        raise InvalidInput(
+            f"items hold {size:,} characters; at most {LONGEST_BATCH:,} go in one batch", hint="send them in parts"
+        )
+    return drafts
 
 
 def from_item(item: str | Mapping[str, Any], position: int) -> Draft:

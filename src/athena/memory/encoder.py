@@ -2,16 +2,16 @@
 
 import threading
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from athena.embedding.embedder import Embedder
+from athena.embedding.embedder import Asked, Embedder, Excerpt, Reading
+from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError
 from athena.threads import aside
 
-if TYPE_CHECKING:
-    from athena.storage.database import Floats
-
+A = TypeVar("A")
+T = TypeVar("T")
 PAUSE = 30.0  # seconds before a model that failed is tried again
 
 
@@ -43,12 +43,30 @@ class Encoder:
         if self.catching_up.acquire(timeout=5):
             self.catching_up.release()
 
-    async def vectors(self, texts: Sequence[str]) -> "Floats | None":
-        """Return a unit vector for each text, or None while the model does not work."""
+    async def read(self, excerpts: Sequence[Excerpt]) -> list[Reading] | None:
+        """Return what each passage leaves behind, or None while the model does not work."""
+        if isinstance(self.embedder, MiniLM):
+            return await self._try(self.embedder.read, excerpts)
+        vectors = await self._try(self.embedder.vectors, [one.header + one.text for one in excerpts])
+        return None if vectors is None else [Reading(vector, b"") for vector in vectors]
+
+    async def ask(self, question: str) -> Asked | None:
+        """Return a question as it is compared with passages, or None while the model does not work."""
+        if isinstance(self.embedder, MiniLM):
+            return await self._try(self.embedder.ask, question)
+        vectors = await self._try(self.embedder.vectors, [question])
+        return None if vectors is None else Asked(vectors[0], vectors[:0], [])
+
+    @property
+    def reads_windows(self) -> bool:
+        """Whether a passage's vector depends on its neighbours."""
+        return isinstance(self.embedder, MiniLM)
+
+    async def _try(self, work: Callable[[A], T], argument: A) -> T | None:
         if self.trouble is not None and time.monotonic() - self._failed_at < PAUSE:
             return None
         try:
-            made = await aside(self.embedder.vectors, texts)
+            made = await aside(work, argument)
         except AthenaError as error:
             self.trouble, self._failed_at = error, time.monotonic()
             return None

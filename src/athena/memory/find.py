@@ -18,14 +18,15 @@ async def locate(tx: Any, scope: Scope, ref: Ref, *, deleted: bool = False) -> K
     """Return the one memory that `ref` names; forgotten ones only where `deleted` says so."""
     numbers = await scopes.visible(tx, scope)
     found = await _candidates(tx, numbers, ref)
+    if deleted:  # the project's own before what is known everywhere, forgotten or not
+        found.sort(key=lambda kept: numbers.index(kept.scope))
+        found = [kept for kept in found if kept.scope == found[0].scope]
     live = [kept for kept in found if kept.deleted is None]
     chosen = live or (found if deleted else [])
     if not chosen and found:
-        raise NotFound(f"memory {ref} was forgotten", hint=f"restore it with restore({found[0].memory.hash!r})")
+        raise NotFound(f"memory {ref} was forgotten", hint="restore_memory brings it back")
     if not chosen:
-        raise NotFound(
-            f"there is no memory {ref!r} in this project", hint="search finds memories; list shows the newest"
-        )
+        raise NotFound(f"there is no memory {ref!r} in this project", hint="recall finds memories by what they say")
     if len({kept.digest for kept in chosen}) > 1:
         raise _ambiguous(ref, chosen)
     return chosen[0]
@@ -40,6 +41,8 @@ async def _candidates(tx: Any, numbers: list[int], ref: Ref) -> list[Kept]:
     is_number = text.isascii() and text.isdigit() and len(text) < 8
     if is_number and (found := await memories.find(tx, numbers, "m.id = :id", id=int(text))):
         return found
+    if is_number and len(text) < 4:  # a slip in an id must not hit another memory's hash
+        return []
     if not HEX.fullmatch(text):
         raise InvalidInput(f"{ref!r:.40} is not a memory's hash or id", hint="a hash is hex digits, an id a number")
     found = await memories.find(tx, numbers, "m.digest >= :low AND m.digest < :high", low=text, high=text + "g")

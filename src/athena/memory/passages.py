@@ -7,7 +7,9 @@ from typing import NamedTuple
 LONGEST = 90  # words
 MOST = 2_000  # passages of one text, about: a book is cut more coarsely
 SENTENCE = re.compile(r"[^\n]*?(?:[.!?;](?=\s)|\n|\Z)")
-WORD = re.compile(r"\S+")
+# Scripts without spaces between words count by characters.
+UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+WORD = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 class Passage(NamedTuple):

@@ -5,15 +5,24 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from athena import clock
+from athena.embedding.embedder import Excerpt, Reading
 from athena.errors import InvalidInput
 from athena.ids import digest
 from athena.memory import passages
 from athena.memory.encoder import Encoder
 from athena.memory.passages import Passage
 from athena.model.memory import Draft
-from athena.storage.vectors import encode
+from athena.storage.shelf import encode
 
+ANSWERING = {"assistant", "system", "tool"}
 AT_ONCE = 16  # passages of one memory that get their vectors before it is acknowledged; the rest follow
+
+
+class Code(NamedTuple):
+    """What the indexes by meaning keep of a passage."""
+
+    vector: bytes
+    signs: bytes
 
 
 class Prepared(NamedTuple):
@@ -25,7 +34,12 @@ class Prepared(NamedTuple):
     header: str
     happened: float
     pieces: list[Passage]
-    codes: list[bytes]  # of the first pieces; none where the model does not work
+    codes: list[Code]  # of the first pieces; none where the model does not work
+
+    @property
+    def answers(self) -> bool:
+        """Whether an assistant, a tool or the system speaks, who mostly repeat what a person said."""
+        return str(self.draft.metadata.get("role") or "").casefold() in ANSWERING
 
     def fields(self, now: float) -> dict[str, Any]:
         d = self.draft
@@ -87,9 +101,18 @@ def _when(date: object, now: float) -> tuple[float, str]:
 async def with_vectors(encoder: Encoder, prepared: Sequence[Prepared], skip: set[str]) -> list[Prepared]:
     """Give the first passages of each text their vectors, in one batch; `skip` names digests that need none."""
     cut = [[] if one.digest in skip else one.pieces[:AT_ONCE] for one in prepared]
-    texts = [one.header + p.of(one.draft.content) for one, pieces in zip(prepared, cut, strict=True) for p in pieces]
-    vectors = await encoder.vectors(texts) if texts else None
-    if vectors is None:
+    excerpts = [
+        Excerpt(p.of(one.draft.content), one.header) for one, pieces in zip(prepared, cut, strict=True) for p in pieces
+    ]
+    readings = await encoder.read(excerpts) if excerpts else None
+    if readings is None:
         return list(prepared)
-    codes = iter(encode(vectors))
+    codes = iter(codes_of(readings))
     return [one._replace(codes=[next(codes) for _ in pieces]) for one, pieces in zip(prepared, cut, strict=True)]
+
+
+def codes_of(readings: Sequence[Reading]) -> list[Code]:
+    import numpy as np
+
+    vectors = encode(np.stack([reading.vector for reading in readings]))
+    return [Code(vector, reading.signs) for vector, reading in zip(vectors, readings, strict=True)]

@@ -1,48 +1,96 @@
-"""Which of the memories found by words and by meaning come first."""
+"""Which of the memories found by words and by meaning come first.
 
-from typing import TYPE_CHECKING, NamedTuple
+A memory's place is the sum of a few terms, each with one weight, the same for every store:
+
+    words    BM25 with neighbouring passages, speaker, date and tags; the best of this question counts 1
+    meaning  closeness of the vectors, in deviations from the mean of the store
+    tokens   late interaction: the question's words against the passages' words
+    length   long texts have more passages and so more chances
+    role     assistants, tools and systems repeat what people said
+    recency  what is new, and `strength`, what is recalled often, come a little sooner
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.storage.arrays import distinct, union
-from athena.storage.database import Matches, Near
+from athena.storage.database import Facts, Matches, Near
 
 if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
 
-MEANING = 0.2  # what one standard deviation of closeness in meaning counts; the best match by words counts 1
+
+class Weights(NamedTuple):
+    words: float = 1.0
+    meaning: float = 0.2
+    tokens: float = 2.5
+    length: float = 0.15
+    role: float = 0.6
+    recency: float = 0.05
+    strength: float = 0.05
+
+
+RERANKED = 100  # memories that are compared token by token
+HALF_LIFE = 30 * 86_400.0  # seconds in which recency and strength fall to a half
 # How deviations from the mean count. Flat at both ends: a memory found by its exact words alone (an identifier,
 # whose meaning the model cannot know) stays ahead of any mere likeness, and still nothing is tied.
 CLOSENESS = ((-40.0, -0.5, 4.0, 40.0), (-0.75, -0.5, 4.0, 4.25))
 
 
-class Ranked(NamedTuple):
-    """Memories, best first; scores lie in [0, 1] and never rise down the list."""
+class Ranking:
+    """The candidates of one question, with what speaks for each."""
 
-    memories: "Ids"
-    scores: "Floats"
+    def __init__(self, words: Matches, near: Near | None, weights: Weights) -> None:
+        import numpy as np
+
+        self.weights = weights
+        self.memories: Ids = union(words.memories, near.memories) if near else distinct(words.memories)
+        self.terms: dict[str, Floats] = {}
+        lexical, coverage, cosine = (np.zeros(len(self.memories), np.float32) for _ in range(3))
+        at = np.searchsorted(self.memories, words.memories)
+        np.maximum.at(lexical, at, words.scores)
+        np.maximum.at(coverage, at, words.coverage)
+        self.add("words", lexical / max(float(lexical.max(initial=0.0)), 1e-6))
+        if near is not None:
+            best = np.full(len(self.memories), -1, np.float32)
+            np.maximum.at(best, np.searchsorted(self.memories, near.memories), near.cosines)
+            cosine = np.where(best > -1, best, near.mean)  # of what has no vector yet nothing is known
+            self.add("meaning", np.interp((cosine - near.mean) / near.deviation, *CLOSENESS))
+        self.evidence = 1 - (1 - np.clip(coverage, 0, 1)) * (1 - np.clip(cosine, 0, 1))
+
+    def add(self, term: str, values: Any) -> None:
+        """Let a term count with its weight."""
+        import numpy as np
+
+        self.terms[term] = (getattr(self.weights, term) * values).astype(np.float32)
+
+    def add_facts(self, facts: Facts) -> None:
+        import numpy as np
+
+        self.add("length", -np.log(facts.passages))
+        self.add("role", -facts.answers)
+
+    def order(self) -> "Ids":
+        """Return positions, best first; of equals, the newest."""
+        import numpy as np
+
+        whole: Any = sum(self.terms.values())
+        return np.lexsort((-self.memories, -whole))
+
+    def keep(self, positions: "Ids") -> "Ranking":
+        """Return a ranking of some of the candidates."""
+        kept = Ranking.__new__(Ranking)
+        kept.weights, kept.memories = self.weights, self.memories[positions]
+        kept.terms = {name: values[positions] for name, values in self.terms.items()}
+        kept.evidence = self.evidence[positions]
+        return kept
+
+    def why(self, position: int) -> dict[str, float]:
+        """Tell what each term added."""
+        return {name: round(float(values[position]), 4) for name, values in self.terms.items()}
 
 
-def rank(words: Matches, near: Near | None) -> Ranked:
-    """Fuse both searches by normalised score.
-
-    The order comes from scores relative to this question; the score shown is absolute: the part of the
-    question's words that a memory holds and its closeness in meaning, as two independent pieces of evidence.
-    """
+def fading(moments: "Floats", now: float) -> Any:
+    """Return 1 for now, a half for a half-life ago, and so on."""
     import numpy as np
 
-    numbers = union(words.memories, near.memories) if near else distinct(words.memories)
-    lexical, coverage, cosine = (np.zeros(len(numbers), np.float32) for _ in range(3))
-    at = np.searchsorted(numbers, words.memories)
-    np.maximum.at(lexical, at, words.scores)
-    np.maximum.at(coverage, at, words.coverage)
-    order_by = lexical / max(float(lexical.max(initial=0.0)), 1e-6)
-    if near is not None:
-        cosine.fill(near.mean)  # nothing is known of the meaning of what has no vector yet
-        at = np.searchsorted(numbers, near.memories)
-        best = np.full(len(numbers), -1, np.float32)
-        np.maximum.at(best, at, near.cosines)
-        cosine = np.where(best > -1, best, cosine)
-        closeness = (cosine - near.mean) / near.deviation
-        order_by = order_by + MEANING * np.interp(closeness, *CLOSENESS).astype(np.float32)
-    order = np.lexsort((-numbers, -order_by))
-    evidence = 1 - (1 - np.clip(coverage, 0, 1)) * (1 - np.clip(cosine, 0, 1))
-    return Ranked(numbers[order], np.minimum.accumulate(evidence[order]).astype(np.float32))
+    return np.exp2(-np.maximum(now - moments, 0) / HALF_LIFE)

@@ -1,20 +1,22 @@
 """Finding memories again."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from athena import clock
-from athena.memory.ranking import Ranked, rank
+from athena.embedding.embedder import Asked
+from athena.memory.maxsim import likeness
+from athena.memory.ranking import HALF_LIFE, RERANKED, Ranking, fading
 from athena.memory.store import Store
 from athena.model.memory import Filter, Hit, Memory
 from athena.model.page import Page
 from athena.storage import memories
-from athena.storage.database import Transaction
+from athena.storage.database import Matches, Transaction
 
-if TYPE_CHECKING:
-    from athena.storage.database import Floats
-
-CANDIDATES = 200  # memories that each search brings to the ranking, at least
-DEEP = 500  # from here on everything is ranked, so that page after page comes from one order
+CANDIDATES = 600  # memories that each search brings to the ranking
+USED = 5  # of what a question found, the first so many count as used
+DEEP = 100  # for more than this, for later pages and for a count everything is ranked, so that all of it agrees
 
 
 class Query(NamedTuple):
@@ -24,52 +26,82 @@ class Query(NamedTuple):
     offset: int = 0
     min_score: float = 0.0
     understand_time: bool = False
+    explain: bool = False
 
 
 async def recall(store: Store, query: Query) -> Page[Hit]:
-    """Return the memories that fit a question best, by words and by meaning."""
+    """Return the memories that fit a question best, by words, by meaning and word by word."""
     if query.understand_time:
         query = _with_time(query, store.clock())
     if not query.text.strip():
         return await _newest(store, query)
-    vectors = await store.encoder.vectors([query.text])
+    asked = await store.encoder.ask(query.text)
 
     async def work(tx: Transaction) -> Page[Hit]:
-        return await _search(store, tx, query, vectors)
+        return await _search(store, tx, query, asked)
 
-    return await store.database.read(work)
+    found = await store.database.read(work)
+    if found and store.weights.strength:
+        store.database.later(partial(memories.strengthen, [hit.id for hit in found[:USED]], store.clock(), HALF_LIFE))
+    return found
 
 
-async def _search(store: Store, tx: Transaction, query: Query, vectors: "Floats | None") -> Page[Hit]:
-    database, encoder = store.database, store.encoder
-    dimensions = 0 if vectors is None else vectors.shape[1]  # a remote model that is down cannot say its own
-    among = await database.vectors.select(tx, query.only, encoder.name, dimensions)
+async def _search(store: Store, tx: Transaction, query: Query, asked: Asked | None) -> Page[Hit]:
+    vectors = store.database.vectors
+    dimensions = 0 if asked is None else len(asked.vector)  # a remote model that is down cannot say its own
+    among = await vectors.select(tx, query.only, store.encoder.name, dimensions)
     if not among.total:
         return Page([], 0)
-    deep = query.offset + query.limit > DEEP
-    wanted = among.total if deep else max(CANDIDATES, 2 * (query.offset + query.limit))
-    words = await database.words.matches(tx, among, query.text, wanted)
-    near = None
-    if vectors is not None:
-        near = await database.vectors.nearest(tx, among, vectors[0], wanted, words)
-    ranked = rank(words, near)
-    good = int((ranked.scores.round(4) >= round(query.min_score, 4)).sum())  # scores never rise, so these come first
-    chosen = slice(query.offset, min(query.offset + query.limit, good))
-    total = among.total if query.min_score <= 0 else good
-    return Page(await _hits(tx, Ranked(ranked.memories[chosen], ranked.scores[chosen])), total)
+    deep = query.offset > 0 or query.limit > DEEP or query.min_score > 0
+    wanted = among.total if deep else CANDIDATES
+    words = await store.database.words.matches(tx, among, query.text, wanted)
+    near = None if asked is None else await vectors.nearest(tx, among, asked.vector, wanted, words)
+    ranking = Ranking(words, near, store.weights)
+    ranking.add_facts(vectors.describe(among, ranking.memories))
+    order = ranking.order()
+    first = await _rerank(store, tx, ranking.keep(order[:RERANKED]), words, among, asked)
+    rest = ranking.keep(order[RERANKED:])
+    shown = _never_rising([*first.evidence.tolist(), *rest.evidence.tolist()])
+    good = sum(score >= round(query.min_score, 4) for score in shown)  # they never rise, so these come first
+    stop = min(query.offset + query.limit, good)
+    places = [(first, i) for i in range(len(first.memories))] + [(rest, i) for i in range(len(rest.memories))]
+    chosen = places[query.offset : stop]
+    found = await memories.fetch(tx, [int(part.memories[i]) for part, i in chosen])
+    hits = [
+        hit(found[number], score, part.why(i) if query.explain else None)
+        for (part, i), score in zip(chosen, shown[query.offset : stop], strict=True)
+        if (number := int(part.memories[i])) in found
+    ]
+    return Page(hits, among.total if query.min_score <= 0 else good)
 
 
-async def _hits(tx: Transaction, ranked: Ranked) -> list[Hit]:
-    numbers: list[int] = ranked.memories.tolist()
-    found = await memories.fetch(tx, numbers)
-    return [hit(found[n], score) for n, score in zip(numbers, ranked.scores.tolist(), strict=True) if n in found]
+def _never_rising(values: list[float]) -> list[float]:
+    """Return scores that never rise down the list, to four digits."""
+    return [round(value, 4) for value in accumulate(values, min)]
 
 
-def hit(memory: Memory, score: float) -> Hit:
+async def _rerank(
+    store: Store, tx: Transaction, ranking: Ranking, words: Matches, among: Any, asked: Asked | None
+) -> Ranking:
+    """Put the best candidates in order by all that is known: their tokens, their age, their use."""
+    if asked is not None and len(asked.tokens) and store.weights.tokens:
+        sets = await store.database.vectors.tokens(tx, among, ranking.memories)
+        alike = likeness(asked, words.weights, sets, len(ranking.memories))
+        if alike is not None:
+            ranking.add("tokens", alike)
+    if store.weights.recency or store.weights.strength:
+        ages = await memories.ages(tx, ranking.memories.tolist())
+        now = store.clock()
+        ranking.add("recency", fading(ages[:, 0], now))
+        ranking.add("strength", ages[:, 1] * fading(ages[:, 2], now))
+    return ranking.keep(ranking.order())
+
+
+def hit(memory: Memory, score: float, why: dict[str, float] | None = None) -> Hit:
     m = memory
     return Hit(
         m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
-        round(score, 4),
+        round(score, 4), why,
     )  # fmt: skip
 
 

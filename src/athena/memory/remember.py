@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from athena.errors import InvalidInput
+from athena.errors import Conflict, InvalidInput
+from athena.ids import digest
 from athena.memory import write
 from athena.memory.prepare import Prepared, prepare, with_vectors
 from athena.memory.store import Store
 from athena.memory.vectorise import catch_up
 from athena.model.call import Call
-from athena.model.memory import Draft, Stored, stored, tag_key
+from athena.model.memory import MOST_TAGS, Draft, Stored, stored, tag_key
 from athena.storage import calls, history, memories, scopes
 from athena.storage.database import Transaction
 from athena.storage.memories import Kept
@@ -18,7 +19,7 @@ from athena.storage.memories import Kept
 async def remember(store: Store, drafts: Sequence[Draft], call: Call) -> list[Stored]:
     """Keep memories. One that is known gets the new tags and metadata; one that was forgotten comes back."""
     now = store.clock()
-    prepared = [_prepare(draft, i, now) for i, draft in enumerate(drafts)]
+    prepared = [_prepare(draft, i if len(drafts) > 1 else None, now) for i, draft in enumerate(drafts)]
 
     async def known(tx: Transaction) -> set[str]:
         return await memories.known(tx, await scopes.own(tx, call.scope), [one.digest for one in prepared])
@@ -28,10 +29,11 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call) -> list[St
     async def work(tx: Transaction) -> tuple[list[Stored], bool]:
         async def keep(number: int) -> list[list[Any]]:
             scope = await scopes.ensure(tx, call.scope)
-            return [await _keep(store, tx, scope, one, number, now) for one in prepared]
+            return [await keep_one(store, tx, scope, one, number, now) for one in prepared]
 
-        outcomes = await calls.once(tx, call, keep)
-        found = await memories.fetch(tx, {number for number, _ in outcomes})
+        about = digest("".join(one.digest for one in prepared)) if call.key else ""
+        outcomes = await calls.once(tx, call, keep, about=about)
+        found = await memories.fetch(tx, {number for number, _ in outcomes}, forgotten=True)
         kept = [
             stored(found[number], outcome, draft.redacted)
             for (number, outcome), draft in zip(outcomes, drafts, strict=True)
@@ -45,14 +47,15 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call) -> list[St
     return kept
 
 
-def _prepare(draft: Draft, position: int, now: float) -> Prepared:
+def _prepare(draft: Draft, position: int | None, now: float) -> Prepared:
     try:
         return prepare(draft, now)
     except InvalidInput as error:
-        raise InvalidInput(f"items[{position}]: {error}", hint=error.hint) from None
+        where = "" if position is None else f"items[{position}]: "
+        raise InvalidInput(f"{where}{error}", hint=error.hint) from None
 
 
-async def _keep(store: Store, tx: Transaction, scope: int, one: Prepared, call: int, now: float) -> list[Any]:
+async def keep_one(store: Store, tx: Transaction, scope: int, one: Prepared, call: int, now: float) -> list[Any]:
     """Write one memory and return its number and what that did."""
     found = await memories.find(tx, [scope], "m.digest = :digest", digest=one.digest)
     if not found:
@@ -60,21 +63,24 @@ async def _keep(store: Store, tx: Transaction, scope: int, one: Prepared, call: 
         await history.add(tx, scope, number, call, now, "remembered", None)
         return [number, "new"]
     kept = found[0]
+    if kept.memory.content != one.draft.content:
+        raise Conflict("a text of another session has the very same hash", hint="change the text a little")
     merged = _merge(kept, one)
     revived = kept.deleted is not None
-    if revived or merged != (kept.memory.tags, kept.memory.metadata):
+    if revived or merged != (kept.memory.tags, kept.memory.metadata, kept.memory.importance):
         await history.add(tx, scope, kept.memory.id, call, now, "revived" if revived else "merged", kept.snapshot())
         draft = Draft(
-            kept.memory.content, merged[0], kept.memory.memory_type, merged[1],
-            max(kept.memory.importance, one.draft.importance),
+            kept.memory.content, merged[0], kept.memory.memory_type, merged[1], merged[2],
         )  # fmt: skip
         await write.rewrite(store, tx, kept, prepare(draft, kept.memory.created)._replace(codes=one.codes), now)
     await tx.execute("UPDATE memories SET occurrences = occurrences + 1 WHERE id = :id", id=kept.memory.id)
     return [kept.memory.id, "revived" if revived else "known"]
 
 
-def _merge(kept: Kept, one: Prepared) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Add new tags behind the old ones, and new metadata over the old."""
+def _merge(kept: Kept, one: Prepared) -> tuple[tuple[str, ...], dict[str, Any], float]:
+    """Add new tags behind the old ones as far as they fit, new metadata over the old, and the greater importance."""
     tags = {tag_key(tag): tag for tag in (*one.draft.tags, *kept.memory.tags)}
     order = [tag_key(tag) for tag in (*kept.memory.tags, *one.draft.tags)]
-    return tuple(tags[key] for key in dict.fromkeys(order)), kept.memory.metadata | one.draft.metadata
+    every = [tags[key] for key in dict.fromkeys(order)]
+    importance = max(kept.memory.importance, one.draft.importance)
+    return tuple(every[:MOST_TAGS]), kept.memory.metadata | one.draft.metadata, importance

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from athena.errors import Conflict, InvalidInput, NotFound
+from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
 from athena.memory import write
 from athena.memory.find import Ref, locate
 from athena.memory.prepare import prepare, with_vectors
@@ -12,11 +12,12 @@ from athena.memory.vectorise import settle
 from athena.model.call import Call
 from athena.model.memory import Change, Draft, Filter, Memory, Stored, preview, stored
 from athena.model.scope import Scope
-from athena.storage import calls, history, memories, scopes
+from athena.storage import calls, history, memories, passages, scopes
 from athena.storage.database import Transaction
+from athena.storage.history import Step
 from athena.storage.memories import Kept
 
-RELATED = "related"
+RELATED, PURGED = "related", "purged"
 
 
 async def update(store: Store, ref: Ref, changes: dict[str, Any], call: Call, redacted: tuple[str, ...] = ()) -> Stored:
@@ -34,7 +35,7 @@ async def update(store: Store, ref: Ref, changes: dict[str, Any], call: Call, re
             if kept.snapshot() != before.snapshot():  # changed meanwhile: apply the same changes to what it is now
                 one = prepare(_changed(kept.memory, changes), kept.memory.created)
             others = await memories.find(tx, [kept.scope], "m.digest = :digest", digest=one.digest)
-            await _make_way(tx, kept, others)
+            _make_way(kept, others)
             await history.add(tx, kept.scope, kept.memory.id, number, now, "updated", kept.snapshot())
             await write.rewrite(store, tx, kept, one, now)
             return kept.memory.id
@@ -59,17 +60,14 @@ def _changed(memory: Memory, changes: dict[str, Any]) -> Draft:
     )
 
 
-async def _make_way(tx: Transaction, kept: Kept, others: list[Kept]) -> None:
-    """Let `kept` have a text: one that was forgotten gives up its name, one that is live is a conflict."""
+def _make_way(kept: Kept, others: list[Kept]) -> None:
+    """Let `kept` have a text, unless another memory has it."""
     for other in others:
-        if other.memory.id == kept.memory.id:
-            continue
-        if other.deleted is None:
+        if other.memory.id != kept.memory.id and other.deleted is None:
             raise Conflict(
                 f"another memory says exactly this already: {other.memory.hash} {preview(other.memory.content, 60)!r}",
                 hint=f"use {other.memory.hash} instead, or forget one of the two",
             )
-        await memories.displace(tx, other)
 
 
 async def forget(store: Store, refs: Sequence[Ref], call: Call) -> int:
@@ -89,10 +87,10 @@ async def forget(store: Store, refs: Sequence[Ref], call: Call) -> int:
 
 
 async def forget_matching(store: Store, only: Filter, expect: int | None, call: Call) -> int:
-    """Forget all that pass a filter, if they are exactly as many as the caller expects."""
+    """Forget all of the project that pass a filter, if they are exactly as many as the caller expects."""
 
     async def chosen(tx: Transaction) -> list[Kept]:
-        numbers = await memories.ids(tx, only)
+        numbers = await memories.own_ids(tx, only)
         if expect != len(numbers):
             raise Conflict(
                 f"{len(numbers):,} memories would be forgotten" + ("" if expect is None else f", not {expect:,}"),
@@ -143,27 +141,41 @@ async def undo(store: Store, call: Call) -> list[Change]:
     now = store.clock()
 
     async def work(tx: Transaction) -> list[Change]:
-        steps = await history.last_call(tx, call.scope.project)
-        if not steps:
-            raise NotFound("there is nothing to undo in this project")
-        undone = []
-        for step in steps:
-            kept = (await memories.find(tx, [step.scope], "m.id = :id", id=step.memory))[0]
-            if step.action == RELATED:
-                await memories.unlink(tx, step.scope, step.memory, **(step.before or {}))
-            elif step.before is not None:
-                await _set(store, tx, kept, step.before, now)
-            elif kept.deleted is None:
-                await write.hide(store, tx, kept, now)
-            await history.mark_undone(tx, step.id)
-            shown = {"hash": kept.memory.hash, "content": kept.memory.content}
-            undone.append(Change(now, f"undid: {step.action}", "undo", shown))
-        await calls.record(tx, call, "done")
-        return undone
+        async def take_back(number: int) -> list[list[str]]:
+            steps = await history.last_call(tx, call.scope.project)
+            if not steps:
+                raise NotFound("there is nothing to undo in this project")
+            return [await _take_back(store, tx, step, number, now) for step in steps]
+
+        undone = await calls.once(tx, call, take_back)
+        return [Change(now, action, "undo", {"hash": short, "content": text}) for action, short, text in undone]
 
     changes = await store.database.write(work)
     await settle(store)
     return changes
+
+
+async def _take_back(store: Store, tx: Transaction, step: Step, call: int, now: float) -> list[str]:
+    """Undo one step. What it undoes stays in the history, so that nothing is ever lost by it."""
+    if step.action == PURGED:
+        await history.mark_undone(tx, step.id)
+        return ["a purge cannot be undone; undo again takes back the change before it", "", ""]
+    kept = (await memories.find(tx, [step.scope], "m.id = :id", id=step.memory))[0]
+    if await history.changed_since(tx, step):
+        raise Conflict(
+            f"memory {kept.memory.hash} was changed since, from another project",
+            hint="update it, or undo that change where it was made",
+        )
+    if step.action == RELATED:
+        await memories.unlink(tx, step.scope, step.memory, **(step.before or {}))
+    elif step.before is not None:
+        await _set(store, tx, kept, step.before, now)
+    elif kept.deleted is None:
+        await write.hide(store, tx, kept, now)
+    await history.mark_undone(tx, step.id)
+    if step.action != RELATED:
+        await history.add(tx, step.scope, step.memory, call, now, "undone", kept.snapshot(), undone=True)
+    return [f"undid: {step.action}", kept.memory.hash, kept.memory.content]
 
 
 async def _set(store: Store, tx: Transaction, kept: Kept, state: dict[str, Any], now: float) -> None:
@@ -174,7 +186,7 @@ async def _set(store: Store, tx: Transaction, kept: Kept, state: dict[str, Any],
         return
     draft = Draft(state["content"], tuple(state["tags"]), state["memory_type"], state["metadata"], state["importance"])
     others = await memories.find(tx, [kept.scope], "m.digest = :digest", digest=state["digest"])
-    await _make_way(tx, kept, others)
+    _make_way(kept, others)
     one = prepare(draft, kept.memory.created)._replace(happened=state["happened"])
     await write.rewrite(store, tx, kept, one, now)
 
@@ -195,7 +207,7 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
     """Remove memories for good, from every table, index and file: those named, else all forgotten ones."""
 
     async def work(tx: Transaction) -> int:
-        async def remove(_: int) -> int:
+        async def remove(number: int) -> int:
             chosen = await _chosen(tx, refs, call.scope)
             if expect != len(chosen):
                 raise Conflict(
@@ -203,23 +215,30 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
                     hint=f"to do so, repeat with expect={len(chosen)}",
                 )
             visible = await scopes.visible(tx, call.scope)
-            for number in chosen:
-                for kept in await memories.find(tx, visible, "m.id = :id", id=number):
+            for memory in chosen:
+                for kept in await memories.find(tx, visible, "m.id = :id", id=memory):
                     await _remove(store, tx, kept)
-            await memories.drop_retired(tx)
+            await passages.drop_retired(tx)
+            if chosen:
+                scope = await scopes.ensure(tx, call.scope)
+                await history.add(tx, scope, 0, number, store.clock(), PURGED, None)
             return len(chosen)
 
         return int(await calls.once(tx, call, remove))
 
     removed = await store.database.write(work)
-    await store.database.compact()
+    if not await store.database.compact():
+        raise Unavailable(
+            f"{removed:,} memories are removed, but another process still reads the store's files as they were",
+            hint="close it and purge again: until then the files may hold their text",
+        )
     return removed
 
 
 async def _remove(store: Store, tx: Transaction, kept: Kept) -> None:
     if kept.deleted is None:
-        await store.database.words.drop(tx, await memories.passages(tx, kept.memory.id))
-    await memories.retire_passages(tx, kept.memory.id, 0)
+        await store.database.words.drop(tx, await passages.of_memory(tx, kept.memory.id))
+    await passages.retire(tx, kept.memory.id, 0)
     await history.forget(tx, kept.memory.id)
     await memories.remove(tx, kept.memory.id)
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from athena.clock import Clock
 from athena.memory.encoder import Encoder
+from athena.memory.ranking import Weights
 from athena.storage.database import Database
 
 
@@ -11,3 +12,4 @@ class Store(NamedTuple):
     database: Database
     encoder: Encoder
     clock: Clock
+    weights: Weights = Weights()

@@ -87,7 +87,7 @@ async def verify(store: Store) -> Verdict:
         counted = {"memories": 0, "passages": 0}
         async for short, content, session, kept in checks.texts(tx):
             counted["memories"] += 1
-            if digest(content, session) != kept.partition("~")[0]:
+            if digest(content, session) != kept:
                 problems.append(f"the text of memory {short} is not what was stored")
         counted["passages"] = await checks.passage_count(tx)
         return counted, problems

@@ -3,15 +3,17 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
+from athena.embedding.embedder import Excerpt
 from athena.errors import Unavailable
-from athena.memory.prepare import AT_ONCE, prepare
+from athena.memory.prepare import AT_ONCE, codes_of, prepare
 from athena.memory.store import Store
 from athena.model.memory import Draft
-from athena.storage import memories
+from athena.storage import passages
 from athena.storage.database import Transaction
-from athena.storage.vectors import encode
+from athena.storage.passages import Placed
 from athena.threads import drive, start
 
+WINDOW = 40  # words of each neighbour that a passage is read with
 BATCH = 16  # small, since closing the store waits for the one in progress
 
 
@@ -25,23 +27,48 @@ async def reembed(store: Store, limit: int) -> Progress:
     """Give up to `limit` passages a vector of the model in use."""
     vectors, model = store.database.vectors, store.encoder.name
 
-    async def waiting(tx: Transaction) -> list[tuple[int, str]]:
-        return [
-            (number, prepare(Draft(text, metadata=metadata), created).header + text)
-            for number, text, metadata, created in await memories.passage_texts(
-                tx, await vectors.pending(tx, model, limit)
-            )
-        ]
+    async def waiting(tx: Transaction) -> list[Placed]:
+        return await passages.placed(tx, await vectors.pending(tx, model, limit), model)
 
-    texts = await store.database.read(waiting)
-    if texts:
-        made = await store.encoder.vectors([text for _, text in texts])
-        if made is None:
-            trouble = store.encoder.trouble
-            raise Unavailable(str(trouble), hint=trouble.hint if trouble else None)
-        codes = list(zip((number for number, _ in texts), encode(made), strict=True))
-        await store.database.write(lambda tx: vectors.put(tx, codes, model))
-    return Progress(len(texts), await store.database.read(lambda tx: vectors.count_pending(tx, model)))
+    found = await store.database.read(waiting)
+    if found:
+        await _read(store, found)
+
+    async def remaining(tx: Transaction) -> int:
+        return await vectors.count_pending(tx, model) + await vectors.count_behind(tx)
+
+    return Progress(len(found), await store.database.read(remaining))
+
+
+async def _read(store: Store, found: list[Placed]) -> None:
+    """Read passages alone for their tokens and with their neighbours for their vectors, and keep both."""
+    new = [one for one in found if not one.known]
+    windows = [Excerpt(one.text, _header(one), _last_words(one.before), _first_words(one.after)) for one in found]
+    alone = await store.encoder.read([Excerpt(one.text, _header(one)) for one in new]) if new else []
+    readings = await store.encoder.read(windows)
+    if alone is None or readings is None:
+        trouble = store.encoder.trouble
+        raise Unavailable(str(trouble), hint=trouble.hint if trouble else None)
+    codes = [(one.id, code.vector) for one, code in zip(found, codes_of(readings), strict=True)]
+    signs = [(one.id, reading.signs) for one, reading in zip(new, alone, strict=True) if reading.signs]
+
+    async def work(tx: Transaction) -> None:
+        await store.database.vectors.put(tx, codes, store.encoder.name)
+        await store.database.vectors.put_tokens(tx, signs)
+
+    await store.database.write(work)
+
+
+def _header(one: Placed) -> str:
+    return prepare(Draft(one.text, metadata=one.metadata), one.created).header
+
+
+def _last_words(text: str) -> str:
+    return " ".join(text.split()[-WINDOW:]) + " " if text else ""
+
+
+def _first_words(text: str) -> str:
+    return " " + " ".join(text.split()[:WINDOW]) if text else ""
 
 
 async def settle(store: Store) -> None:

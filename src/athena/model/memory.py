@@ -37,6 +37,7 @@ class Hit(Memory):
     """A memory that a search found, with how well it fits: 0 not at all, 1 fully."""
 
     score: float
+    why: dict[str, float] | None = None  # what each term of the ranking added, where that was asked for
 
 
 @dataclass(frozen=True, slots=True)

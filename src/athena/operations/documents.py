@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from athena import secrets
 from athena.documents.pieces import cut
-from athena.documents.reading import Skipped, read
+from athena.documents.reading import Skipped, read, vanished, whole_path
 from athena.kernel.operation import Effect, operation
 from athena.kernel.shapes import Param
 from athena.memory import documents, draft
@@ -32,22 +33,31 @@ async def ingest_document(
 ) -> Ingested:
     """Keep a file, or every text file below a folder, as pieces that recall finds; again, it brings them up to date.
 
+    Files that are gone since are forgotten.
+
     >>> documents.ingest_document(path="README.md", tags=["docs"])
     """
-    found = await aside(lambda: list(read(path)))
-    skipped = tuple(f"{one.path}: {one.reason}" for one in found if isinstance(one, Skipped))
+    number = await documents.begin(ctx.store, ctx.call)
     count = pieces = 0
+    skipped: list[str] = []
     redacted: list[str] = []
-    for one in found:
-        if not isinstance(one, Skipped):
-            drafts = [
-                draft.clean(text, tags, documents.KIND, {"source": one.path, "session_id": one.path})
-                for text in cut(one.text)
-            ]
-            redacted += [kind for made in drafts for kind in made.redacted]
-            pieces += await documents.replace(ctx.store, one.path, drafts, ctx.call)
-            count += 1
-    return Ingested(count, pieces, skipped, tuple(redacted))
+    files = read(path)
+    while (one := await aside(next, files, None)) is not None:
+        if isinstance(one, Skipped):
+            skipped.append(f"{one.path}: {one.reason}")
+            continue
+        whole, kinds = secrets.redact(one.text)  # before it is cut: a key may lie across two pieces
+        drafts = [
+            draft.clean(text, tags, documents.KIND, {"source": one.path, "session_id": one.path, documents.PIECE: i})
+            for i, text in enumerate(cut(whole))
+        ]
+        redacted += [*kinds, *(kind for made in drafts for kind in made.redacted)]
+        pieces += await documents.replace(ctx.store, one.path, drafts, ctx.call, number)
+        count += 1
+    known = [one.source for one in await documents.listed(ctx.store, ctx.scope)]
+    for source in await aside(vanished, path, known):
+        await documents.replace(ctx.store, source, [], ctx.call, number)
+    return Ingested(count, pieces, tuple(skipped), tuple(redacted))
 
 
 @operation(Effect.READ)
@@ -65,7 +75,7 @@ async def get_document(ctx: Context, source: Source) -> list[str]:
 
     >>> documents.get_document(source="README.md")
     """
-    return await documents.pieces(ctx.store, source, ctx.scope)
+    return await documents.pieces(ctx.store, whole_path(source), ctx.scope)
 
 
 @operation(Effect.WRITE)
@@ -74,4 +84,4 @@ async def delete_document(ctx: Context, source: Source) -> int:
 
     >>> documents.delete_document(source="README.md")
     """
-    return await documents.forget(ctx.store, source, ctx.call)
+    return await documents.forget(ctx.store, whole_path(source), ctx.call)

@@ -9,9 +9,8 @@ from athena.memory import recall as recalling
 from athena.memory import remember as remembering
 from athena.memory.browse import TagCount, WithRelated
 from athena.memory.duplicates import Group
-from athena.memory.prepare import prepare
 from athena.memory.recall import Query
-from athena.model.memory import Change, Hit, Memory, Stored, clean_name
+from athena.model.memory import Change, Hit, Memory, Stored
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -30,7 +29,6 @@ async def remember(
     >>> memory.remember(content="Deploys run on Fridays at 15:00", tags=["deploy"])
     """
     made = draft.clean(content, tags, memory_type, metadata, importance)
-    prepare(made, ctx.store.clock())  # a date that is none is said before anything else
     return (await remembering.remember(ctx.store, [made], ctx.call))[0]
 
 
@@ -40,7 +38,7 @@ async def remember_batch(ctx: Context, items: params.Items) -> list[Stored]:
 
     >>> memory.remember_batch(items=["one thing", {"content": "another", "tags": ["x"]}])
     """
-    drafts = [draft.from_item(item, i) for i, item in enumerate(items)]
+    drafts = draft.batch(items)
     return await remembering.remember(ctx.store, drafts, ctx.call)
 
 
@@ -56,6 +54,7 @@ async def recall(
     min_score: params.Score = 0.0,
     offset: params.Offset = 0,
     understand_time: Annotated[bool, Param("Take time in the question ('last week') as a filter.")] = False,
+    explain: Annotated[bool, Param("Say of each hit why it was chosen.")] = False,
 ) -> list[Hit]:
     """Find the memories that fit a question best, by words and by meaning.
 
@@ -63,7 +62,7 @@ async def recall(
     """
     only = draft.narrowed(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
     text = draft.question(query)
-    return await recalling.recall(ctx.store, Query(text, only, k, offset, min_score, understand_time))
+    return await recalling.recall(ctx.store, Query(text, only, k, offset, min_score, understand_time, explain))
 
 
 @operation(Effect.READ)
@@ -205,7 +204,7 @@ async def relate_memories(
 
     >>> memory.relate_memories(memory_id=1, other_id=2, relation="explains")
     """
-    await revise.relate(ctx.store, memory_id, other_id, clean_name(relation, "relation"), ctx.call)
+    await revise.relate(ctx.store, memory_id, other_id, draft.name(relation, "relation"), ctx.call)
     return True
 
 

@@ -35,37 +35,42 @@ async def _prune(tx: Any, newest: int, now: float) -> None:
     await tx.execute("DELETE FROM receipts WHERE at < :oldest", oldest=now - VALID)
 
 
-async def once(tx: Any, call: Call, work: Callable[[int], Awaitable[Any]]) -> Any:
+async def once(
+    tx: Any, call: Call, work: Callable[[int], Awaitable[Any]], *, about: str = "", number: int | None = None
+) -> Any:
     """Do the work of a call under its number; with a key seen before, return what it returned then.
 
-    The result must be plain JSON, since it is kept with the key, in the same transaction as the work.
+    The result must be plain JSON, since it is kept with the key, in the same transaction as the work. `about` tells
+    calls with other arguments apart; `number` is that of a call recorded before.
     """
-    if call.key is not None and (kept := await _receipt(tx, call)) is not None:
+    if call.key is not None and (kept := await _receipt(tx, call, about)) is not None:
         return json.loads(kept)
-    result = await work(await record(tx, call, "done"))
+    result = await work(await record(tx, call, "done") if number is None else number)
     if call.key is not None:
         await tx.execute(
-            "INSERT INTO receipts (scope, key, operation, result, at) VALUES (:scope, :key, :operation, :result, :at)",
+            """INSERT INTO receipts (scope, key, operation, fingerprint, result, at)
+               VALUES (:scope, :key, :operation, :about, :result, :at)""",
             scope=call.scope.project,
             key=call.key,
             operation=call.operation,
+            about=about,
             result=json.dumps(result),
             at=call.started,
         )
     return result
 
 
-async def _receipt(tx: Any, call: Call) -> str | None:
+async def _receipt(tx: Any, call: Call, about: str) -> str | None:
     row = await tx.fetch_one(
-        "SELECT operation, result FROM receipts WHERE scope = :scope AND key = :key",
+        "SELECT operation, fingerprint, result FROM receipts WHERE scope = :scope AND key = :key",
         scope=call.scope.project,
         key=call.key,
     )
     if row is None:
         return None
-    if row[0] != call.operation:
-        raise Conflict(f"this idempotency key was used for {row[0]}", hint="use a new key for each call")
-    return str(row[1])
+    if (row[0], row[1]) != (call.operation, about):
+        raise Conflict(f"this idempotency key was used for another {row[0]}", hint="use a new key for each call")
+    return str(row[2])
 
 
 async def counts(tx: Any) -> dict[str, int]:

@@ -28,7 +28,7 @@ RULES = {
     "tag {} is kept for a memory that is gone": """
         SELECT t.tag FROM tags t WHERE NOT EXISTS (SELECT 1 FROM memories m WHERE m.id = t.memory)""",
     "hash {} is shared by two memories": """
-        SELECT hash FROM memories GROUP BY scope, hash HAVING count(*) > 1""",
+        SELECT hash FROM memories WHERE deleted IS NULL GROUP BY scope, hash HAVING count(*) > 1""",
 }
 
 

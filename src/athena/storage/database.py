@@ -46,6 +46,7 @@ class Matches(NamedTuple):
     scores: "Floats"
     coverage: "Floats"  # which part of the question's weight the passage holds, 0 to 1
     places: list["Ids"]  # where the engine found them, for its own use
+    weights: list[tuple[int, int, float]]  # the question's words, from where to where, and what each weighs
 
 
 class Near(NamedTuple):
@@ -55,6 +56,28 @@ class Near(NamedTuple):
     cosines: "Floats"
     mean: float
     deviation: float
+
+
+class Facts(NamedTuple):
+    """What ranking knows of memories beyond the question, in parallel arrays."""
+
+    passages: "Floats"  # how many each has
+    answers: "Floats"  # 1 where an assistant, a tool or the system speaks
+
+
+class TokenSets(NamedTuple):
+    """The tokens of some passages, as signs, and which passages stand around which."""
+
+    signs: Any  # a row of bytes for each token
+    starts: "Ids"  # where each passage's tokens begin
+    around: Any  # for each passage to be scored: itself, one and two before and after it; -1 for none
+    owners: "Ids"  # the position of the memory that each passage to be scored belongs to
+
+    @classmethod
+    def none(cls) -> "TokenSets":
+        import numpy as np
+
+        return cls(np.zeros((0, 16), np.uint8), *(np.zeros(shape, np.int64) for shape in (0, (0, 5), 0)))
 
 
 class Words(Protocol):
@@ -74,11 +97,15 @@ class Vectors(Protocol):
 
     async def put(self, tx: Any, passages: Iterable[tuple[int, bytes]], model: str) -> None: ...
 
+    async def put_tokens(self, tx: Any, passages: Iterable[tuple[int, bytes]]) -> None: ...
+
     async def model(self, tx: Any, name: str) -> int: ...
 
     async def show(self, tx: Any, memory: int, live: bool) -> None: ...
 
     async def pending(self, tx: Any, model: str, limit: int) -> list[int]: ...
+
+    async def count_behind(self, tx: Any) -> int: ...
 
     async def any_missing(self, tx: Any) -> bool: ...
 
@@ -87,6 +114,10 @@ class Vectors(Protocol):
     async def select(self, tx: Any, only: Filter, model: str, dimensions: int) -> Any:
         """Return what `matches` and `nearest` may choose from."""
         ...
+
+    def describe(self, among: Any, memories: "Ids") -> Facts: ...
+
+    async def tokens(self, tx: Any, among: Any, memories: "Ids") -> TokenSets: ...
 
     async def alike(self, tx: Any, among: Any, threshold: float) -> list[tuple[int, int, float]]: ...
 
@@ -115,8 +146,8 @@ class Database(Protocol):
         """Commit soon, together with other writes; nobody waits for it."""
         ...
 
-    async def compact(self) -> None:
-        """Rewrite the store so that nothing removed can be read from its files."""
+    async def compact(self) -> bool:
+        """Rewrite the store so that nothing removed can be read from its files; False where that must wait."""
         ...
 
     def location(self) -> str: ...

@@ -17,11 +17,17 @@ from athena.storage.database import Indexed, Matches
 
 if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
+    from athena.storage.shelf import Shelf
     from athena.storage.vectors import Selection
 
 LISTED = 10_000  # passages that a term may occur in and still be read in full
 READ = 30_000  # passages read for one question, over all its terms
 SATURATION, LENGTH_WEIGHT, LABEL_WEIGHT = 1.2, 0.5, 1.0  # BM25's k1 and b; what a tag or speaker counts
+SMALL = 4  # a project with less than this part of all passages is looked up by itself
+WITHIN = """SELECT group_concat(rowid - :first) FROM words
+            WHERE words MATCH :query AND rowid BETWEEN :first AND :last"""
+NEARBY = (0.4, 0.2, 0.1)  # what a term counts one, two and three passages away in the same session
+STOP_WEIGHT = 0.7  # what a stop word weighs where tokens are compared
 
 STOP_WORDS = frozenset(
     """a about above after again against all also am an and any are as at be because been before being below
@@ -57,18 +63,25 @@ class Postings:
         self.counts = np.diff(first, append=len(text))
         self.label = distinct(label)
 
-    def weighed(self, lengths: "Floats", mean: float) -> "tuple[Ids, Floats]":
-        """Return the rows and what the term counts in each: less in long passages, more in a label."""
+    def weighed(self, shelf: "Shelf", mean: float) -> "tuple[Ids, Floats]":
+        """Return rows and what the term counts in each: less in long passages, more in a label, some nearby."""
         import numpy as np
 
-        frequency = self.counts / (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * lengths[self.rows] / mean)
-        if not len(self.label):
+        frequency = self.counts / (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * shelf.words[self.rows] / mean)
+        if shelf.neighbours is None and not len(self.label):
             return self.rows, frequency.astype(np.float32)
-        rows = union(self.rows, self.label)
-        both = np.zeros(len(rows), np.float32)
-        both[np.searchsorted(rows, self.rows)] = frequency
-        both[np.searchsorted(rows, self.label)] += LABEL_WEIGHT
-        return rows, both
+        rows, counts = [self.rows, self.label], [frequency, np.full(len(self.label), LABEL_WEIGHT)]
+        if shelf.neighbours is not None:
+            for step in shelf.neighbours:
+                reached, left = self.rows, frequency
+                for weight in NEARBY:
+                    there = step[reached]
+                    reached, left = there[there >= 0], left[there >= 0]
+                    rows.append(reached)
+                    counts.append(weight * left)
+        whole = np.bincount(np.concatenate(rows), np.concatenate(counts), shelf.rows)
+        touched = np.flatnonzero(whole)
+        return touched, whole[touched].astype(np.float32)
 
 
 class SqliteWords:
@@ -105,11 +118,14 @@ class SqliteWords:
     async def matches(self, tx: Any, among: "Selection", question: str, limit: int) -> Matches:
         import numpy as np  # 60 ms, so only where something is searched
 
-        rare, common = await self._sort(tx, question, sum(shelf.rows for shelf in among.shelves))
+        visible = sum(shelf.rows for shelf in among.shelves)
+        (everywhere,) = await tx.fetch_one("SELECT coalesce(sum(passages), 0) FROM scopes")
+        list_places = self._places if visible * SMALL > everywhere else self._places_within
+        rare, common = await self._sort(tx, question, visible)
         live = max(1, sum(shelf.live_rows for shelf in among.shelves))
         words = sum(shelf.live_words for shelf in among.shelves) / live or 1.0
         places = [
-            [await self._places(tx, shelf, term) for term in rare]
+            [await list_places(tx, shelf, term) for term in rare]
             + [await self._shared_places(tx, shelf, term, rare) for term in common]
             for shelf in among.shelves
         ]
@@ -122,9 +138,9 @@ class SqliteWords:
             scores = np.zeros(shelf.rows, np.float32)
             coverage = np.zeros(shelf.rows, np.float32)
             for postings, weight in zip(listed, weights, strict=True):
-                rows, frequency = postings.weighed(shelf.words, words)
+                rows, frequency = postings.weighed(shelf, words)
                 scores[rows] += weight * (SATURATION + 1) * frequency / (frequency + SATURATION)
-                coverage[rows] += weight / whole
+                coverage[union(postings.rows, postings.label)] += weight / whole
             if allowed is not None:
                 scores[~allowed] = 0
             best, held = shelf.best_of_each(scores), shelf.best_of_each(coverage)
@@ -133,7 +149,8 @@ class SqliteWords:
                 groups = groups[np.argpartition(-best[groups], limit)[:limit]]
             found.append((shelf.owners[groups], best[groups], held[groups], groups))
         memories, best, held = (np.concatenate([part[i] for part in found]) for i in range(3))
-        return Matches(memories, best, held, [part[3] for part in found])
+        spans = _weights(tx, question, {t.stem: w for t, w in zip([*rare, *common], weights, strict=True)}, live)
+        return Matches(memories, best, held, [part[3] for part in found], spans)
 
     async def _sort(self, tx: Any, question: str, rows: int) -> tuple[list[Term], list[Term]]:
         """Separate the terms that may be read in full from those that only score, the rarest first."""
@@ -166,15 +183,19 @@ class SqliteWords:
         )
         return Postings(shelf.find(row[0]), shelf.find(row[1]))
 
+    async def _places_within(self, tx: Any, shelf: Any, term: Term) -> Postings:
+        """List a term's places in one project of many, without going through the others'."""
+        found = []
+        for column in ("text", "label"):
+            row = await tx.fetch_one(WITHIN, query=f'{column} : "{term.word}"', first=shelf.first, last=shelf.last)
+            found.append(shelf.find(row[0]))
+        return Postings(*found)
+
     async def _shared_places(self, tx: Any, shelf: Any, term: Term, rare: list[Term]) -> Postings:
         """List where a common term stands beside a rare one."""
         rarer = " OR ".join(f'"{other.word}"' for other in rare)
         row = await tx.fetch_one(
-            """SELECT group_concat(rowid - :first) FROM words
-               WHERE words MATCH :query AND rowid BETWEEN :first AND :last""",
-            query=f'text : ("{term.word}" AND ({rarer}))',
-            first=shelf.first,
-            last=shelf.last,
+            WITHIN, query=f'text : ("{term.word}" AND ({rarer}))', first=shelf.first, last=shelf.last
         )
         return Postings(shelf.find(row[0]), shelf.find(None))
 
@@ -187,10 +208,28 @@ class SqliteWords:
         return []
 
 
+def _weights(tx: Any, question: str, weights: dict[str, float], live: int) -> list[tuple[int, int, float]]:
+    """Return where each word of a question stands, and what it weighs; one found nowhere weighs most."""
+    import numpy as np
+
+    raw = question.encode()
+    spans = []
+    for start, end, stem in _tokenizer(tx)(raw, apsw.FTS5_TOKENIZE_QUERY, None, include_colocated=False):
+        word = raw[start:end].decode()
+        rare = STOP_WEIGHT if word.casefold() in STOP_WORDS else float(np.log(2 * live + 2))
+        first = len(raw[:start].decode())
+        spans.append((first, first + len(word), weights.get(stem, rare)))
+    return spans
+
+
+def _tokenizer(tx: Any) -> Any:
+    return tx.connection.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
+
+
 def _terms(tx: Any, question: str) -> list[Term]:
     """Cut a question into distinct stems, without stop words where anything else is left."""
     text = spaced(question)
-    tokenizer = tx.connection.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
+    tokenizer = _tokenizer(tx)
     raw = text.encode()
     stems: dict[str, Term] = {}
     for start, end, stem in tokenizer(raw, apsw.FTS5_TOKENIZE_QUERY, None, include_colocated=False):

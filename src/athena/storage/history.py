@@ -24,11 +24,12 @@ async def add(
     at: float,
     action: str,
     before: dict[str, Any] | None,
+    undone: bool = False,
 ) -> None:
     """Record a change. The old text's digest is kept beside it, so that an old hash still leads somewhere."""
     await tx.execute(
-        """INSERT INTO history (scope, memory, call, at, action, digest, before)
-           VALUES (:scope, :memory, :call, :at, :action, :digest, :before)""",
+        """INSERT INTO history (scope, memory, call, at, action, digest, before, undone)
+           VALUES (:scope, :memory, :call, :at, :action, :digest, :before, :undone)""",
         scope=scope,
         memory=memory,
         call=call,
@@ -36,6 +37,7 @@ async def add(
         action=action,
         digest=before.get("digest") if before else None,
         before=json.dumps(before, ensure_ascii=False) if before is not None else None,
+        undone=int(undone),
     )
 
 
@@ -67,6 +69,17 @@ async def last_call(tx: Any, project: str) -> list[Step]:
         project=project,
     )
     return [Step(i, s, m, action, json.loads(before) if before else None) for i, s, m, action, before in rows]
+
+
+async def changed_since(tx: Any, step: Step) -> bool:
+    """Tell whether a later change of the same memory stands."""
+    row = await tx.fetch_one(
+        "SELECT 1 FROM history WHERE scope = :scope AND memory = :memory AND id > :id AND undone = 0 LIMIT 1",
+        scope=step.scope,
+        memory=step.memory,
+        id=step.id,
+    )
+    return row is not None
 
 
 async def mark_undone(tx: Any, step: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from athena.ids import SHORTEST, shared_prefix
 from athena.model.memory import Filter, Memory, tag_key
 from athena.storage import scopes
-from athena.storage.database import Indexed, batched, listed
+from athena.storage.database import batched, listed
 
 COLUMNS = """m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, s.name"""
 FROM = "FROM memories m JOIN scopes s ON s.id = m.scope"
@@ -87,8 +87,9 @@ async def count(tx: Any, only: Filter) -> int:
     return int(row[0])
 
 
-async def ids(tx: Any, only: Filter) -> list[int]:
-    where, values = _where(only, await scopes.visible(tx, only.scope))
+async def own_ids(tx: Any, only: Filter) -> list[int]:
+    """Return the memories of the project itself that pass a filter; what is known everywhere is left alone."""
+    where, values = _where(only, await scopes.own(tx, only.scope))
     return [row[0] for row in await tx.fetch(f"SELECT m.id FROM memories m WHERE {where}", **values)]
 
 
@@ -110,12 +111,13 @@ async def newest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Mem
     return [as_memory(row) for row in rows]
 
 
-async def fetch(tx: Any, numbers: Iterable[int]) -> dict[int, Memory]:
-    """Return live memories by id; the caller has chosen them from scopes it may see."""
+async def fetch(tx: Any, numbers: Iterable[int], *, forgotten: bool = False) -> dict[int, Memory]:
+    """Return memories by id, live ones unless told; the caller has chosen them from scopes it may see."""
     found: dict[int, Memory] = {}
     for piece in batched(list(numbers)):
         names, bound = listed("id", piece)
-        rows = await tx.fetch(f"SELECT {COLUMNS} {FROM} WHERE m.id IN ({names}) AND m.deleted IS NULL", **bound)
+        live = "" if forgotten else "AND m.deleted IS NULL"
+        rows = await tx.fetch(f"SELECT {COLUMNS} {FROM} WHERE m.id IN ({names}) {live}", **bound)
         found |= {row[0]: as_memory(row) for row in rows}
     return found
 
@@ -124,7 +126,8 @@ async def find(tx: Any, scope_numbers: list[int], condition: str, **values: Any)
     """Return memories in these scopes, deleted ones too, the scopes in the order given."""
     rows = await tx.fetch(
         f"""SELECT {COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM}
-            WHERE m.scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND {condition} LIMIT 50""",
+            WHERE m.scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND {condition}
+            ORDER BY m.deleted IS NOT NULL, m.id DESC LIMIT 50""",
         **values,
     )
     kept = [Kept(as_memory(row), *row[10:15]) for row in rows]
@@ -196,23 +199,19 @@ async def insert(tx: Any, scope: int, fields: dict[str, Any]) -> int:
         **fields,
     )
     row = await tx.fetch_one(
-        "SELECT id FROM memories WHERE scope = :scope AND digest = :digest", scope=scope, digest=fields["digest"]
+        "SELECT id FROM memories WHERE scope = :scope AND digest = :digest AND deleted IS NULL",
+        scope=scope,
+        digest=fields["digest"],
     )
     return int(row[0])
 
 
 async def change(tx: Any, kept: Kept, fields: dict[str, Any]) -> None:
     """Set columns of a memory."""
-    if "hash" not in fields and fields.get("digest", kept.digest) != kept.digest:
+    if fields.get("digest", kept.digest) != kept.digest:
         fields["hash"] = await _shortest(tx, kept.scope, fields["digest"])
     names = ", ".join(f"{name} = :{name}" for name in fields)
     await tx.execute(f"UPDATE memories SET {names} WHERE id = :id", id=kept.memory.id, **fields)
-
-
-async def displace(tx: Any, kept: Kept) -> None:
-    """Take its name from a forgotten memory whose text is about to live again under another number."""
-    mark = f"~{kept.memory.id}"
-    await change(tx, kept, {"digest": kept.digest + mark, "hash": kept.memory.hash + mark})
 
 
 async def _shortest(tx: Any, scope: int, digest: str) -> str:
@@ -226,7 +225,7 @@ async def _shortest(tx: Any, scope: int, digest: str) -> str:
     )
     length = SHORTEST
     for number, other, short in rows:
-        if other == digest or "~" in other:
+        if other == digest:
             continue
         apart = shared_prefix(digest, other) + 1
         length = max(length, apart)
@@ -246,57 +245,12 @@ async def set_tags(tx: Any, scope: int, memory: int, tags: Iterable[str]) -> Non
         )
 
 
-async def add_passages(tx: Any, rows: Iterable[dict[str, Any]]) -> None:
-    for row in rows:
-        await tx.execute(
-            """INSERT INTO passages (id, scope, memory, start, length, words, live, stamp, model, code)
-               VALUES (:id, :scope, :memory, :start, :length, :words, 1, :stamp, :model, :code)""",
-            **row,
-        )
-
-
-async def passages(tx: Any, memory: int) -> list[Indexed]:
-    """Return a memory's passages with the text and label they are indexed under."""
-    content, label = await tx.fetch_one("SELECT content, label FROM memories WHERE id = :memory", memory=memory)
-    rows = await tx.fetch("SELECT id, start, length FROM passages WHERE memory = :memory ORDER BY id", memory=memory)
-    return [Indexed(number, content[start : start + length], label) for number, start, length in rows]
-
-
-async def passage_texts(tx: Any, numbers: list[int]) -> list[tuple[int, str, dict[str, Any], float]]:
-    """Return passages by number, each with its text and its memory's metadata and time of storing."""
-    found: list[tuple[int, str, dict[str, Any], float]] = []
-    for piece in batched(numbers):
-        names, bound = listed("id", piece)
-        rows = await tx.fetch(
-            f"""SELECT p.id, substr(m.content, p.start + 1, p.length), m.metadata, m.created
-                FROM passages p JOIN memories m ON m.id = p.memory WHERE p.id IN ({names}) ORDER BY p.id""",
-            **bound,
-        )
-        found += [(number, text, json.loads(metadata), created) for number, text, metadata, created in rows]
-    return found
-
-
 async def remove(tx: Any, memory: int) -> None:
     """Take a memory out of every table; its passages must be retired already."""
     for table in ("tags", "links"):
         await tx.execute(f"DELETE FROM {table} WHERE memory = :memory", memory=memory)
     await tx.execute("DELETE FROM links WHERE other = :memory", memory=memory)
     await tx.execute("DELETE FROM memories WHERE id = :memory", memory=memory)
-
-
-async def retire_passages(tx: Any, memory: int, stamp: int) -> None:
-    """Let go of passages whose text changed; the empty rows tell every search in memory to drop them too."""
-    await tx.execute(
-        "UPDATE passages SET memory = 0, live = 0, code = NULL, model = NULL, stamp = :stamp WHERE memory = :memory",
-        memory=memory,
-        stamp=stamp,
-    )
-
-
-async def drop_retired(tx: Any) -> None:
-    """Delete the empty rows; searches read everything again after this."""
-    await tx.execute("DELETE FROM passages WHERE memory = 0")
-    await tx.execute("UPDATE counters SET value = value + 1 WHERE name = 'purges'")
 
 
 async def tag_counts(tx: Any, only: Filter) -> list[tuple[str, int]]:
@@ -341,7 +295,34 @@ async def related(tx: Any, scope_numbers: list[int], memory: int) -> list[tuple[
         f"""SELECT l.relation, m.id, m.hash FROM links l JOIN memories m
               ON m.id = CASE WHEN l.memory = :memory THEN l.other ELSE l.memory END
             WHERE l.scope IN ({numbers}) AND :memory IN (l.memory, l.other) AND m.deleted IS NULL
+            AND m.scope IN ({numbers})
             ORDER BY l.at, m.id""",
         memory=memory,
     )
     return [(relation, number, short) for relation, number, short in rows]
+
+
+async def ages(tx: Any, numbers: list[int]) -> Any:
+    """Return for each memory when it happened, how strong it is, and when it was last used, as columns."""
+    import numpy as np
+
+    found: dict[int, tuple[float, float, float]] = {}
+    for piece in batched(numbers):
+        names, bound = listed("id", piece)
+        rows = await tx.fetch(f"SELECT id, happened, strength, used FROM memories WHERE id IN ({names})", **bound)
+        found |= {row[0]: row[1:] for row in rows}
+    return np.array([found.get(number, (0.0, 0.0, 0.0)) for number in numbers], np.float64).reshape(-1, 3)
+
+
+async def strengthen(numbers: list[int], now: float, half_life: float, tx: Any) -> None:
+    """Let memories that were used grow stronger, from what time has left of their strength."""
+    for number in numbers:
+        row = await tx.fetch_one("SELECT strength, used FROM memories WHERE id = :id", id=number)
+        if row is not None:
+            left = row[0] * 2 ** (-max(now - row[1], 0) / half_life)
+            await tx.execute(
+                "UPDATE memories SET strength = :strength, used = :now WHERE id = :id",
+                strength=left + (1 - left) * 0.2,
+                now=now,
+                id=number,
+            )

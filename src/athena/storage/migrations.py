@@ -28,8 +28,11 @@ STEPS: tuple[str, ...] = (
         deleted DOUBLE PRECISION,
         importance DOUBLE PRECISION NOT NULL,
         occurrences BIGINT NOT NULL DEFAULT 1,
-        UNIQUE (scope, digest)
+        strength DOUBLE PRECISION NOT NULL DEFAULT 0,
+        used DOUBLE PRECISION NOT NULL DEFAULT 0
     );
+    CREATE UNIQUE INDEX memories_live ON memories (scope, digest) WHERE deleted IS NULL;
+    CREATE INDEX memories_by_digest ON memories (scope, digest);
     CREATE INDEX memories_by_time ON memories (scope, happened) WHERE deleted IS NULL;
     CREATE INDEX memories_by_session ON memories (scope, session, id) WHERE session IS NOT NULL;
     CREATE TABLE tags (
@@ -46,11 +49,17 @@ STEPS: tuple[str, ...] = (
         start BIGINT NOT NULL,
         length BIGINT NOT NULL,
         words BIGINT NOT NULL,
+        session BIGINT NOT NULL,
+        answer BIGINT NOT NULL,
         live BIGINT NOT NULL,
+        windowed BIGINT NOT NULL,
         stamp BIGINT NOT NULL,
         model BIGINT,
         code {blob}
     );
+    CREATE TABLE tokens (passage {key}, signs {blob} NOT NULL);
+    CREATE INDEX passages_of_session ON passages (scope, session, id);
+    CREATE INDEX passages_behind ON passages (id) WHERE live = 1 AND windowed = 0;
     CREATE INDEX passages_of_memory ON passages (memory);
     CREATE INDEX passages_changed ON passages (scope, stamp);
     CREATE INDEX passages_by_model ON passages (model) WHERE live = 1;
@@ -91,6 +100,7 @@ STEPS: tuple[str, ...] = (
         scope TEXT NOT NULL,
         key TEXT NOT NULL,
         operation TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
         result TEXT NOT NULL,
         at DOUBLE PRECISION NOT NULL,
         PRIMARY KEY (scope, key)

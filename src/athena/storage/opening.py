@@ -120,5 +120,7 @@ def translated(path: str) -> Generator[None]:
         raise Unavailable(f"{path} is read-only here", hint="check the file's rights", retry=False) from None
     except apsw.CantOpenError:
         raise Misconfigured(f"{path} cannot be opened", hint="check the folder's rights and free space") from None
+    except (apsw.ProtocolError, apsw.LockedError, apsw.InterruptError, apsw.NoMemError) as error:
+        raise Unavailable(f"{path} cannot be used now: {error}", hint="try again") from error
     except apsw.IOError as error:
         raise Unavailable(f"{path} cannot be read or written: {error}", hint="check the disk") from error

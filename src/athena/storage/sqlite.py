@@ -55,12 +55,13 @@ class _Job:
         self.error: BaseException | None = None
 
     def tell(self) -> None:
-        if self.outcome is None:
+        outcome, self.outcome = self.outcome, None
+        if outcome is None:
             return
         if self.error is not None:
-            self.outcome.fail(self.error)
+            outcome.fail(self.error)
         else:
-            self.outcome.deliver(self.value)
+            outcome.deliver(self.value)
 
 
 class Sqlite:
@@ -84,6 +85,7 @@ class Sqlite:
         with translated(self.path):
             _migrate(first, (*self.words.schema, *self.vectors.schema))
         self._only = first if self.path == MEMORY else None
+        self._inode = 0 if self._only else os.stat(self.path).st_ino
         if self._only is None:
             self._idle.append(first)
         forking.stores.add(self)
@@ -115,11 +117,11 @@ class Sqlite:
         elif waiting == 1:
             self._submit(None)
 
-    async def compact(self) -> None:
-        """Rewrite the file and empty the log."""
-        outcome: Outcome[None] = Outcome()
+    async def compact(self) -> bool:
+        """Rewrite the file and empty the log; False where another process keeps it from being emptied."""
+        outcome: Outcome[bool] = Outcome()
         self._submit(_Job(_nothing, outcome, ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")))
-        await outcome
+        return await outcome
 
     def close(self) -> None:
         """Finish what was asked for and let go of the file; waits a second at most for another writer."""
@@ -128,9 +130,9 @@ class Sqlite:
                 return
             self._closed = True
             writer = self._writer
+            self._jobs.put(STOP)
         forking.stores.discard(self)
         if writer is not None:
-            self._jobs.put(STOP)
             writer.join(1.0)
         elif self._only is not None:
             self._only.close()
@@ -144,7 +146,7 @@ class Sqlite:
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write, name="athena-writer", daemon=True)
                 self._writer.start()
-        self._jobs.put(job)
+            self._jobs.put(job)
 
     def pause(self) -> None:
         """Before a fork: let everybody out and close all connections to the file."""
@@ -200,16 +202,28 @@ class Sqlite:
 
     def _finish(self, jobs: list[_Job]) -> None:
         try:
-            self._writing = self._only or self._writing or self._open()
-        except AthenaError as error:  # the file cannot be opened any more
+            with translated(self.path):
+                self._writing = self._only or self._writing or self._open()
+                self._check_still_there()
+                self._commit(self._writing, [job for job in jobs if not job.outside])
+                for job in jobs:
+                    if job.outside:
+                        self._maintain(self._writing, job)
+        except Exception as error:  # noqa: BLE001  # this thread must outlive whatever happens; all are told
             for job in jobs:
-                job.error = error
+                job.error = job.error or error
                 job.tell()
+
+    def _check_still_there(self) -> None:
+        """Refuse to write to a file that was deleted or replaced while it is open: nobody would find it again."""
+        if self._only is not None:
             return
-        self._commit(self._writing, [job for job in jobs if not job.outside])
-        for job in jobs:
-            if job.outside:
-                self._maintain(self._writing, job)
+        try:
+            now = os.stat(self.path).st_ino
+        except FileNotFoundError:
+            now = -1
+        if now != self._inode:
+            raise Unavailable(f"{self.path} was removed or replaced while it was open", hint="start again", retry=False)
 
     def _take(self) -> tuple[list[_Job], bool]:
         """Wait for work and take all that is there; deferred work alone is taken after a while."""
@@ -232,8 +246,10 @@ class Sqlite:
     def _maintain(self, connection: apsw.Connection, job: _Job) -> None:
         try:
             with translated(self.path):
-                for statement in job.outside:
-                    connection.execute(statement).fetchall()
+                rows = [connection.execute(statement).fetchall() for statement in job.outside]
+                job.value = not any(
+                    row[0] for answer in rows for row in answer
+                )  # the checkpoint says if it was kept out
         except AthenaError as error:
             job.error = error
         job.tell()

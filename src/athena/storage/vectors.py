@@ -1,9 +1,7 @@
 """Finding passages by their meaning.
 
-On SQLite each passage keeps its vector as 384 signed bytes beside its text. A process that searches holds the
-vectors of a project in memory, as a `Shelf`: signs packed into bits are scanned first, the best are scored
-again with the bytes. Every write leaves a growing stamp on the passages it touches, so a shelf reads only what
-changed since it last looked, whoever changed it.
+On SQLite each passage keeps its vector as signed bytes beside its text, and the signs of its tokens in a table of
+their own: those are read only for the few memories that are ranked to the end.
 """
 
 import threading
@@ -12,203 +10,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.model.memory import Filter
 from athena.storage import memories, scopes
-from athena.storage.arrays import union
-from athena.storage.database import Matches, Near
+from athena.storage.arrays import distinct, union
+from athena.storage.database import Facts, Matches, Near, TokenSets, batched, listed
+from athena.storage.shelf import Changed, Shelf
 
 if TYPE_CHECKING:
-    import numpy
     from numpy.typing import NDArray
 
     from athena.storage.database import Floats, Ids
 
-SPAN = 1 << 32  # passage ids of one scope: a range of their own, so that an index can be cut by scope
 SAMPLE = 512  # passages from which the spread of all cosines is estimated
 RESCORED = 3  # memories scored exactly for each one wanted, and at least this many:
 LEAST_RESCORED = 600
 COMPARED = 20_000  # passages that are compared pair by pair when duplicates are looked for
-
-
-def encode(vectors: "Floats") -> list[bytes]:
-    """Return each vector as signed bytes; only directions count, so the scale is dropped."""
-    import numpy as np
-
-    largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), 1e-12)
-    return [row.tobytes() for row in np.round(vectors * (127 / largest)).astype(np.int8)]
-
-
-class Changed(NamedTuple):
-    """Passages as columns, in the order of their ids."""
-
-    passages: "Ids"
-    memories: "Ids"
-    words: "Ids"
-    live: "Ids"
-    stamps: "Ids"
-    models: "Ids"  # -1 where there is none
-    codes: list[bytes | None]
-
-
-class _Room:
-    """Arrays with spare capacity, filled from the front by one shelf after another."""
-
-    def __init__(self, capacity: int, dimensions: int) -> None:
-        import numpy as np
-
-        self.used = 0
-        self.guard = threading.Lock()
-        self.passages: Ids = np.zeros(capacity, np.int64)
-        self.memories: Ids = np.zeros(capacity, np.int64)
-        self.words: Floats = np.zeros(capacity, np.float32)
-        self.codes: NDArray[numpy.int8] = np.zeros((capacity, dimensions), np.int8)
-        # One row for each 64 signs: a scan then runs down long rows, which is four times faster.
-        self.signs: NDArray[numpy.uint64] = np.zeros(((dimensions + 63) // 64, capacity), np.uint64)
-
-    def holding(self, rows: int, more: int) -> "_Room":
-        """Return room for `more` rows behind the first `rows`: this one if those are its last and they fit."""
-        with self.guard:
-            if self.used == rows and rows + more <= len(self.passages):
-                self.used += more
-                return self
-        grown = _Room(rows + more + (rows // 2 if rows else 0), self.codes.shape[1])
-        grown.used = rows + more
-        for name in ("passages", "memories", "words", "codes"):
-            getattr(grown, name)[:rows] = getattr(self, name)[:rows]
-        grown.signs[:, :rows] = self.signs[:, :rows]
-        return grown
-
-    def copied(self) -> "_Room":
-        return self.holding(self.used, len(self.passages) + 1 - self.used)
-
-
-def pack_signs(vectors: "NDArray[Any]") -> "NDArray[numpy.uint64]":
-    """Return which numbers are positive as bits, 64 of one vector in each row."""
-    import numpy as np
-
-    bits = np.packbits(vectors > 0, axis=1)
-    whole = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), np.uint8)
-    whole[:, : bits.shape[1]] = bits
-    packed: NDArray[numpy.uint64] = whole.view(np.uint64).T
-    return packed
-
-
-class Shelf:
-    """The passages of one scope in memory, in the order of their ids.
-
-    A shelf never changes; `updated` returns its successor. Both may share the large arrays: new passages go
-    to spare room behind the rows that the older one can see.
-    """
-
-    def __init__(self, scope: int, dimensions: int, purges: int = 0) -> None:
-        import numpy as np
-
-        self.purges = purges  # rows are only ever taken away by a purge, and then all are read again
-        self.first, self.last = scope * SPAN, scope * SPAN + SPAN - 1
-        self.stamp = 0
-        self.rows = 0
-        self.live: NDArray[numpy.bool_] = np.zeros(0, bool)
-        self.ready: NDArray[numpy.bool_] = np.zeros(0, bool)  # live, with a vector of the model in use
-        self._room = _Room(0, dimensions)
-        self._see()
-
-    def _see(self) -> None:
-        import numpy as np
-
-        room, rows = self._room, self.rows
-        self.passages, self.memories, self.words = room.passages[:rows], room.memories[:rows], room.words[:rows]
-        self.codes, self.signs = room.codes[:rows], room.signs[:, :rows]
-        self.live_rows = int(self.live.sum())
-        self.live_words = float(self.words[self.live].sum())
-        # The passages of a memory stand one after another: a group.
-        self.starts = np.flatnonzero(np.diff(self.memories, prepend=-1))
-        self.owners = self.memories[self.starts]
-        self.sizes = np.diff(self.starts, append=rows)
-        self.live_memories = int(self.best_of_each(self.live).sum())
-        self.ready_rows = np.flatnonzero(self.ready)
-
-    def find(self, offsets: str | None) -> "Ids":
-        """Turn ids as the index lists them (counted from `first`, between commas) into rows."""
-        import numpy as np
-
-        if not offsets or not self.rows:
-            return np.zeros(0, np.int64)
-        ids = np.fromstring(offsets, np.int64, sep=",") + self.first
-        rows = np.searchsorted(self.passages, ids)
-        rows[rows == self.rows] = 0
-        kept: Ids = rows[self.passages[rows] == ids]
-        return kept
-
-    def updated(self, changed: Changed, model: int | None) -> "Shelf":
-        """Return a shelf with passages added or changed."""
-        import numpy as np
-
-        dimensions = self.codes.shape[1]
-        ids, live, blank = changed.passages, changed.live.astype(bool), bytes(dimensions)
-        fits = changed.models == (-2 if model is None else model)
-        fits &= np.array([code is not None and len(code) == dimensions for code in changed.codes], bool)
-        kept = [code if fit and code else blank for code, fit in zip(changed.codes, fits.tolist(), strict=True)]
-        codes = np.frombuffer(b"".join(kept), np.int8).reshape(len(kept), dimensions)
-        known = int(np.searchsorted(ids, self.passages[-1], "right")) if self.rows else 0
-        new = Shelf.__new__(Shelf)
-        new.purges, new.first, new.last = self.purges, self.first, self.last
-        new.stamp = max(self.stamp, int(changed.stamps.max()))
-        new._room, new.rows = self._room.holding(self.rows, len(ids) - known), self.rows + len(ids) - known
-        added, room = slice(self.rows, new.rows), new._room
-        room.passages[added], room.codes[added] = ids[known:], codes[known:]
-        room.memories[added], room.words[added] = changed.memories[known:], changed.words[known:]
-        room.signs[:, added] = pack_signs(codes[known:])
-        new.live = np.concatenate([self.live, live[known:]])
-        new.ready = np.concatenate([self.ready, (live & fits)[known:]])
-        if known:
-            rows = np.searchsorted(self.passages, ids[:known])
-            new.live[rows] = live[:known]
-            new.ready[rows] = (live & fits)[:known]
-            if (room.codes[rows] != codes[:known]).any():  # embedded anew: readers of the old room keep theirs
-                new._room = room = room.copied()
-                room.codes[rows] = codes[:known]
-                room.signs[:, rows] = pack_signs(codes[:known])
-        new._see()
-        return new
-
-    def cosines(self, rows: "Ids", vector: "Floats") -> "Floats":
-        import numpy as np
-
-        codes = self.codes[rows].astype(np.float32)
-        lengths = np.sqrt(np.einsum("ij,ij->i", codes, codes))
-        made: Floats = (codes @ vector) / np.maximum(lengths, 1e-6)
-        return made
-
-    def best_of_each(self, values: "NDArray[Any]") -> "NDArray[Any]":
-        """Reduce values of rows to the largest of each group."""
-        import numpy as np
-
-        return values if len(self.starts) == self.rows else np.maximum.reduceat(values, self.starts)
-
-    def closeness(self, groups: "Ids", usable: "NDArray[numpy.bool_]", vector: "Floats") -> "Floats":
-        """Return the largest cosine in each group among usable rows; -1 where there is none."""
-        import numpy as np
-
-        sizes = self.sizes[groups]
-        ends = np.cumsum(sizes)
-        within = np.repeat(np.arange(len(groups)), sizes)
-        rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(self.starts[groups] - (ends - sizes), sizes)
-        kept = usable[rows]
-        best = np.full(len(groups), -1, np.float32)
-        np.maximum.at(best, within[kept], self.cosines(rows[kept], vector))
-        return best
-
-    def nearest(self, usable: "NDArray[numpy.bool_]", vector: "Floats", wanted: int) -> "Ids":
-        """Return the groups whose signs agree best with the vector's; all that are usable if they are few."""
-        import numpy as np
-
-        if len(self.starts) <= wanted:
-            return np.flatnonzero(self.best_of_each(usable))
-        agree = np.full(self.rows, self.codes.shape[1] + 1, np.int16)  # more than can differ, so that all are over 0
-        for ours, theirs in zip(self.signs, pack_signs(vector[None])[:, 0], strict=True):
-            agree -= np.bitwise_count(ours ^ theirs)
-        agree[~usable] = 0
-        best = self.best_of_each(agree)
-        chosen = np.argpartition(-best, wanted)[:wanted]
-        return chosen[best[chosen] > 0]
+WIDTH = 16  # bytes of signs for one token
 
 
 class Selection(NamedTuple):
@@ -231,11 +46,20 @@ class SqliteVectors:
         stamp = await next_stamp(tx)
         for passage, code in passages:
             await tx.execute(
-                "UPDATE passages SET model = :model, code = :code, stamp = :stamp WHERE id = :id",
+                "UPDATE passages SET model = :model, code = :code, stamp = :stamp, windowed = 1 WHERE id = :id",
                 model=number,
                 code=code,
                 stamp=stamp,
                 id=passage,
+            )
+
+    async def put_tokens(self, tx: Any, passages: Iterable[tuple[int, bytes]]) -> None:
+        for passage, signs in passages:
+            await tx.execute(
+                """INSERT INTO tokens (passage, signs) VALUES (:passage, :signs)
+                   ON CONFLICT (passage) DO UPDATE SET signs = excluded.signs""",
+                passage=passage,
+                signs=signs,
             )
 
     async def show(self, tx: Any, memory: int, live: bool) -> None:
@@ -249,13 +73,24 @@ class SqliteVectors:
         )
 
     async def pending(self, tx: Any, model: str, limit: int) -> list[int]:
-        """Return passages that have no vector of this model."""
+        """Return passages without a vector of this model, then those that were read without their neighbours."""
         rows = await tx.fetch(f"SELECT id FROM passages WHERE {PENDING} LIMIT :limit", name=model, limit=limit)
+        left = limit - len(rows)
+        if left:
+            behind = "SELECT id FROM passages WHERE live = 1 AND windowed = 0 AND model IS NOT NULL LIMIT :limit"
+            rows += [row for row in await tx.fetch(behind, limit=left) if row not in rows]
         return [row[0] for row in rows]
 
+    async def count_behind(self, tx: Any) -> int:
+        """Count the passages whose vectors do not know their neighbours yet."""
+        row = await tx.fetch_one("SELECT count(*) FROM passages WHERE live = 1 AND windowed = 0")
+        return int(row[0])
+
     async def any_missing(self, tx: Any) -> bool:
-        """Tell whether any passage has no vector at all; cheap enough to ask after every write."""
-        return await tx.fetch_one("SELECT 1 FROM passages WHERE live = 1 AND model IS NULL LIMIT 1") is not None
+        """Tell whether any passage has no vector, or one read without its neighbours; cheap after every write."""
+        missing = "SELECT 1 FROM passages WHERE live = 1 AND model IS NULL LIMIT 1"
+        behind = "SELECT 1 FROM passages WHERE live = 1 AND windowed = 0 LIMIT 1"
+        return await tx.fetch_one(missing) is not None or await tx.fetch_one(behind) is not None
 
     async def count_pending(self, tx: Any, model: str) -> int:
         row = await tx.fetch_one(f"SELECT count(*) FROM passages WHERE {PENDING}", name=model)
@@ -295,22 +130,67 @@ class SqliteVectors:
         numbers, cosines = (np.concatenate(part) for part in zip(*found, strict=True))
         return Near(numbers, cosines, mean, deviation or 1.0)
 
-    async def alike(self, tx: Any, among: Selection, threshold: float) -> list[tuple[int, int, float]]:
-        """Return pairs of memories with passages at least this close, among the newest of each scope."""
+    def describe(self, among: Selection, memories: "Ids") -> Facts:
+        """Return how long each memory is and who speaks, as far as the shelves know."""
         import numpy as np
 
-        pairs: dict[tuple[int, int], float] = {}
+        sizes, answers = np.ones(len(memories), np.float32), np.zeros(len(memories), np.float32)
         for shelf in among.shelves:
-            rows = np.flatnonzero(shelf.ready)[-COMPARED:]
+            if not shelf.rows:
+                continue
+            groups = shelf.groups_of(memories)
+            here = groups >= 0
+            sizes[here] = shelf.sizes[groups[here]]
+            answers[here] = shelf.answers[shelf.starts[groups[here]]]
+        return Facts(sizes, answers)
+
+    async def tokens(self, tx: Any, among: Selection, memories: "Ids") -> TokenSets:
+        """Return the tokens of these memories' passages and of up to two neighbours on each side."""
+        import numpy as np
+
+        owners, around, wanted = [], [], []
+        for shelf in among.shelves:
+            if not shelf.rows:
+                continue
+            groups = shelf.groups_of(memories)
+            rows, within = shelf.rows_of(groups[groups >= 0])
+            shown = shelf.live[rows]
+            rows, within = rows[shown], np.flatnonzero(groups >= 0)[within[shown]]
+            places = _around(shelf, rows)
+            owners.append(within)
+            around.append(np.where(places >= 0, shelf.passages[np.maximum(places, 0)], -1))
+            wanted.append(shelf.passages[distinct(places[places >= 0])])
+        if not owners:
+            return TokenSets.none()
+        found = await _signs(tx, [number for part in wanted for number in part.tolist()])
+        numbers = np.array(sorted(found), np.int64)
+        places = np.concatenate(around)
+        index = np.searchsorted(numbers, places)
+        index[index == len(numbers)] = 0
+        known = (numbers[index] == places) if len(numbers) else np.zeros(places.shape, bool)
+        blobs = [found[number] for number in numbers.tolist()]
+        starts = np.cumsum([0, *(len(blob) // WIDTH for blob in blobs)])[:-1]
+        signs = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, WIDTH)
+        return TokenSets(signs, starts, np.where(known, index, -1), np.concatenate(owners))
+
+    async def alike(self, tx: Any, among: Selection, threshold: float) -> list[tuple[int, int, float]]:
+        """Return each memory with the one most like it, if at least this much, among the newest of each scope."""
+        import numpy as np
+
+        pairs: list[tuple[int, int, float]] = []
+        for shelf in among.shelves:
+            rows = shelf.ready_rows[-COMPARED:]
+            owners = shelf.memories[rows]
             codes = shelf.codes[rows].astype(np.float32)
             codes /= np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-6)
             for at in range(0, len(rows), 512):
-                close = codes[at : at + 512] @ codes[at:].T
-                for i, j in zip(*np.nonzero(np.triu(close, 1) >= threshold), strict=True):
-                    one, other = sorted((int(shelf.memories[rows[at + i]]), int(shelf.memories[rows[at + j]])))
-                    if one != other:
-                        pairs[one, other] = max(float(close[i, j]), pairs.get((one, other), 0.0))
-        return [(one, other, cosine) for (one, other), cosine in pairs.items()]
+                close = codes[at : at + 512] @ codes.T
+                close[owners[at : at + 512, None] == owners[None]] = -1
+                best = close.argmax(axis=1)  # each with the one most like it: enough to join all that belong together
+                likeness = close[np.arange(len(best)), best]
+                chosen = np.flatnonzero(likeness >= threshold).tolist()
+                pairs += [(int(owners[at + i]), int(owners[best[i]]), float(likeness[i])) for i in chosen]
+        return pairs
 
     async def _shelf(self, tx: Any, scope: int, model: str, dimensions: int) -> Shelf:
         """Return the scope's shelf as of this transaction, or later."""
@@ -349,14 +229,16 @@ async def _changed(tx: Any, shelf: Shelf, scope: int) -> Changed | None:
 
     where = "id BETWEEN :first AND :last" if not shelf.stamp else "scope = :scope AND stamp > :stamp"
     values = {"first": shelf.first, "last": shelf.last, "scope": scope, "stamp": shelf.stamp}
-    names = ("id", "memory", "words", "live", "stamp", "coalesce(model, -1)")
+    names = ("id", "memory", "words", "live", "stamp", "coalesce(model, -1)", "session", "answer")
     columns = ", ".join(f"group_concat({name})" for name in names)
     row = await tx.fetch_one(f"SELECT {columns} FROM (SELECT * FROM passages WHERE {where} ORDER BY id)", **values)
     if row[0] is None:
         return None
     codes = await tx.fetch(f"SELECT code FROM passages WHERE {where} ORDER BY id", **values)
-    passages, numbers, words, live, stamps, models = (np.fromstring(text, np.int64, sep=",") for text in row)
-    return Changed(passages, numbers, words, live, stamps, models, [code for (code,) in codes])
+    ids, numbers, words, live, stamps, models, sessions, answers = (
+        np.fromstring(text, np.int64, sep=",") for text in row
+    )
+    return Changed(ids, numbers, words, live, stamps, models, sessions, answers, [code for (code,) in codes])
 
 
 PENDING = "live = 1 AND (model IS NULL OR model NOT IN (SELECT id FROM models WHERE name = :name))"
@@ -366,3 +248,25 @@ async def next_stamp(tx: Any) -> int:
     # Not RETURNING: after it SQLite makes FTS5 flush, which costs fifteen times as much as asking.
     await tx.execute("UPDATE counters SET value = value + 1 WHERE name = 'stamp'")
     return int((await tx.fetch_one("SELECT value FROM counters WHERE name = 'stamp'"))[0])
+
+
+def _around(shelf: Shelf, rows: "Ids") -> "NDArray[Any]":
+    """Return rows with those before and after them, one and two steps away: five columns, -1 for none."""
+    import numpy as np
+
+    none = np.full(len(rows), -1)
+    if shelf.neighbours is None:
+        return np.stack([rows, none, none, none, none], axis=1)
+    before, after = shelf.neighbours
+    one, other = before[rows], after[rows]
+    two, others = np.where(one >= 0, before[one], -1), np.where(other >= 0, after[other], -1)
+    return np.stack([rows, one, other, two, others], axis=1)
+
+
+async def _signs(tx: Any, passages: list[int]) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for piece in batched(passages):
+        names, bound = listed("id", piece)
+        rows = await tx.fetch(f"SELECT passage, signs FROM tokens WHERE passage IN ({names})", **bound)
+        found.update((number, signs) for number, signs in rows if signs)
+    return found

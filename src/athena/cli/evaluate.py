@@ -1,0 +1,72 @@
+"""`athena eval`: how well does search find, on collections with known answers."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from athena.cli import shown
+from athena.embedding.minilm import MiniLM
+from athena.errors import InvalidInput
+from athena.evaluation import collection, trial
+from athena.evaluation.measures import MEASURES, Answered, Figures, summarise
+
+
+@click.command("eval")
+@click.option("--locomo", type=click.Path(path_type=Path), help="A LoCoMo file.")
+@click.option("--cranfield", type=click.Path(path_type=Path), help="A folder with the Cranfield collection.")
+@click.option("--set", "lines", type=click.Path(path_type=Path), help="A file of your own; see docs/evaluation.md.")
+@click.option("--ablate", is_flag=True, help="Also leave out each term of the ranking in turn.")
+@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+def evaluate(locomo: Path | None, cranfield: Path | None, lines: Path | None, ablate: bool, json_output: bool) -> None:
+    """Measure search on collections with known answers; your own store is not touched.
+
+    Example: athena eval --set questions.jsonl --ablate
+    """
+    sets = {
+        name: read(path)
+        for name, path, read in (
+            ("LoCoMo", locomo, collection.locomo),
+            ("Cranfield", cranfield, collection.cranfield),
+            ("set", lines, collection.lines),
+        )
+        if path is not None
+    }
+    if not sets:
+        raise InvalidInput("name a collection", hint="--locomo FILE, --cranfield FOLDER or --set FILE")
+    variants = trial.VARIANTS if ablate else {"all terms": trial.VARIANTS["all terms"]}
+    results = {name: _run(collections, variants) for name, collections in sets.items()}
+    if json_output:
+        return shown.as_json(
+            {name: {v: summarise(a)._asdict() for v, a in found.items()} for name, found in results.items()}
+        )
+    for name, found in results.items():
+        _report(name, found)
+    return None
+
+
+def _run(collections: list[collection.Collection], variants: dict[str, Any]) -> dict[str, list[Answered]]:
+    model = MiniLM()
+    answers: dict[str, list[Answered]] = {name: [] for name in variants}
+    for one in collections:
+        with trial.trial(one, model, lambda text: click.echo(text, err=True)) as tried:
+            for name, weights in variants.items():
+                answers[name] += tried.ask(weights)
+    return answers
+
+
+def _report(name: str, found: dict[str, list[Answered]]) -> None:
+    whole = summarise(found["all terms"])
+    click.echo(f"\n{name}: {whole.count} questions, {whole.median_ms:.1f} ms each (95 % within {whole.p95_ms:.1f})")
+    click.echo(f"{'':<30}" + "".join(f"{measure:>9}" for measure in MEASURES) + "   R@10 lies within")
+    for variant, answers in found.items():
+        click.echo(_row(variant, summarise(answers)))
+    categories = sorted({one.category for one in found["all terms"]})
+    for category in categories if len(categories) > 1 else ():
+        part = [one for one in found["all terms"] if one.category == category]
+        click.echo(_row(f"  {category} ({len(part)})", summarise(part)))
+
+
+def _row(label: str, figures: Figures) -> str:
+    low, high = figures.intervals["R@10"]
+    return f"{label:<30}" + "".join(f"{figures.means[m]:>9.3f}" for m in MEASURES) + f"   {low:.3f} to {high:.3f}"

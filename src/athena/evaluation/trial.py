@@ -1,0 +1,77 @@
+"""Putting a collection into a store of its own and asking its questions, through the operations that users have."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from athena.app import App
+from athena.embedding.embedder import Embedder
+from athena.evaluation.collection import Collection
+from athena.evaluation.measures import Answered
+from athena.memory.ranking import Weights
+from athena.storage.opening import MEMORY
+from athena.storage.sqlite import Sqlite
+from athena.threads import drive
+
+LISTED = 20
+BATCH = 500
+PROJECT = "evaluation"
+
+# What the ranking is without each of its terms, and what it is with few of them.
+VARIANTS = {
+    "all terms": Weights(),
+    "without tokens": Weights(tokens=0),
+    "without meaning": Weights(meaning=0),
+    "without words": Weights(words=0),
+    "without length": Weights(length=0),
+    "without role": Weights(role=0),
+    "without recency and strength": Weights(recency=0, strength=0),
+    "words alone": Weights(meaning=0, tokens=0, length=0, role=0, recency=0, strength=0),
+    "meaning alone": Weights(words=0, tokens=0, length=0, role=0, recency=0, strength=0),
+}
+
+Say = Callable[[str], None]
+
+
+class Trial:
+    """A collection in a store."""
+
+    def __init__(self, app: App, collection: Collection, numbers: dict[int, list[str]]) -> None:
+        self._app, self._collection, self._numbers = app, collection, numbers
+
+    def ask(self, weights: Weights) -> list[Answered]:
+        """Ask every question once."""
+        self._app.store = self._app.store._replace(weights=weights)
+        return [
+            self._answer(question.text, question.gold, question.category) for question in self._collection.questions
+        ]
+
+    def _answer(self, text: str, gold: frozenset[str], category: str) -> Answered:
+        began = time.perf_counter()
+        hits = _call(self._app, "recall", query=text, k=LISTED)
+        took = time.perf_counter() - began
+        ranks = tuple(rank for rank, hit in enumerate(hits) for item in self._numbers.get(hit.id, ()) if item in gold)
+        return Answered(category, ranks, len(gold), took)
+
+
+@contextmanager
+def trial(collection: Collection, embedder: Embedder, say: Say) -> Iterator[Trial]:
+    """Remember a collection's items in a store in memory, and wait until all of it is indexed."""
+    app = App(Sqlite(MEMORY), embedder)
+    try:
+        numbers: dict[int, list[str]] = {}
+        for at in range(0, len(collection.items), BATCH):
+            items = collection.items[at : at + BATCH]
+            for item, stored in zip(items, _call(app, "remember_batch", items=[i.draft() for i in items]), strict=True):
+                numbers.setdefault(stored.id, []).append(item.id)
+            say(f"{collection.name}: {min(at + BATCH, len(collection.items))} of {len(collection.items)} items")
+        while (left := _call(app, "reembed", limit=256)).remaining:
+            say(f"{collection.name}: {left.remaining} passages to be read with their neighbours")
+        yield Trial(app, collection, numbers)
+    finally:
+        app.close()
+
+
+def _call(app: App, name: str, **arguments: Any) -> Any:
+    return drive(app.catalog.find(name)(app.context(PROJECT, "evaluation"), **arguments))
