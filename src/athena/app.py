@@ -4,6 +4,7 @@ from athena import clock
 from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
 from athena.memory.encoder import Encoder
+from athena.memory.ranking import Weights
 from athena.memory.store import Store
 from athena.model.scope import Scope
 from athena.operations import CATALOG
@@ -16,8 +17,14 @@ from athena.storage.sqlite import Sqlite
 class App:
     """A store that is open, and the operations on it."""
 
-    def __init__(self, database: Database, embedder: Embedder, time: clock.Clock = clock.system) -> None:
-        self.store = Store(database, Encoder(embedder), time)
+    def __init__(
+        self,
+        database: Database,
+        embedder: Embedder,
+        time: clock.Clock = clock.system,
+        weights: Weights = Weights(),  # noqa: B008  # a tuple, never changed
+    ) -> None:
+        self.store = Store(database, Encoder(embedder), time, weights)
         self.catalog = CATALOG
 
     def context(self, project: str, surface: str, key: str | None = None) -> Context:
@@ -30,7 +37,10 @@ class App:
 
 def start(settings: Settings) -> App:
     """Open the store that the settings name."""
-    return App(Sqlite(settings.db_path), _embedder(settings))
+    weights = Weights(role=settings.ranking_role)
+    if not settings.ranking_recency:
+        weights = weights._replace(recency=0.0, strength=0.0)
+    return App(Sqlite(settings.db_path), _embedder(settings), weights=weights)
 
 
 def _embedder(settings: Settings) -> Embedder:

@@ -52,7 +52,13 @@ class Connection:
 
 
 _ENVIRONMENT = ("ATHENA_HOME", "ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "XDG_DATA_HOME", "HOME")
-_EMBEDDING = ("ATHENA_EMBEDDING_URL", "ATHENA_EMBEDDING_MODEL", "ATHENA_EMBEDDING_KEY")
+_FINER = (
+    "ATHENA_EMBEDDING_URL",
+    "ATHENA_EMBEDDING_MODEL",
+    "ATHENA_EMBEDDING_KEY",
+    "ATHENA_RANKING_ROLE",
+    "ATHENA_RANKING_RECENCY",
+)
 _guard = threading.Lock()
 _gate = Turnstile()
 _left = False
@@ -77,7 +83,7 @@ def shared_app() -> "App":
     """Return this process's app for the settings in force now, opening it at the first call."""
     if _instead:
         return _instead[-1]
-    key = tuple(os.environ.get(name) for name in _ENVIRONMENT + _EMBEDDING)
+    key = tuple(os.environ.get(name) for name in _ENVIRONMENT + _FINER)
     if (app := _apps.get(key)) is not None:
         return app
     with _guard:

@@ -16,9 +16,11 @@ class Settings(NamedTuple):
     embedding_url: str | None = None  # ATHENA_EMBEDDING_URL, embedding.url: an OpenAI-compatible endpoint
     embedding_model: str | None = None  # ATHENA_EMBEDDING_MODEL, embedding.model: needed with a url
     embedding_key: str | None = None  # ATHENA_EMBEDDING_KEY, embedding.key: sent as a bearer token
+    ranking_role: float = 0.6  # ATHENA_RANKING_ROLE, ranking.role: what it costs that an assistant or a tool speaks
+    ranking_recency: bool = True  # ATHENA_RANKING_RECENCY, ranking.recency: new and often recalled memories come sooner
 
 
-KEYS = ("db_path", "embedding.url", "embedding.model", "embedding.key")
+KEYS = ("db_path", "embedding.url", "embedding.model", "embedding.key", "ranking.role", "ranking.recency")
 
 
 def load(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -44,7 +46,24 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
         given.get("embedding.url"),
         given.get("embedding.model"),
         given.get("embedding.key"),
+        _number("ranking.role", given.get("ranking.role", "0.6")),
+        _switch("ranking.recency", given.get("ranking.recency", "on")),
     )
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        if 0 <= (value := float(text)) <= 10:
+            return value
+    except ValueError:
+        pass
+    raise Misconfigured(f"{key} must be a number from 0 to 10, not {text!r}")
+
+
+def _switch(key: str, text: str) -> bool:
+    if text.lower() not in ("on", "off", "true", "false"):
+        raise Misconfigured(f"{key} must be on or off, not {text!r}")
+    return text.lower() in ("on", "true")
 
 
 def _read(file: str) -> dict[str, str]:
@@ -66,9 +85,9 @@ def _read(file: str) -> dict[str, str]:
     for key, value in flat.items():
         if key not in KEYS:
             raise Misconfigured(f"{file}: there is no setting {key!r}", hint=f"there are {', '.join(KEYS)}")
-        if not isinstance(value, str):
-            raise Misconfigured(f"{file}: {key} must be text, not {type(value).__name__}")
-    return flat
+        if not isinstance(value, str | int | float):
+            raise Misconfigured(f"{file}: {key} must be a text, a number or a switch, not {type(value).__name__}")
+    return {key: str(value) for key, value in flat.items()}
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

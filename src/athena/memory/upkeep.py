@@ -90,6 +90,7 @@ async def verify(store: Store) -> Verdict:
             if digest(content, session) != kept:
                 problems.append(f"the text of memory {short} is not what was stored")
         counted["passages"] = await checks.passage_count(tx)
+        counted["behind"] = await store.database.vectors.count_behind(tx)  # to be read again with their neighbours
         return counted, problems
 
     try:

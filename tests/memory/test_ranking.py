@@ -1,0 +1,164 @@
+"""What search finds, and that it keeps finding it."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from athena.app import App
+from athena.evaluation.collection import Collection, Item, Question
+from athena.evaluation.measures import Answered, gain_at_ten, recall_at, reciprocal_rank, summarise
+from athena.evaluation.trial import trial
+from athena.memory.ranking import Weights
+from athena.storage.opening import MEMORY
+from athena.storage.sqlite import Sqlite
+from athena.threads import drive
+from conftest import _model
+
+NOTES = [
+    "The deployment pipeline runs on Fridays at three.",
+    "Maria is allergic to peanuts and shellfish.",
+    "The staging database was moved to the new cluster.",
+    "We chose RabbitMQ as the message broker.",
+    "Backups are kept for ninety days in cold storage.",
+    "The login page signs people out after ten minutes.",
+    "Use four spaces for indentation in Python files.",
+    "The office plant needs water every Tuesday.",
+]
+QUESTIONS = ["when do we ship", "what food should she avoid", "which queue did we choose", "users get logged out"]
+
+
+def call(app: App, name: str, **arguments: Any) -> Any:
+    return drive(app.catalog.find(name)(app.context("p", "test"), **arguments))
+
+
+def store(items: list[Any], weights: Weights = Weights(recency=0, strength=0)) -> App:  # noqa: B008
+    app = App(Sqlite(MEMORY), _model, weights=weights)
+    call(app, "remember_batch", items=items)
+    while call(app, "reembed", limit=256).remaining:
+        pass
+    return app
+
+
+def found(app: App, question: str, k: int = 3) -> list[str]:
+    return [hit.content for hit in call(app, "recall", query=question, k=k)]
+
+
+def test_the_order_in_which_memories_came_does_not_matter() -> None:
+    expected = None
+    for seed in range(4):
+        notes = random.Random(seed).sample(NOTES, len(NOTES))
+        app = store(notes)
+        answers = [found(app, question) for question in QUESTIONS]
+        assert expected in (None, answers)
+        expected = answers
+        app.close()
+
+
+def test_memories_about_something_else_do_not_change_the_first_answer() -> None:
+    few = store(NOTES)
+    many = store([*NOTES, *(f"Invoice {i} for garden furniture was paid in cash." for i in range(300))])
+    for question in QUESTIONS:
+        assert found(many, question, 1) == found(few, question, 1)
+    few.close()
+    many.close()
+
+
+def test_one_by_one_or_in_a_batch_finds_the_same_with_the_same_scores() -> None:
+    together, apart = store(NOTES), App(Sqlite(MEMORY), _model, weights=Weights(recency=0, strength=0))
+    for note in NOTES:
+        call(apart, "remember", content=note)
+    for question in QUESTIONS:
+        one, other = (call(app, "recall", query=question, k=8) for app in (together, apart))
+        assert [(hit.content, hit.score) for hit in one] == [(hit.content, hit.score) for hit in other]
+    together.close()
+    apart.close()
+
+
+def test_scores_are_the_same_after_a_restart(tmp_path: Path) -> None:
+    scores = []
+    for _ in range(2):
+        app = App(Sqlite(tmp_path / "a.db"), _model, weights=Weights(recency=0, strength=0))
+        call(app, "remember_batch", items=NOTES)
+        scores.append([[(h.content, h.score) for h in call(app, "recall", query=q, k=8)] for q in QUESTIONS])
+        app.close()
+    assert scores[0] == scores[1]
+
+
+def test_a_turn_is_found_by_what_was_said_just_before_it() -> None:
+    talk = ["What is your favourite dish?", "Probably lasagne.", "And for dessert?", "Anything with lemon."]
+    others = [f"Item {i} of the agenda was moved to next week." for i in range(30)]
+    app = store([{"content": t, "metadata": {"session_id": "s1", "speaker": "Ann"}} for t in talk] + others)
+    assert "Probably lasagne." in found(app, "favourite dish", 2)
+    app.close()
+
+
+def test_a_neighbour_that_arrives_later_is_read_in_the_background_and_verify_knows() -> None:
+    app = App(Sqlite(MEMORY), _model)
+    first = {"content": "What is your favourite dish?", "metadata": {"session_id": "s1"}}
+    call(app, "remember", **first)
+    app.store.encoder.stop()  # nothing happens behind our back
+    call(app, "remember", content="Probably lasagne.", metadata={"session_id": "s1"})
+    assert call(app, "verify").checked["behind"] == 2
+    assert call(app, "reembed").remaining == 0
+    assert call(app, "verify").checked["behind"] == 0
+    app.close()
+
+
+def test_what_a_person_said_comes_before_an_echo_unless_that_is_switched_off() -> None:
+    items = [
+        {"content": "My flight to Oslo leaves at nine on Sunday.", "metadata": {"role": "user"}},
+        {"content": "Noted: your flight to Oslo leaves at nine on Sunday.", "metadata": {"role": "assistant"}},
+        *NOTES,
+    ]
+    question = "your flight to Oslo leaves when?"
+    app = store(items)
+    assert found(app, question, 1)[0].startswith("My flight")
+    app.close()
+    app = store(items, Weights(role=0, recency=0, strength=0))
+    assert found(app, question, 1)[0].startswith("Noted")
+    app.close()
+
+
+def test_each_hit_can_say_why_it_was_chosen() -> None:
+    app = store(NOTES, Weights())
+    hits = call(app, "recall", query="when do we ship on Fridays", k=3, explain=True)
+    terms = {"words", "meaning", "tokens", "length", "role", "recency", "strength"}
+    assert all(set(hit.why) == terms for hit in hits)
+    totals = [sum(hit.why.values()) for hit in hits]
+    assert totals == sorted(totals, reverse=True)
+    assert call(app, "recall", query="ship", k=1)[0].why is None
+    app.close()
+
+
+def test_what_is_recalled_often_grows_stronger_and_fades_unused() -> None:
+    now = [1_800_000_000.0]
+    app = App(Sqlite(MEMORY), _model, time=lambda: now[0])
+    one = call(app, "remember", content="The red key opens the shed.")
+    for _ in range(5):
+        call(app, "recall", query="red key", k=1)
+    call(app, "remember", content="something else")  # what was used is noted with the next write
+    strong = call(app, "recall", query="red key", k=1, explain=True)[0]
+    assert strong.id == one.id
+    assert strong.why["strength"] > 0.02
+    now[0] += 365 * 86_400
+    assert call(app, "recall", query="red key", k=1, explain=True)[0].why["strength"] < 0.001
+    app.close()
+
+
+def test_measures_are_what_they_say() -> None:
+    one = Answered("x", (0, 4), 4, 0.001)
+    assert recall_at(5, one) == 0.5
+    assert recall_at(1, one) == 0.25
+    assert reciprocal_rank(Answered("x", (2,), 1, 0.0)) == pytest.approx(1 / 3)
+    assert gain_at_ten(Answered("x", (0,), 1, 0.0)) == 1
+    assert summarise([one] * 10).means["R@5"] == 0.5
+
+
+def test_a_trial_asks_through_the_operations_and_counts_ranks() -> None:
+    items = [Item(str(i), note) for i, note in enumerate(NOTES)]
+    questions = [Question("which message broker", frozenset({"3"}), "a"), Question("peanuts", frozenset({"1"}), "b")]
+    with trial(Collection("notes", items, questions), _model, lambda _: None) as tried:
+        answers = tried.ask(Weights())
+    assert [one.ranks for one in answers] == [(0,), (0,)]
