@@ -28,9 +28,8 @@ def glosses(folder: Path) -> list[str]:
     """Return definitions with their examples, in an order that is always the same."""
     found = []
     for kind in ("noun", "verb", "adj", "adv"):
-        for line in (folder / f"data.{kind}").read_text("utf-8").splitlines():
-            if not line.startswith("  "):
-                found.append(line.partition("|")[2].strip())
+        lines = (folder / f"data.{kind}").read_text("utf-8").splitlines()
+        found += [line.partition("|")[2].strip() for line in lines if not line.startswith("  ")]
     random.Random(0).shuffle(found)
     return found[:GLOSSES]
 

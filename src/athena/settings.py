@@ -85,8 +85,8 @@ def _read(file: str) -> dict[str, str]:
     for key, value in flat.items():
         if key not in KEYS:
             raise Misconfigured(f"{file}: there is no setting {key!r}", hint=f"there are {', '.join(KEYS)}")
-        if not isinstance(value, str | int | float):
-            raise Misconfigured(f"{file}: {key} must be a text, a number or a switch, not {type(value).__name__}")
+        if not isinstance(value, str | int | float if key.startswith("ranking.") else str):
+            raise Misconfigured(f"{file}: {key} cannot be a {type(value).__name__}")
     return {key: str(value) for key, value in flat.items()}
 
 

@@ -241,13 +241,11 @@ def forget(memory_ids: tuple[str, ...], project: str | None, json_output: bool) 
     """
     found = {m["id"]: m for m in (call("get_memory", project, memory_id=memory_id) for memory_id in memory_ids)}
     count = call("forget_batch", project, memory_ids=list(found))
+    if json_output:
+        return shown.as_json(count)
     for memory in found.values():
-        click.echo(f"forgotten: {shown.line(memory)}", err=True)
-    return (
-        shown.as_json(count)
-        if json_output
-        else click.echo(f"{shown.counted(count)} forgotten; to take that back: athena undo")
-    )
+        click.echo(f"forgotten: {shown.line(memory)}")
+    return click.echo("to take that back: athena undo")
 
 
 @athena.command()
