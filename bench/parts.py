@@ -73,9 +73,10 @@ def watch_search(parts: Parts, app: Any) -> None:
     from athena.storage import memories
 
     database = app.store.database
-    parts.watch("model", app.store.encoder.embedder, "vectors")
+    parts.watch("model", app.store.encoder.embedder, "ask")
     parts.watch("news", database.vectors, "select")
     parts.watch("words", database.words, "matches")
     parts.watch("vectors", database.vectors, "nearest")
     parts.watch("rows", memories, "fetch")
-    parts.watch("ranking", recall, "rank")
+    parts.watch("tokens", database.vectors, "tokens")
+    parts.watch("likeness", recall, "likeness")

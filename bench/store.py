@@ -89,7 +89,7 @@ def _split(app: Any, texts: list[str]) -> Table:
         return await write(parts.timed("statements", work))
 
     with Parts() as parts:
-        parts.watch("model", app.store.encoder.embedder, "vectors")
+        parts.watch("model", app.store.encoder.embedder, "read")
         parts.watch("known", database, "read")
         parts.replace(database, "write", parts.timed("wait", watched))
         whole = sum(clocked(api.store, text) for text in texts)
@@ -112,7 +112,7 @@ def _batches(app: Any, texts: list[str], size: int) -> tuple[Row, Table]:
         if number % 2:
             alone, alone_cpu = _taken(embedder.vectors, batch)
         with Parts() as parts:
-            parts.watch("model", embedder, "vectors")
+            parts.watch("model", embedder, "read")
             whole, whole_cpu = _taken(api.store_batch, batch)
         if not alone:
             alone, alone_cpu = _taken(embedder.vectors, batch)

@@ -8,53 +8,42 @@ import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from athena import api, connect
 from athena.app import App
+from athena.embedding.embedder import Excerpt, Reading
 from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite import Sqlite
 from bench import corpus
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 FILE = "athena.db"
 AT_ONCE = 1000
 NOISE = 0.3  # of the vector's length: a cosine of 0.96 to the original
 
 
-class Imitation:
-    """Embed the first texts with the model, and imitate it for the rest."""
+class Imitation(MiniLM):
+    """Read the first texts with the model, and imitate it for the rest."""
 
-    def __init__(self, model: MiniLM, real: int) -> None:
-        self.name = model.name
-        self.dimensions = model.dimensions
-        self._model = model
+    def __init__(self, real: int) -> None:
+        super().__init__()
         self._real = real
-        self._made: list[NDArray[np.float32]] = []
+        self._made: list[Reading] = []
 
-    def load(self) -> None:
-        self._model.load()
-
-    def vectors(self, texts: Sequence[str]) -> "NDArray[np.float32]":
-        import numpy as np
-
+    def read(self, excerpts: Sequence[Excerpt]) -> list[Reading]:
         if len(self._made) < self._real:
-            made = self._model.vectors(texts)
+            made = super().read(excerpts)
             self._made.extend(made)
             return made
-        return np.array([self._imitated(text) for text in texts], np.float32)
+        return [self._imitated(one.text) for one in excerpts]
 
-    def _imitated(self, text: str) -> "NDArray[np.float32]":
+    def _imitated(self, text: str) -> Reading:
         import numpy as np
 
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
         noise = np.random.default_rng(seed).standard_normal(self.dimensions, np.float32)
-        vector = self._made[seed % len(self._made)] + noise * (NOISE / self.dimensions**0.5)
-        unit: NDArray[np.float32] = vector / np.linalg.norm(vector)
-        return unit
+        model = self._made[seed % len(self._made)]
+        vector = model.vector + noise * (NOISE / self.dimensions**0.5)
+        return Reading(vector / np.linalg.norm(vector), model.signs)
 
 
 class Stores:
@@ -62,7 +51,7 @@ class Stores:
 
     def __init__(self, folder: Path, real: int) -> None:
         self._folder = folder
-        self._embedder = Imitation(MiniLM(), real)
+        self._embedder = Imitation(real)
         self._built: dict[int, Path] = {}
         self._copies = 0
 

@@ -116,7 +116,7 @@ def test_what_a_person_said_comes_before_an_echo_unless_that_is_switched_off() -
     app = store(items)
     assert found(app, question, 1)[0].startswith("My flight")
     app.close()
-    app = store(items, Weights(role=0, recency=0, strength=0))
+    app = store(items, Weights(role=0, personal=0, recency=0, strength=0))
     assert found(app, question, 1)[0].startswith("Noted")
     app.close()
 
@@ -124,7 +124,7 @@ def test_what_a_person_said_comes_before_an_echo_unless_that_is_switched_off() -
 def test_each_hit_can_say_why_it_was_chosen() -> None:
     app = store(NOTES, Weights())
     hits = call(app, "recall", query="when do we ship on Fridays", k=3, explain=True)
-    terms = {"words", "meaning", "tokens", "length", "role", "recency", "strength"}
+    terms = {"words", "meaning", "tokens", "length", "role", "personal", "recency", "strength"}
     assert all(set(hit.why) == terms for hit in hits)
     totals = [sum(hit.why.values()) for hit in hits]
     assert totals == sorted(totals, reverse=True)

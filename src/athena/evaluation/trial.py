@@ -10,6 +10,7 @@ from athena.embedding.embedder import Embedder
 from athena.evaluation.collection import Collection
 from athena.evaluation.measures import Answered
 from athena.memory.ranking import Weights
+from athena.storage import memories
 from athena.storage.opening import MEMORY
 from athena.storage.sqlite import Sqlite
 from athena.threads import drive
@@ -26,9 +27,12 @@ VARIANTS = {
     "without words": Weights(words=0),
     "without length": Weights(length=0),
     "without role": Weights(role=0),
+    "without personal": Weights(personal=0),
+    "without session": Weights(session=0),
+    "without feedback": Weights(feedback=0),
     "without recency and strength": Weights(recency=0, strength=0),
-    "words alone": Weights(meaning=0, tokens=0, length=0, role=0, recency=0, strength=0),
-    "meaning alone": Weights(words=0, tokens=0, length=0, role=0, recency=0, strength=0),
+    "words alone": Weights(1, *[0] * 9),
+    "meaning alone": Weights(0, 0.2, *[0] * 8),
 }
 
 Say = Callable[[str], None]
@@ -41,8 +45,10 @@ class Trial:
         self._app, self._collection, self._numbers = app, collection, numbers
 
     def ask(self, weights: Weights) -> list[Answered]:
-        """Ask every question once."""
+        """Ask every question once, of memories that nobody has recalled yet."""
         self._app.store = self._app.store._replace(weights=weights)
+        for _ in range(2):  # once more, for what was noted behind the first
+            drive(self._app.store.database.write(memories.weaken))
         return [
             self._answer(question.text, question.gold, question.category) for question in self._collection.questions
         ]

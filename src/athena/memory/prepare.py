@@ -1,6 +1,7 @@
 """What is worked out about a text before it is written: its parts, its time, its vectors."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from athena.model.memory import Draft
 from athena.storage.shelf import encode
 
 ANSWERING = {"assistant", "system", "tool"}
+FIRST_PERSON = re.compile(r"\b(?:i|my|me|we|our|i'm|i've)\b", re.IGNORECASE)
 AT_ONCE = 16  # passages of one memory that get their vectors before it is acknowledged; the rest follow
 
 
@@ -37,9 +39,10 @@ class Prepared(NamedTuple):
     codes: list[Code]  # of the first pieces; none where the model does not work
 
     @property
-    def answers(self) -> bool:
-        """Whether an assistant, a tool or the system speaks, who mostly repeat what a person said."""
-        return str(self.draft.metadata.get("role") or "").casefold() in ANSWERING
+    def voice(self) -> int:
+        """Who speaks: 1 an assistant, a tool or the system, who mostly repeat; 2 somebody about themselves."""
+        answers = str(self.draft.metadata.get("role") or "").casefold() in ANSWERING
+        return int(answers) + 2 * bool(FIRST_PERSON.search(self.draft.content))
 
     def fields(self, now: float) -> dict[str, Any]:
         d = self.draft

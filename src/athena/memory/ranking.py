@@ -7,6 +7,9 @@ A memory's place is the sum of a few terms, each with one weight, the same for e
     tokens   late interaction: the question's words against the passages' words
     length   long texts have more passages and so more chances
     role     assistants, tools and systems repeat what people said
+    personal what people say of themselves is what one asks about
+    session  a memory in good company: the best three of its session against the others
+    feedback closeness to the middle of the first five, for questions long enough to be about one thing
     recency  what is new, and `strength`, what is recalled often, come a little sooner
 """
 
@@ -25,11 +28,16 @@ class Weights(NamedTuple):
     tokens: float = 2.5
     length: float = 0.15
     role: float = 0.6
+    personal: float = 0.1
+    session: float = 0.2
+    feedback: float = 0.1
     recency: float = 0.05
     strength: float = 0.05
 
 
 RERANKED = 100  # memories that are compared token by token
+LONG = 8  # telling words from which on a question is long
+LEADERS = 5
 HALF_LIFE = 30 * 86_400.0  # seconds in which recency and strength fall to a half
 # How deviations from the mean count. Flat at both ends: a memory found by its exact words alone (an identifier,
 # whose meaning the model cannot know) stays ahead of any mere likeness, and still nothing is tied.
@@ -68,6 +76,24 @@ class Ranking:
 
         self.add("length", -np.log(facts.passages))
         self.add("role", -facts.answers)
+        self.add("personal", facts.personal)
+        self.sessions = facts.sessions
+
+    def add_sessions(self) -> None:
+        """Let each candidate gain by the best three of its session, itself among them."""
+        import numpy as np
+
+        whole: Any = sum(self.terms.values())
+        order = np.lexsort((-whole, self.sessions))
+        starts = np.flatnonzero(np.diff(self.sessions[order], prepend=-1))
+        sizes = np.diff(starts, append=len(order))
+        if len(starts) == len(order):
+            return  # nothing belongs together
+        within = np.arange(len(order)) - np.repeat(starts, sizes)
+        best = np.add.reduceat(np.where(within < 3, whole[order], 0), starts) / np.minimum(sizes, 3)
+        company = np.zeros(len(order))
+        company[order] = np.repeat(best, sizes)
+        self.add("session", company - company.mean())
 
     def order(self) -> "Ids":
         """Return positions, best first; of equals, the newest."""
@@ -81,7 +107,7 @@ class Ranking:
         kept = Ranking.__new__(Ranking)
         kept.weights, kept.memories = self.weights, self.memories[positions]
         kept.terms = {name: values[positions] for name, values in self.terms.items()}
-        kept.evidence = self.evidence[positions]
+        kept.evidence, kept.sessions = self.evidence[positions], self.sessions[positions]
         return kept
 
     def why(self, position: int) -> dict[str, float]:

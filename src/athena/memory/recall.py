@@ -1,20 +1,20 @@
 """Finding memories again."""
 
 from functools import partial
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 from athena import clock
 from athena.embedding.embedder import Asked
 from athena.memory.maxsim import likeness
-from athena.memory.ranking import HALF_LIFE, RERANKED, Ranking, fading
+from athena.memory.ranking import HALF_LIFE, LEADERS, LONG, RERANKED, Ranking, fading
 from athena.memory.store import Store
 from athena.model.memory import Filter, Hit, Memory
 from athena.model.page import Page
 from athena.storage import memories
 from athena.storage.database import Matches, Transaction
+from athena.storage.fulltext import STOP_WEIGHT
 
-CANDIDATES = 600  # memories that each search brings to the ranking
+CANDIDATES = 400  # memories that each search brings to the ranking
 USED = 5  # of what a question found, the first so many count as used
 DEEP = 100  # for more than this, for later pages and for a count everything is ranked, so that all of it agrees
 
@@ -61,23 +61,25 @@ async def _search(store: Store, tx: Transaction, query: Query, asked: Asked | No
     order = ranking.order()
     first = await _rerank(store, tx, ranking.keep(order[:RERANKED]), words, among, asked)
     rest = ranking.keep(order[RERANKED:])
-    shown = _never_rising([*first.evidence.tolist(), *rest.evidence.tolist()])
-    good = sum(score >= round(query.min_score, 4) for score in shown)  # they never rise, so these come first
-    stop = min(query.offset + query.limit, good)
-    places = [(first, i) for i in range(len(first.memories))] + [(rest, i) for i in range(len(rest.memories))]
-    chosen = places[query.offset : stop]
-    found = await memories.fetch(tx, [int(part.memories[i]) for part, i in chosen])
+    scores = _never_rising(first, rest)
+    good = int((scores >= round(query.min_score, 4)).sum())  # they never rise, so these come first
+    places = range(query.offset, min(query.offset + query.limit, good))
+    chosen = [(first, i) if i < len(first.memories) else (rest, i - len(first.memories)) for i in places]
+    numbers = [int(part.memories[i]) for part, i in chosen]
+    found = await memories.fetch(tx, numbers)
     hits = [
-        hit(found[number], score, part.why(i) if query.explain else None)
-        for (part, i), score in zip(chosen, shown[query.offset : stop], strict=True)
-        if (number := int(part.memories[i])) in found
+        hit(found[number], float(scores[place]), part.why(i) if query.explain else None)
+        for place, number, (part, i) in zip(places, numbers, chosen, strict=True)
+        if number in found
     ]
     return Page(hits, among.total if query.min_score <= 0 else good)
 
 
-def _never_rising(values: list[float]) -> list[float]:
-    """Return scores that never rise down the list, to four digits."""
-    return [round(value, 4) for value in accumulate(values, min)]
+def _never_rising(*parts: Ranking) -> Any:
+    """Return the scores that are shown, one part after another, none above the one before it."""
+    import numpy as np
+
+    return np.minimum.accumulate(np.concatenate([part.evidence for part in parts])).round(4)
 
 
 async def _rerank(
@@ -89,12 +91,21 @@ async def _rerank(
         alike = likeness(asked, words.weights, sets, len(ranking.memories))
         if alike is not None:
             ranking.add("tokens", alike)
+    if store.weights.session:
+        ranking.add_sessions()
+    if store.weights.feedback and asked is not None and _is_long(words):
+        ranking = ranking.keep(ranking.order())
+        ranking.add("feedback", store.database.vectors.feedback(among, ranking.memories, LEADERS))
     if store.weights.recency or store.weights.strength:
         ages = await memories.ages(tx, ranking.memories.tolist())
         now = store.clock()
         ranking.add("recency", fading(ages[:, 0], now))
         ranking.add("strength", ages[:, 1] * fading(ages[:, 2], now))
     return ranking.keep(ranking.order())
+
+
+def _is_long(words: Matches) -> bool:
+    return sum(weight != STOP_WEIGHT for _, _, weight in words.weights) >= LONG
 
 
 def hit(memory: Memory, score: float, why: dict[str, float] | None = None) -> Hit:

@@ -52,7 +52,7 @@ async def _put_passages(store: Store, tx: Transaction, scope: int, memory: int, 
     stamp = await next_stamp(tx)
     session, last = await passages.session(tx, scope, memory, one.draft.metadata.get("session_id"))
     alone = last is None and len(one.pieces) == 1
-    shared = {"scope": scope, "memory": memory, "stamp": stamp, "session": session, "answer": int(one.answers)}
+    shared = {"scope": scope, "memory": memory, "stamp": stamp, "session": session, "voice": one.voice}
     shared["windowed"] = int(alone or not store.encoder.reads_windows)
     rows = [
         {"id": first + i, **shared, **piece._asdict(), "model": model if code else None, "code": code and code.vector}

@@ -63,6 +63,8 @@ class Facts(NamedTuple):
 
     passages: "Floats"  # how many each has
     answers: "Floats"  # 1 where an assistant, a tool or the system speaks
+    personal: "Floats"  # 1 where somebody speaks of themselves
+    sessions: "Ids"  # which session each belongs to; its own number where it belongs to none
 
 
 class TokenSets(NamedTuple):
@@ -116,6 +118,8 @@ class Vectors(Protocol):
         ...
 
     def describe(self, among: Any, memories: "Ids") -> Facts: ...
+
+    def feedback(self, among: Any, memories: "Ids", first: int) -> "Floats": ...
 
     async def tokens(self, tx: Any, among: Any, memories: "Ids") -> TokenSets: ...
 

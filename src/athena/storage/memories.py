@@ -326,3 +326,8 @@ async def strengthen(numbers: list[int], now: float, half_life: float, tx: Any) 
                 now=now,
                 id=number,
             )
+
+
+async def weaken(tx: Any) -> None:
+    """Forget that anything was ever used."""
+    await tx.execute("UPDATE memories SET strength = 0, used = 0 WHERE strength > 0")

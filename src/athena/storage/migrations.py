@@ -50,7 +50,7 @@ STEPS: tuple[str, ...] = (
         length BIGINT NOT NULL,
         words BIGINT NOT NULL,
         session BIGINT NOT NULL,
-        answer BIGINT NOT NULL,
+        voice BIGINT NOT NULL,
         live BIGINT NOT NULL,
         windowed BIGINT NOT NULL,
         stamp BIGINT NOT NULL,

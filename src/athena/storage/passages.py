@@ -31,9 +31,9 @@ async def session(tx: Any, scope: int, memory: int, name: str | None) -> tuple[i
 async def add(tx: Any, rows: Iterable[dict[str, Any]]) -> None:
     for row in rows:
         await tx.execute(
-            """INSERT INTO passages (id, scope, memory, start, length, words, session, answer, live, windowed,
+            """INSERT INTO passages (id, scope, memory, start, length, words, session, voice, live, windowed,
                                      stamp, model, code)
-               VALUES (:id, :scope, :memory, :start, :length, :words, :session, :answer, 1, :windowed,
+               VALUES (:id, :scope, :memory, :start, :length, :words, :session, :voice, 1, :windowed,
                        :stamp, :model, :code)""",
             **row,
         )

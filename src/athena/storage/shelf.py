@@ -35,7 +35,7 @@ class Changed(NamedTuple):
     stamps: "Ids"
     models: "Ids"  # -1 where there is none
     sessions: "Ids"
-    answers: "Ids"  # 1 where an assistant, a tool or the system speaks
+    voices: "Ids"  # 1 where an assistant, a tool or the system speaks, 2 where somebody speaks of themselves
     codes: list[bytes | None]
 
 
@@ -51,7 +51,7 @@ class _Room:
         self.memories: Ids = np.zeros(capacity, np.int64)
         self.words: Floats = np.zeros(capacity, np.float32)
         self.sessions: Ids = np.zeros(capacity, np.int64)
-        self.answers: NDArray[numpy.bool_] = np.zeros(capacity, bool)
+        self.voices: Ids = np.zeros(capacity, np.int64)
         self.codes: NDArray[numpy.int8] = np.zeros((capacity, dimensions), np.int8)
         # One row for each 64 signs: a scan then runs down long rows, which is four times faster.
         self.signs: NDArray[numpy.uint64] = np.zeros(((dimensions + 63) // 64, capacity), np.uint64)
@@ -64,7 +64,7 @@ class _Room:
                 return self
         grown = _Room(rows + more + (rows // 2 if rows else 0), self.codes.shape[1])
         grown.used = rows + more
-        for name in ("passages", "memories", "words", "sessions", "answers", "codes"):
+        for name in ("passages", "memories", "words", "sessions", "voices", "codes"):
             getattr(grown, name)[:rows] = getattr(self, name)[:rows]
         grown.signs[:, :rows] = self.signs[:, :rows]
         return grown
@@ -109,7 +109,7 @@ class Shelf:
         room, rows = self._room, self.rows
         self.passages, self.memories, self.words = room.passages[:rows], room.memories[:rows], room.words[:rows]
         self.codes, self.signs = room.codes[:rows], room.signs[:, :rows]
-        self.sessions, self.answers = room.sessions[:rows], room.answers[:rows]
+        self.sessions, self.voices = room.sessions[:rows], room.voices[:rows]
         self.live_rows = int(self.live.sum())
         self.live_words = float(self.words[self.live].sum())
         # The passages of a memory stand one after another: a group.
@@ -189,7 +189,7 @@ class Shelf:
         added, room = slice(self.rows, new.rows), new._room
         room.passages[added], room.codes[added] = ids[known:], codes[known:]
         room.memories[added], room.words[added] = changed.memories[known:], changed.words[known:]
-        room.sessions[added], room.answers[added] = changed.sessions[known:], changed.answers[known:]
+        room.sessions[added], room.voices[added] = changed.sessions[known:], changed.voices[known:]
         room.signs[:, added] = pack_signs(codes[known:])
         new.live = np.concatenate([self.live, live[known:]])
         new.ready = np.concatenate([self.ready, (live & fits)[known:]])

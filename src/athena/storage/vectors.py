@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
 
 SAMPLE = 512  # passages from which the spread of all cosines is estimated
-RESCORED = 3  # memories scored exactly for each one wanted, and at least this many:
-LEAST_RESCORED = 600
+LEAST_RESCORED = 600  # memories that are scored exactly, of those whose signs agree best
 COMPARED = 20_000  # passages that are compared pair by pair when duplicates are looked for
 WIDTH = 16  # bytes of signs for one token
 
@@ -116,10 +115,9 @@ class SqliteVectors:
         sampled = []
         named = also.places if also else [np.zeros(0, np.int64)] * len(among.shelves)
         for shelf, allowed, places in zip(among.shelves, among.allowed, named, strict=True):
-            every = shelf.ready_rows
-            sampled.append(shelf.cosines(every[:: max(1, len(every) // SAMPLE)], vector))
+            sampled.append(_sample(shelf, vector))
             usable = shelf.ready if allowed is None else shelf.ready & allowed
-            groups = union(shelf.nearest(usable, vector, max(limit * RESCORED, LEAST_RESCORED)), places)
+            groups = union(shelf.nearest(usable, vector, max(limit, LEAST_RESCORED)), places)
             best = shelf.closeness(groups, usable, vector)
             kept = best > -1
             if kept.sum() > limit:
@@ -134,15 +132,38 @@ class SqliteVectors:
         """Return how long each memory is and who speaks, as far as the shelves know."""
         import numpy as np
 
-        sizes, answers = np.ones(len(memories), np.float32), np.zeros(len(memories), np.float32)
+        sizes, voices, sessions = np.ones(len(memories), np.float32), np.zeros(len(memories), np.int64), memories.copy()
         for shelf in among.shelves:
             if not shelf.rows:
                 continue
             groups = shelf.groups_of(memories)
             here = groups >= 0
             sizes[here] = shelf.sizes[groups[here]]
-            answers[here] = shelf.answers[shelf.starts[groups[here]]]
-        return Facts(sizes, answers)
+            first = shelf.starts[groups[here]]
+            voices[here], sessions[here] = shelf.voices[first], shelf.sessions[first]
+        return Facts(sizes, (voices & 1).astype(np.float32), (voices >> 1 & 1).astype(np.float32), sessions)
+
+    def feedback(self, among: Selection, memories: "Ids", first: int) -> "Floats":
+        """Return how close memories are to the middle of the first few, in deviations from the mean of all."""
+        import numpy as np
+
+        places = [shelf.groups_of(memories) if shelf.rows else np.full(len(memories), -1) for shelf in among.shelves]
+        leaders = [
+            shelf.codes[shelf.starts[groups[:first][groups[:first] >= 0]]].astype(np.float32)
+            for shelf, groups in zip(among.shelves, places, strict=True)
+        ]
+        known = np.concatenate(leaders)
+        known = known[known.any(axis=1)]
+        if not len(known):
+            return np.zeros(len(memories), np.float32)
+        middle = (known / np.linalg.norm(known, axis=1, keepdims=True)).mean(axis=0)
+        middle /= np.linalg.norm(middle)
+        near = np.full(len(memories), -1, np.float32)
+        for shelf, groups in zip(among.shelves, places, strict=True):
+            near[groups >= 0] = shelf.closeness(groups[groups >= 0], shelf.ready, middle)
+        spread = np.concatenate([_sample(shelf, middle) for shelf in among.shelves])
+        made: Floats = np.where(near > -1, (near - spread.mean()) / (spread.std() or 1.0), 0).astype(np.float32)
+        return made
 
     async def tokens(self, tx: Any, among: Selection, memories: "Ids") -> TokenSets:
         """Return the tokens of these memories' passages and of up to two neighbours on each side."""
@@ -229,16 +250,16 @@ async def _changed(tx: Any, shelf: Shelf, scope: int) -> Changed | None:
 
     where = "id BETWEEN :first AND :last" if not shelf.stamp else "scope = :scope AND stamp > :stamp"
     values = {"first": shelf.first, "last": shelf.last, "scope": scope, "stamp": shelf.stamp}
-    names = ("id", "memory", "words", "live", "stamp", "coalesce(model, -1)", "session", "answer")
+    names = ("id", "memory", "words", "live", "stamp", "coalesce(model, -1)", "session", "voice")
     columns = ", ".join(f"group_concat({name})" for name in names)
     row = await tx.fetch_one(f"SELECT {columns} FROM (SELECT * FROM passages WHERE {where} ORDER BY id)", **values)
     if row[0] is None:
         return None
     codes = await tx.fetch(f"SELECT code FROM passages WHERE {where} ORDER BY id", **values)
-    ids, numbers, words, live, stamps, models, sessions, answers = (
+    ids, numbers, words, live, stamps, models, sessions, voices = (
         np.fromstring(text, np.int64, sep=",") for text in row
     )
-    return Changed(ids, numbers, words, live, stamps, models, sessions, answers, [code for (code,) in codes])
+    return Changed(ids, numbers, words, live, stamps, models, sessions, voices, [code for (code,) in codes])
 
 
 PENDING = "live = 1 AND (model IS NULL OR model NOT IN (SELECT id FROM models WHERE name = :name))"
@@ -248,6 +269,12 @@ async def next_stamp(tx: Any) -> int:
     # Not RETURNING: after it SQLite makes FTS5 flush, which costs fifteen times as much as asking.
     await tx.execute("UPDATE counters SET value = value + 1 WHERE name = 'stamp'")
     return int((await tx.fetch_one("SELECT value FROM counters WHERE name = 'stamp'"))[0])
+
+
+def _sample(shelf: Shelf, vector: "Floats") -> "Floats":
+    """Return the cosines of passages all over a shelf, from which the spread of all is estimated."""
+    every = shelf.ready_rows
+    return shelf.cosines(every[:: max(1, len(every) // SAMPLE)], vector)
 
 
 def _around(shelf: Shelf, rows: "Ids") -> "NDArray[Any]":
