@@ -181,7 +181,7 @@ def test_forget_and_undo(run: Terminal) -> None:
     hashes = api.store_batch(["one", "two", "three"])
     said = run("forget", hashes[0], hashes[1])
     assert said.code == 0
-    assert re.match(r"2 .*forgotten", said.out)
+    assert said.out.count("forgotten: ") == 2
     assert api.health().count == 1
     undone = run("undo")
     assert undone.code == 0
