@@ -35,7 +35,7 @@ class Weights(NamedTuple):
     strength: float = 0.05
 
 
-RERANKED = 100  # memories that are compared token by token
+RERANKED = 50  # memories that are compared token by token
 LONG = 8  # telling words from which on a question is long
 LEADERS = 5
 HALF_LIFE = 30 * 86_400.0  # seconds in which recency and strength fall to a half
