@@ -17,7 +17,7 @@ def growth(times: Mapping[int, tuple[float, float, float]], bars: Mapping[int, f
     axes.plot(sizes, middle, color=COLOURS[1], marker="o", label="search, median")
     axes.plot(sizes, model, color=COLOURS[0], marker="o", label="one model pass, median")
     allowed = [(size, bar * times[size][0] * 1000) for size, bar in bars.items() if size in times]
-    axes.plot(*zip(*allowed, strict=True), "v", color=COLOURS[4], label="bar: 5x and 9x the model pass", markersize=9)
+    axes.plot(*zip(*allowed, strict=True), "v", color=COLOURS[4], label="bar: 4x and 8x the model pass", markersize=9)
     axes.set_xscale("log")
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.minorticks_off()

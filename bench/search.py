@@ -12,7 +12,7 @@ from bench.result import Result, Row, Table
 from bench.run import Run
 from bench.timing import clocked, ms, percentile
 
-BARS = {10_000: 5.0, 100_000: 9.0}
+BARS = {10_000: 4.0, 100_000: 8.0}
 PARTS = {
     "model": "model pass",
     "news": "look for changes",
@@ -45,7 +45,7 @@ def run(run: Run) -> Result:
     queries = corpus.queries(20 if run.quick else 100, run.sizes[0])
     rounds = 2 if run.quick else 4
     measured = {size: _measure(run, size, queries, rounds) for size in run.sizes}
-    bars = {run.ordinary: 5.0, run.large: 9.0} if run.quick else BARS
+    bars = {run.ordinary: 4.0, run.large: 8.0} if run.quick else BARS
     rows = [
         Row(
             f"Warm `search` of {size:,} memories, with re-ranking",

@@ -242,12 +242,14 @@ def render() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is out of date")
-    check: bool = parser.parse_args().check
+    parser.add_argument("--page", type=Path, default=PAGE, help="another file to write or check")
+    given = parser.parse_args()
+    page: Path = given.page
     text = render()
-    if not check:
-        PAGE.write_text(text, "utf-8")
+    if not given.check:
+        page.write_text(text, "utf-8")
         return 0
-    if PAGE.exists() and PAGE.read_text("utf-8") == text:
+    if page.exists() and page.read_text("utf-8") == text:
         return 0
     print("docs/reference.md is out of date: run `python scripts/reference.py`", file=sys.stderr)
     return 1

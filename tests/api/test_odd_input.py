@@ -228,3 +228,8 @@ def test_a_project_folder_whose_name_is_not_text_is_a_project(
     assert [m.hash for m in api.search("lives").memories] == [short]
     monkeypatch.chdir(tmp_path)
     assert api.search("lives").memories == ()
+
+
+def test_half_a_surrogate_pair_in_metadata_is_replaced_as_it_is_in_a_text(isolated: App) -> None:
+    found = api.get(api.store("odd \ud800 text", metadata={"a\ud800": ["b\ud800"]}))
+    assert (found.content, found.metadata) == ("odd \ufffd text", {"a\ufffd": ["b\ufffd"]})
