@@ -51,9 +51,9 @@ $(VENV)/.dev: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
 # Renew both locks; needs uv. No index address may end up in them.
 lock:
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --group build -o requirements.lock pyproject.toml
+	  --extra postgres --group build -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --group build --group dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+	  --extra postgres --group build --group dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -13,7 +13,7 @@ from athena import api, connect
 from athena.app import App
 from athena.embedding.embedder import Excerpt, Reading
 from athena.embedding.minilm import MiniLM
-from athena.storage.sqlite import Sqlite
+from athena.storage.sqlite.store import Sqlite
 from bench import corpus
 
 FILE = "athena.db"

@@ -9,7 +9,7 @@ import pytest
 from athena import connect, testing
 from athena.app import App
 from athena.embedding.minilm import MiniLM
-from athena.storage.sqlite import Sqlite
+from athena.storage.sqlite.store import Sqlite
 
 FULL = os.environ.get("ATHENA_TEST_FULL") == "1"
 _model = MiniLM()

@@ -11,7 +11,7 @@ from athena.operations import CATALOG
 from athena.operations.context import Context
 from athena.settings import Settings
 from athena.storage.database import Database
-from athena.storage.sqlite import Sqlite
+from athena.storage.sqlite.store import Sqlite
 
 
 class App:

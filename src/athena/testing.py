@@ -14,8 +14,8 @@ from athena import clock, connect
 from athena.app import App
 from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
-from athena.storage.opening import MEMORY
-from athena.storage.sqlite import Sqlite
+from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.store import Sqlite
 
 _model = MiniLM()  # loaded once, at the first text that needs it
 

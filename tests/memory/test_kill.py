@@ -11,7 +11,7 @@ import pytest
 
 from athena.app import App
 from athena.storage.database import Transaction
-from athena.storage.sqlite import Sqlite
+from athena.storage.sqlite.store import Sqlite
 from athena.threads import drive
 from conftest import _model, rounds
 
@@ -19,7 +19,7 @@ WRITER = """
 import sys
 from athena.app import App
 from athena.embedding.minilm import MiniLM
-from athena.storage.sqlite import Sqlite
+from athena.storage.sqlite.store import Sqlite
 from athena.threads import drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
 context, remember = app.context("p", "test"), app.catalog.find("remember")

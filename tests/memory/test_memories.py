@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from athena.app import App
 from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
-from athena.storage.opening import MEMORY
-from athena.storage.sqlite import Sqlite
+from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.store import Sqlite
 from athena.threads import drive
 
 

@@ -11,8 +11,8 @@ from athena.evaluation.collection import Collection, Item, Question
 from athena.evaluation.measures import Answered, gain_at_ten, recall_at, reciprocal_rank, summarise
 from athena.evaluation.trial import trial
 from athena.memory.ranking import Weights
-from athena.storage.opening import MEMORY
-from athena.storage.sqlite import Sqlite
+from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.store import Sqlite
 from athena.threads import drive
 from conftest import _model
 

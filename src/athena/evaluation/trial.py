@@ -11,8 +11,8 @@ from athena.evaluation.collection import Collection
 from athena.evaluation.measures import Answered
 from athena.memory.ranking import Weights
 from athena.storage import memories
-from athena.storage.opening import MEMORY
-from athena.storage.sqlite import Sqlite
+from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.store import Sqlite
 from athena.threads import drive
 
 LISTED = 20

@@ -35,7 +35,7 @@ async def find(store: Store, scope: Scope, threshold: float, limit: int) -> list
         for number in leader:
             groups.setdefault(_lead(leader, number), []).append(number)
         best = sorted(groups, key=lambda head: -likeness[head])[:limit]
-        found = await memories.fetch(tx, [number for head in best for number in groups[head]])
+        found = await memories.fetch(tx, among.scopes, [number for head in best for number in groups[head]])
         return [
             Group(round(likeness[head], 4), tuple(found[n] for n in sorted(groups[head], reverse=True) if n in found))
             for head in best

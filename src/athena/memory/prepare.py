@@ -13,7 +13,7 @@ from athena.memory import passages
 from athena.memory.encoder import Encoder
 from athena.memory.passages import Passage
 from athena.model.memory import Draft
-from athena.storage.shelf import encode
+from athena.storage.arrays import encode
 
 ANSWERING = {"assistant", "system", "tool"}
 FIRST_PERSON = re.compile(r"\b(?:i|my|me|we|our|i'm|i've)\b", re.IGNORECASE)

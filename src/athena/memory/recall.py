@@ -12,7 +12,7 @@ from athena.model.memory import Filter, Hit, Memory
 from athena.model.page import Page
 from athena.storage import memories
 from athena.storage.database import Matches, Transaction
-from athena.storage.fulltext import STOP_WEIGHT
+from athena.storage.terms import STOP_WEIGHT
 
 CANDIDATES = 400  # memories that each search brings to the ranking
 USED = 5  # of what a question found, the first so many count as used
@@ -42,7 +42,9 @@ async def recall(store: Store, query: Query) -> Page[Hit]:
 
     found = await store.database.read(work)
     if found and store.weights.strength:
-        store.database.later(partial(memories.strengthen, [hit.id for hit in found[:USED]], store.clock(), HALF_LIFE))
+        store.database.later(
+            partial(memories.strengthen, query.only.scope, [hit.id for hit in found[:USED]], store.clock(), HALF_LIFE)
+        )
     return found
 
 
@@ -57,7 +59,7 @@ async def _search(store: Store, tx: Transaction, query: Query, asked: Asked | No
     words = await store.database.words.matches(tx, among, query.text, wanted)
     near = None if asked is None else await vectors.nearest(tx, among, asked.vector, wanted, words)
     ranking = Ranking(words, near, store.weights)
-    ranking.add_facts(vectors.describe(among, ranking.memories))
+    ranking.add_facts(await vectors.describe(tx, among, ranking.memories))
     order = ranking.order()
     first = await _rerank(store, tx, ranking.keep(order[:RERANKED]), words, among, asked)
     rest = ranking.keep(order[RERANKED:])
@@ -66,7 +68,7 @@ async def _search(store: Store, tx: Transaction, query: Query, asked: Asked | No
     places = range(query.offset, min(query.offset + query.limit, good))
     chosen = [(first, i) if i < len(first.memories) else (rest, i - len(first.memories)) for i in places]
     numbers = [int(part.memories[i]) for part, i in chosen]
-    found = await memories.fetch(tx, numbers)
+    found = await memories.fetch(tx, among.scopes, numbers)
     hits = [
         hit(found[number], float(scores[place]), part.why(i) if query.explain else None)
         for place, number, (part, i) in zip(places, numbers, chosen, strict=True)
@@ -95,9 +97,9 @@ async def _rerank(
         ranking.add_sessions()
     if store.weights.feedback and asked is not None and _is_long(words):
         ranking = ranking.keep(ranking.order())
-        ranking.add("feedback", store.database.vectors.feedback(among, ranking.memories, LEADERS))
+        ranking.add("feedback", await store.database.vectors.feedback(tx, among, ranking.memories, LEADERS))
     if store.weights.recency or store.weights.strength:
-        ages = await memories.ages(tx, ranking.memories.tolist())
+        ages = await memories.ages(tx, among.scopes, ranking.memories.tolist())
         now = store.clock()
         ranking.add("recency", fading(ages[:, 0], now))
         ranking.add("strength", ages[:, 1] * fading(ages[:, 2], now))

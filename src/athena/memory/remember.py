@@ -33,7 +33,8 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call) -> list[St
 
         about = digest("".join(one.digest for one in prepared)) if call.key else ""
         outcomes = await calls.once(tx, call, keep, about=about)
-        found = await memories.fetch(tx, {number for number, _ in outcomes}, forgotten=True)
+        numbers = await scopes.own(tx, call.scope)
+        found = await memories.fetch(tx, numbers, {number for number, _ in outcomes}, forgotten=True)
         kept = [
             stored(found[number], outcome, draft.redacted)
             for (number, outcome), draft in zip(outcomes, drafts, strict=True)
@@ -73,7 +74,7 @@ async def keep_one(store: Store, tx: Transaction, scope: int, one: Prepared, cal
             kept.memory.content, merged[0], kept.memory.memory_type, merged[1], merged[2],
         )  # fmt: skip
         await write.rewrite(store, tx, kept, prepare(draft, kept.memory.created)._replace(codes=one.codes), now)
-    await tx.execute("UPDATE memories SET occurrences = occurrences + 1 WHERE id = :id", id=kept.memory.id)
+    await memories.count_again(tx, kept)
     return [kept.memory.id, "revived" if revived else "known"]
 
 

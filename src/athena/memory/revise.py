@@ -41,7 +41,8 @@ async def update(store: Store, ref: Ref, changes: dict[str, Any], call: Call, re
             return kept.memory.id
 
         changed = int(await calls.once(tx, call, revise))
-        return stored((await memories.fetch(tx, [changed]))[changed], "updated", redacted)
+        visible = await scopes.visible(tx, call.scope)
+        return stored((await memories.fetch(tx, visible, [changed]))[changed], "updated", redacted)
 
     memory = await store.database.write(work)
     await settle(store)
@@ -158,7 +159,7 @@ async def undo(store: Store, call: Call) -> list[Change]:
 async def _take_back(store: Store, tx: Transaction, step: Step, call: int, now: float) -> list[str]:
     """Undo one step. What it undoes stays in the history, so that nothing is ever lost by it."""
     if step.action == PURGED:
-        await history.mark_undone(tx, step.id)
+        await history.mark_undone(tx, step)
         return ["a purge cannot be undone; undo again takes back the change before it", "", ""]
     kept = (await memories.find(tx, [step.scope], "m.id = :id", id=step.memory))[0]
     if await history.changed_since(tx, step):
@@ -172,7 +173,7 @@ async def _take_back(store: Store, tx: Transaction, step: Step, call: int, now: 
         await _set(store, tx, kept, step.before, now)
     elif kept.deleted is None:
         await write.hide(store, tx, kept, now)
-    await history.mark_undone(tx, step.id)
+    await history.mark_undone(tx, step)
     if step.action != RELATED:
         await history.add(tx, step.scope, step.memory, call, now, "undone", kept.snapshot(), undone=True)
     return [f"undid: {step.action}", kept.memory.hash, kept.memory.content]
@@ -218,7 +219,7 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
             for memory in chosen:
                 for kept in await memories.find(tx, visible, "m.id = :id", id=memory):
                     await _remove(store, tx, kept)
-            await passages.drop_retired(tx)
+            await store.database.vectors.drop_retired(tx)
             if chosen:
                 scope = await scopes.ensure(tx, call.scope)
                 await history.add(tx, scope, 0, number, store.clock(), PURGED, None)
@@ -237,10 +238,10 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
 
 async def _remove(store: Store, tx: Transaction, kept: Kept) -> None:
     if kept.deleted is None:
-        await store.database.words.drop(tx, await passages.of_memory(tx, kept.memory.id))
-    await passages.retire(tx, kept.memory.id, 0)
-    await history.forget(tx, kept.memory.id)
-    await memories.remove(tx, kept.memory.id)
+        await store.database.words.drop(tx, await passages.of_memory(tx, kept.scope, kept.memory.id))
+    await store.database.vectors.retire(tx, kept.scope, kept.memory.id)
+    await history.forget(tx, kept.scope, kept.memory.id)
+    await memories.remove(tx, kept.scope, kept.memory.id)
 
 
 async def relate(store: Store, ref: Ref, other: Ref, relation: str, call: Call) -> None:

@@ -63,9 +63,9 @@ async def stats(store: Store, scope: Scope) -> dict[str, Any]:
     """Count what this project can see."""
 
     async def work(tx: Transaction) -> dict[str, Any]:
-        return await checks.figures(tx, scope)
+        return await checks.figures(tx, scope) | {"bytes": await store.database.size(tx)}
 
-    return await store.database.read(work) | {"bytes": store.database.size()}
+    return await store.database.read(work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,19 @@ async def verify(store: Store) -> Verdict:
     """Check that rows, full text, vectors and counts agree, and that each text is what was stored."""
 
     async def work(tx: Transaction) -> tuple[dict[str, int], list[str]]:
-        problems = await checks.engine(tx)
+        problems = await store.database.problems(tx)
         if problems:
             return {}, problems
         problems += await store.database.words.problems(tx)
+        problems += await store.database.vectors.problems(tx)
         problems += await checks.tables_agree(tx)
         counted = {"memories": 0, "passages": 0}
-        async for short, content, session, kept in checks.texts(tx):
+        async for text in checks.texts(tx):
             counted["memories"] += 1
-            if digest(content, session) != kept:
-                problems.append(f"the text of memory {short} is not what was stored")
+            if digest(text.content, text.session) != text.digest:
+                problems.append(f"the text of memory {text.hash} is not what was stored")
+            if text.tags != text.indexed_tags:
+                problems.append(f"the tags of memory {text.hash} differ from the tag index")
         counted["passages"] = await checks.passage_count(tx)
         counted["behind"] = await store.database.vectors.count_behind(tx)  # to be read again with their neighbours
         return counted, problems

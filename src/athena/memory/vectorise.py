@@ -28,9 +28,9 @@ async def reembed(store: Store, limit: int) -> Progress:
     vectors, model = store.database.vectors, store.encoder.name
 
     async def waiting(tx: Transaction) -> list[Placed]:
-        return await passages.placed(tx, await vectors.pending(tx, model, limit), model)
+        return await passages.placed(tx, await vectors.claim(tx, model, limit, store.clock()), model)
 
-    found = await store.database.read(waiting)
+    found = await store.database.write(waiting)
     if found:
         await _read(store, found)
 
@@ -90,7 +90,9 @@ def _until_done(store: Store) -> None:
     if not store.encoder.catching_up.acquire(blocking=False):
         return  # another thread is at it
     try:
-        while store.encoder.works and drive(reembed(store, BATCH)).remaining:
-            pass
+        while store.encoder.works:
+            progress = drive(reembed(store, BATCH))
+            if not (progress.done and progress.remaining):  # nothing is left, or others are at the rest
+                break
     finally:
         store.encoder.catching_up.release()

@@ -4,11 +4,9 @@ from itertools import zip_longest
 
 from athena.memory.prepare import Prepared
 from athena.memory.store import Store
-from athena.storage import memories, passages, scopes
+from athena.storage import memories, passages
 from athena.storage.database import Indexed, Transaction
 from athena.storage.memories import Kept
-from athena.storage.shelf import SPAN
-from athena.storage.vectors import next_stamp
 
 
 async def add(store: Store, tx: Transaction, scope: int, one: Prepared, now: float) -> int:
@@ -23,45 +21,44 @@ async def rewrite(store: Store, tx: Transaction, kept: Kept, one: Prepared, now:
     """Make a memory what `one` says, live, under the number it has; keep its vectors if its text stays."""
     memory = kept.memory.id
     if kept.deleted is None:
-        await store.database.words.drop(tx, await passages.of_memory(tx, memory))
+        await store.database.words.drop(tx, await passages.of_memory(tx, kept.scope, memory))
     fields = one.fields(now)
     del fields["created"]
     same = fields["content"] == kept.memory.content
     await memories.change(tx, kept, {**fields, "deleted": None})
     await memories.set_tags(tx, kept.scope, memory, one.draft.tags)
     if same:
-        await store.database.vectors.show(tx, memory, True)
-        await store.database.words.put(tx, await passages.of_memory(tx, memory))
+        await store.database.vectors.show(tx, kept.scope, memory, True)
+        await store.database.words.put(tx, await passages.of_memory(tx, kept.scope, memory))
     else:
-        await passages.retire(tx, memory, await next_stamp(tx))
+        await store.database.vectors.retire(tx, kept.scope, memory)
         await _put_passages(store, tx, kept.scope, memory, one)
 
 
 async def hide(store: Store, tx: Transaction, kept: Kept, now: float) -> None:
     """Make a memory invisible to every search; its text stays for undo."""
-    await store.database.words.drop(tx, await passages.of_memory(tx, kept.memory.id))
-    await store.database.vectors.show(tx, kept.memory.id, False)
+    await store.database.words.drop(tx, await passages.of_memory(tx, kept.scope, kept.memory.id))
+    await store.database.vectors.show(tx, kept.scope, kept.memory.id, False)
     await memories.change(tx, kept, {"deleted": now, "updated": now})
 
 
 async def _put_passages(store: Store, tx: Transaction, scope: int, memory: int, one: Prepared) -> None:
     """Write the passages with the vectors that are there; those of a long text's end follow."""
-    first = scope * SPAN + await scopes.reserve_passages(tx, scope, len(one.pieces))
     vectors = store.database.vectors
+    numbers = await vectors.reserve(tx, scope, len(one.pieces))
     model = await vectors.model(tx, store.encoder.name)
-    stamp = await next_stamp(tx)
     session, last = await passages.session(tx, scope, memory, one.draft.metadata.get("session_id"))
     alone = last is None and len(one.pieces) == 1
-    shared = {"scope": scope, "memory": memory, "stamp": stamp, "session": session, "voice": one.voice}
+    shared = {"scope": scope, "memory": memory, "session": session, "voice": one.voice}
     shared["windowed"] = int(alone or not store.encoder.reads_windows)
     rows = [
-        {"id": first + i, **shared, **piece._asdict(), "model": model if code else None, "code": code and code.vector}
-        for i, (piece, code) in enumerate(zip_longest(one.pieces, one.codes))
+        {"id": number, **shared, **piece._asdict(), "model": model if code else None, "code": code and code.vector}
+        for number, piece, code in zip_longest(numbers, one.pieces, one.codes)
     ]
-    await passages.add(tx, rows)
-    await vectors.put_tokens(tx, [(first + i, code.signs) for i, code in enumerate(one.codes) if code.signs])
+    await vectors.add(tx, rows)
+    await vectors.put_tokens(tx, [(n, code.signs) for n, code in zip(numbers, one.codes, strict=False) if code.signs])
     if last is not None and store.encoder.reads_windows:
-        await tx.execute("UPDATE passages SET windowed = 0 WHERE id = :id", id=last)
+        await tx.execute("UPDATE passages SET windowed = 0 WHERE scope = :scope AND id = :id", scope=scope, id=last)
     await store.database.words.put(
-        tx, [Indexed(first + i, p.of(one.draft.content), one.label) for i, p in enumerate(one.pieces)]
+        tx, [Indexed(n, p.of(one.draft.content), one.label) for n, p in zip(numbers, one.pieces, strict=True)]
     )

@@ -1,9 +1,18 @@
-"""Sets of ids as sorted arrays. `numpy.unique` and its kin load numpy's masked arrays, 10 ms of a first search."""
+"""What both engines do with arrays.
 
-from typing import TYPE_CHECKING
+`numpy.unique` and its kin load numpy's masked arrays, 10 ms of a first search; hence our own.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from athena.storage.database import TokenSets
 
 if TYPE_CHECKING:
-    from athena.storage.database import Ids
+    from numpy.typing import NDArray
+
+    from athena.storage.database import Floats, Ids
+
+WIDTH = 16  # bytes of signs for one token
 
 
 def distinct(values: "Ids") -> "Ids":
@@ -18,3 +27,42 @@ def union(one: "Ids", other: "Ids") -> "Ids":
     import numpy as np
 
     return distinct(np.concatenate([one, other]))
+
+
+def encode(vectors: "Floats") -> list[bytes]:
+    """Return each vector as signed bytes; only directions count, so the scale is dropped."""
+    import numpy as np
+
+    largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), 1e-12)
+    return [row.tobytes() for row in np.round(vectors * (127 / largest)).astype(np.int8)]
+
+
+def token_sets(found: dict[int, bytes], around: "NDArray[Any]", owners: "Ids") -> TokenSets:
+    """Put the signs of passages together; `around` names them by id, five to a row, -1 for none."""
+    import numpy as np
+
+    numbers = np.array(sorted(found), np.int64)
+    index = np.searchsorted(numbers, around)
+    index[index == len(numbers)] = 0
+    known = (numbers[index] == around) if len(numbers) else np.zeros(around.shape, bool)
+    blobs = [found[number] for number in numbers.tolist()]
+    starts = np.cumsum([0, *(len(blob) // WIDTH for blob in blobs)])[:-1]
+    signs = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, WIDTH)
+    return TokenSets(signs, starts, np.where(known, index, -1), owners)
+
+
+def likest(owners: "Ids", codes: "NDArray[Any]", threshold: float) -> list[tuple[int, int, float]]:
+    """Return each memory with the one most like it, if at least this much, from codes in the same order."""
+    import numpy as np
+
+    pairs: list[tuple[int, int, float]] = []
+    codes = codes.astype(np.float32)
+    codes /= np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-6)
+    for at in range(0, len(owners), 512):
+        close = codes[at : at + 512] @ codes.T
+        close[owners[at : at + 512, None] == owners[None]] = -1
+        best = close.argmax(axis=1)  # each with the one most like it: enough to join all that belong together
+        likeness = close[np.arange(len(best)), best]
+        chosen = np.flatnonzero(likeness >= threshold).tolist()
+        pairs += [(int(owners[at + i]), int(owners[best[i]]), float(likeness[i])) for i in chosen]
+    return pairs

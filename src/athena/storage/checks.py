@@ -1,7 +1,8 @@
 """Looking at the whole store: figures about it, and whether its tables agree."""
 
+import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from athena.model.scope import Scope
 from athena.storage import memories, scopes
@@ -10,46 +11,49 @@ from athena.storage import memories, scopes
 RULES = {
     "memory {} has no passages, so nothing finds it": """
         SELECT m.hash FROM memories m WHERE m.deleted IS NULL
-        AND NOT EXISTS (SELECT 1 FROM passages p WHERE p.memory = m.id AND p.live = 1)""",
+        AND NOT EXISTS (SELECT 1 FROM passages p WHERE p.scope = m.scope AND p.memory = m.id AND p.live = 1)""",
     "passage {} belongs to no live memory": """
         SELECT p.id FROM passages p WHERE p.live = 1
-        AND NOT EXISTS (SELECT 1 FROM memories m WHERE m.id = p.memory AND m.deleted IS NULL AND m.scope = p.scope)""",
+        AND NOT EXISTS (SELECT 1 FROM memories m WHERE m.scope = p.scope AND m.id = p.memory AND m.deleted IS NULL)""",
     "passage {} lies outside of its memory's text": """
-        SELECT p.id FROM passages p JOIN memories m ON m.id = p.memory
+        SELECT p.id FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
         WHERE p.start < 0 OR p.length < 1 OR p.start + p.length > length(m.content)""",
-    "passage {} has a vector of the wrong size": """
-        SELECT p.id FROM passages p JOIN models d ON d.id = p.model
-        WHERE p.live = 1 AND length(p.code) <> (SELECT max(length(code)) FROM passages q WHERE q.model = p.model)""",
     "passage {} names a model but has no vector": """
         SELECT p.id FROM passages p WHERE p.live = 1 AND p.model IS NOT NULL AND p.code IS NULL""",
-    "the tags of memory {} differ from the tag index": """
-        SELECT m.hash FROM memories m
-        WHERE json_array_length(m.tags) <> (SELECT count(*) FROM tags t WHERE t.memory = m.id AND t.scope = m.scope)""",
     "tag {} is kept for a memory that is gone": """
-        SELECT t.tag FROM tags t WHERE NOT EXISTS (SELECT 1 FROM memories m WHERE m.id = t.memory)""",
+        SELECT t.tag FROM tags t
+        WHERE NOT EXISTS (SELECT 1 FROM memories m WHERE m.scope = t.scope AND m.id = t.memory)""",
     "hash {} is shared by two memories": """
         SELECT hash FROM memories WHERE deleted IS NULL GROUP BY scope, hash HAVING count(*) > 1""",
 }
-
-
-async def engine(tx: Any) -> list[str]:
-    """Ask the engine whether its file is sound."""
-    rows = await tx.fetch("PRAGMA integrity_check(20)")
-    return [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
 
 
 async def tables_agree(tx: Any) -> list[str]:
     return [words.format(row[0]) for words, rule in RULES.items() for row in await tx.fetch(f"{rule} LIMIT 20")]
 
 
-async def texts(tx: Any) -> AsyncIterator[tuple[str, str, str | None, str]]:
-    """Yield each memory's hash, text, session and digest, a few at a time."""
+class Text(NamedTuple):
+    """A memory's text with what must agree with it."""
+
+    hash: str
+    content: str
+    session: str | None
+    digest: str
+    tags: int  # in its own list
+    indexed_tags: int
+
+
+async def texts(tx: Any) -> AsyncIterator[Text]:
+    """Yield each memory's text, a few at a time."""
     last = 0
     while rows := await tx.fetch(
-        "SELECT id, hash, content, session, digest FROM memories WHERE id > :last ORDER BY id LIMIT 200", last=last
+        """SELECT m.id, m.hash, m.content, m.session, m.digest, m.tags,
+                  (SELECT count(*) FROM tags t WHERE t.scope = m.scope AND t.memory = m.id)
+           FROM memories m WHERE m.id > :last ORDER BY m.id LIMIT 200""",
+        last=last,
     ):
-        for _, short, content, session, kept in rows:
-            yield short, content, session, kept
+        for _, short, content, session, digest, tags, indexed in rows:
+            yield Text(short, content, session, digest, len(json.loads(tags)), indexed)
         last = rows[-1][0]
 
 
@@ -66,7 +70,9 @@ async def figures(tx: Any, scope: Scope) -> dict[str, Any]:
     )
     forgotten = await memories.forgotten(tx, await scopes.own(tx, scope))
     kinds = await tx.fetch(f"SELECT memory_type, count(*) {live} GROUP BY memory_type ORDER BY 2 DESC, 1")
-    tags = await tx.fetch_one(f"SELECT count(DISTINCT tag) FROM tags WHERE memory IN (SELECT id {live})")
+    tags = await tx.fetch_one(
+        f"SELECT count(DISTINCT tag) FROM tags WHERE scope IN ({numbers}) AND memory IN (SELECT id {live})"
+    )
     projects = await tx.fetch_one("SELECT count(*) FROM scopes")
     return {
         "memories": int(total),

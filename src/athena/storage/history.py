@@ -82,10 +82,10 @@ async def changed_since(tx: Any, step: Step) -> bool:
     return row is not None
 
 
-async def mark_undone(tx: Any, step: int) -> None:
-    await tx.execute("UPDATE history SET undone = 1 WHERE id = :id", id=step)
+async def mark_undone(tx: Any, step: Step) -> None:
+    await tx.execute("UPDATE history SET undone = 1 WHERE scope = :scope AND id = :id", scope=step.scope, id=step.id)
 
 
-async def forget(tx: Any, memory: int) -> None:
+async def forget(tx: Any, scope: int, memory: int) -> None:
     """Remove all that was ever recorded about a memory."""
-    await tx.execute("DELETE FROM history WHERE memory = :memory", memory=memory)
+    await tx.execute("DELETE FROM history WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)

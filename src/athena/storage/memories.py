@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from athena.ids import SHORTEST, shared_prefix
 from athena.model.memory import Filter, Memory, tag_key
+from athena.model.scope import Scope
 from athena.storage import scopes
 from athena.storage.database import batched, listed
 
@@ -56,7 +57,7 @@ def as_memory(row: tuple[Any, ...]) -> Memory:
     )
 
 
-def _where(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
+def where(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
     """Write a filter as a condition on `m`."""
     inside = ", ".join(map(str, numbers)) or "NULL"
     conditions = [f"m.scope IN ({inside})", "m.deleted IS NULL"]
@@ -82,28 +83,21 @@ def _where(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
 
 
 async def count(tx: Any, only: Filter) -> int:
-    where, values = _where(only, await scopes.visible(tx, only.scope))
-    row = await tx.fetch_one(f"SELECT count(*) FROM memories m WHERE {where}", **values)
+    condition, values = where(only, await scopes.visible(tx, only.scope))
+    row = await tx.fetch_one(f"SELECT count(*) FROM memories m WHERE {condition}", **values)
     return int(row[0])
 
 
 async def own_ids(tx: Any, only: Filter) -> list[int]:
     """Return the memories of the project itself that pass a filter; what is known everywhere is left alone."""
-    where, values = _where(only, await scopes.own(tx, only.scope))
-    return [row[0] for row in await tx.fetch(f"SELECT m.id FROM memories m WHERE {where}", **values)]
-
-
-async def id_list(tx: Any, only: Filter) -> str:
-    """Return the ids between commas: for a large part of the store, many times faster than rows."""
-    where, values = _where(only, await scopes.visible(tx, only.scope))
-    row = await tx.fetch_one(f"SELECT group_concat(m.id) FROM memories m WHERE {where}", **values)
-    return row[0] or ""
+    condition, values = where(only, await scopes.own(tx, only.scope))
+    return [row[0] for row in await tx.fetch(f"SELECT m.id FROM memories m WHERE {condition}", **values)]
 
 
 async def newest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Memory]:
-    where, values = _where(only, await scopes.visible(tx, only.scope))
+    condition, values = where(only, await scopes.visible(tx, only.scope))
     rows = await tx.fetch(
-        f"SELECT {COLUMNS} {FROM} WHERE {where} ORDER BY m.happened DESC, m.id DESC LIMIT :limit OFFSET :offset",
+        f"SELECT {COLUMNS} {FROM} WHERE {condition} ORDER BY m.happened DESC, m.id DESC LIMIT :limit OFFSET :offset",
         limit=limit,
         offset=offset,
         **values,
@@ -111,13 +105,18 @@ async def newest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Mem
     return [as_memory(row) for row in rows]
 
 
-async def fetch(tx: Any, numbers: Iterable[int], *, forgotten: bool = False) -> dict[int, Memory]:
-    """Return memories by id, live ones unless told; the caller has chosen them from scopes it may see."""
+async def fetch(
+    tx: Any, scope_numbers: list[int], numbers: Iterable[int], *, forgotten: bool = False
+) -> dict[int, Memory]:
+    """Return memories of these scopes by id, live ones unless told."""
+    inside = ", ".join(map(str, scope_numbers)) or "NULL"
     found: dict[int, Memory] = {}
     for piece in batched(list(numbers)):
         names, bound = listed("id", piece)
         live = "" if forgotten else "AND m.deleted IS NULL"
-        rows = await tx.fetch(f"SELECT {COLUMNS} {FROM} WHERE m.id IN ({names}) {live}", **bound)
+        rows = await tx.fetch(
+            f"SELECT {COLUMNS} {FROM} WHERE m.scope IN ({inside}) AND m.id IN ({names}) {live}", **bound
+        )
         found |= {row[0]: as_memory(row) for row in rows}
     return found
 
@@ -211,7 +210,18 @@ async def change(tx: Any, kept: Kept, fields: dict[str, Any]) -> None:
     if fields.get("digest", kept.digest) != kept.digest:
         fields["hash"] = await _shortest(tx, kept.scope, fields["digest"])
     names = ", ".join(f"{name} = :{name}" for name in fields)
-    await tx.execute(f"UPDATE memories SET {names} WHERE id = :id", id=kept.memory.id, **fields)
+    await tx.execute(
+        f"UPDATE memories SET {names} WHERE scope = :scope AND id = :id", scope=kept.scope, id=kept.memory.id, **fields
+    )
+
+
+async def count_again(tx: Any, kept: Kept) -> None:
+    """Note that a memory was stored once more."""
+    await tx.execute(
+        "UPDATE memories SET occurrences = occurrences + 1 WHERE scope = :scope AND id = :id",
+        scope=kept.scope,
+        id=kept.memory.id,
+    )
 
 
 async def _shortest(tx: Any, scope: int, digest: str) -> str:
@@ -230,12 +240,17 @@ async def _shortest(tx: Any, scope: int, digest: str) -> str:
         apart = shared_prefix(digest, other) + 1
         length = max(length, apart)
         if len(short) < apart:
-            await tx.execute("UPDATE memories SET hash = :hash WHERE id = :id", hash=other[:apart], id=number)
+            await tx.execute(
+                "UPDATE memories SET hash = :hash WHERE scope = :scope AND id = :id",
+                hash=other[:apart],
+                scope=scope,
+                id=number,
+            )
     return digest[:length]
 
 
 async def set_tags(tx: Any, scope: int, memory: int, tags: Iterable[str]) -> None:
-    await tx.execute("DELETE FROM tags WHERE memory = :memory", memory=memory)
+    await tx.execute("DELETE FROM tags WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
     for tag in tags:
         await tx.execute(
             "INSERT INTO tags (scope, tag, memory) VALUES (:scope, :tag, :memory)",
@@ -245,18 +260,18 @@ async def set_tags(tx: Any, scope: int, memory: int, tags: Iterable[str]) -> Non
         )
 
 
-async def remove(tx: Any, memory: int) -> None:
+async def remove(tx: Any, scope: int, memory: int) -> None:
     """Take a memory out of every table; its passages must be retired already."""
     for table in ("tags", "links"):
-        await tx.execute(f"DELETE FROM {table} WHERE memory = :memory", memory=memory)
+        await tx.execute(f"DELETE FROM {table} WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
     await tx.execute("DELETE FROM links WHERE other = :memory", memory=memory)
-    await tx.execute("DELETE FROM memories WHERE id = :memory", memory=memory)
+    await tx.execute("DELETE FROM memories WHERE scope = :scope AND id = :memory", scope=scope, memory=memory)
 
 
 async def tag_counts(tx: Any, only: Filter) -> list[tuple[str, int]]:
     """Return the tags in use, the most used first."""
-    where, values = _where(only, await scopes.visible(tx, only.scope))
-    rows = await tx.fetch(f"SELECT m.tags FROM memories m WHERE {where}", **values)
+    condition, values = where(only, await scopes.visible(tx, only.scope))
+    rows = await tx.fetch(f"SELECT m.tags FROM memories m WHERE {condition}", **values)
     totals: dict[str, list[Any]] = {}
     for (tags,) in rows:
         for tag in json.loads(tags):
@@ -302,26 +317,32 @@ async def related(tx: Any, scope_numbers: list[int], memory: int) -> list[tuple[
     return [(relation, number, short) for relation, number, short in rows]
 
 
-async def ages(tx: Any, numbers: list[int]) -> Any:
+async def ages(tx: Any, scope_numbers: list[int], numbers: list[int]) -> Any:
     """Return for each memory when it happened, how strong it is, and when it was last used, as columns."""
     import numpy as np
 
+    inside = ", ".join(map(str, scope_numbers)) or "NULL"
     found: dict[int, tuple[float, float, float]] = {}
     for piece in batched(numbers):
         names, bound = listed("id", piece)
-        rows = await tx.fetch(f"SELECT id, happened, strength, used FROM memories WHERE id IN ({names})", **bound)
+        rows = await tx.fetch(
+            f"SELECT id, happened, strength, used FROM memories WHERE scope IN ({inside}) AND id IN ({names})", **bound
+        )
         found |= {row[0]: row[1:] for row in rows}
     return np.array([found.get(number, (0.0, 0.0, 0.0)) for number in numbers], np.float64).reshape(-1, 3)
 
 
-async def strengthen(numbers: list[int], now: float, half_life: float, tx: Any) -> None:
+async def strengthen(scope: Scope, numbers: list[int], now: float, half_life: float, tx: Any) -> None:
     """Let memories that were used grow stronger, from what time has left of their strength."""
-    for number in numbers:
-        row = await tx.fetch_one("SELECT strength, used FROM memories WHERE id = :id", id=number)
+    inside = ", ".join(map(str, await scopes.visible(tx, scope))) or "NULL"
+    for number in sorted(numbers):  # in the same order everywhere, so that two never wait for each other
+        row = await tx.fetch_one(
+            f"SELECT strength, used FROM memories WHERE scope IN ({inside}) AND id = :id", id=number
+        )
         if row is not None:
             left = row[0] * 2 ** (-max(now - row[1], 0) / half_life)
             await tx.execute(
-                "UPDATE memories SET strength = :strength, used = :now WHERE id = :id",
+                f"UPDATE memories SET strength = :strength, used = :now WHERE scope IN ({inside}) AND id = :id",
                 strength=left + (1 - left) * 0.2,
                 now=now,
                 id=number,

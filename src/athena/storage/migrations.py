@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
-# {identity}, {key}, {blob} and {clustered} are spelled by the engine. The scope leads every key, so that a store can
-# be cut by it. Times are seconds since 1970.
+# What stands in braces is spelled by the engine. The scope leads every key, so that a store can be cut by it; SQLite,
+# which is never cut, keys some tables by number alone. Times are seconds since 1970.
 STEPS: tuple[str, ...] = (
     """
     CREATE TABLE scopes (
-        id {identity},
+        id {alone},
         name TEXT NOT NULL UNIQUE,
         passages BIGINT NOT NULL DEFAULT 0
     );
@@ -30,6 +30,7 @@ STEPS: tuple[str, ...] = (
         occurrences BIGINT NOT NULL DEFAULT 1,
         strength DOUBLE PRECISION NOT NULL DEFAULT 0,
         used DOUBLE PRECISION NOT NULL DEFAULT 0
+        {scope_and_id}
     );
     CREATE UNIQUE INDEX memories_live ON memories (scope, digest) WHERE deleted IS NULL;
     CREATE INDEX memories_by_digest ON memories (scope, digest);
@@ -41,7 +42,7 @@ STEPS: tuple[str, ...] = (
         memory BIGINT NOT NULL,
         PRIMARY KEY (scope, tag, memory)
     ) {clustered};
-    CREATE INDEX tags_of_memory ON tags (memory);
+    CREATE INDEX tags_of_memory ON tags (scope, memory);
     CREATE TABLE passages (
         id {key},
         scope BIGINT NOT NULL,
@@ -55,15 +56,16 @@ STEPS: tuple[str, ...] = (
         windowed BIGINT NOT NULL,
         stamp BIGINT NOT NULL,
         model BIGINT,
-        code {blob}
+        code {vector}
+        {scope_and_id}
     );
-    CREATE TABLE tokens (passage {key}, signs {blob} NOT NULL);
+    CREATE TABLE tokens (passage {key}, scope BIGINT NOT NULL, signs {blob} NOT NULL {scope_and_passage});
     CREATE INDEX passages_of_session ON passages (scope, session, id);
     CREATE INDEX passages_behind ON passages (id) WHERE live = 1 AND windowed = 0;
-    CREATE INDEX passages_of_memory ON passages (memory);
+    CREATE INDEX passages_of_memory ON passages (scope, memory);
     CREATE INDEX passages_changed ON passages (scope, stamp);
     CREATE INDEX passages_by_model ON passages (model) WHERE live = 1;
-    CREATE TABLE models (id {identity}, name TEXT NOT NULL UNIQUE);
+    CREATE TABLE models (id {alone}, name TEXT NOT NULL UNIQUE);
     CREATE TABLE history (
         id {identity},
         scope BIGINT NOT NULL,
@@ -74,6 +76,7 @@ STEPS: tuple[str, ...] = (
         digest TEXT,
         before TEXT,
         undone BIGINT NOT NULL DEFAULT 0
+        {scope_and_id}
     );
     CREATE INDEX history_of_memory ON history (scope, memory, id);
     CREATE INDEX history_of_call ON history (call);
@@ -86,7 +89,7 @@ STEPS: tuple[str, ...] = (
         at DOUBLE PRECISION NOT NULL,
         PRIMARY KEY (scope, memory, other, relation)
     ) {clustered};
-    CREATE INDEX links_back ON links (scope, other);
+    CREATE INDEX links_back ON links (other);
     CREATE TABLE calls (
         id {identity},
         scope TEXT NOT NULL,
@@ -95,6 +98,7 @@ STEPS: tuple[str, ...] = (
         at DOUBLE PRECISION NOT NULL,
         elapsed_ms DOUBLE PRECISION,
         outcome TEXT NOT NULL
+        {scope_and_id}
     );
     CREATE TABLE receipts (
         scope TEXT NOT NULL,

@@ -1,10 +1,15 @@
 """Passages: the pieces of a memory that searches find."""
 
 import json
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from athena.storage.database import Indexed
+
+SPAN = 1 << 32  # passage ids of one scope: a range of their own, so that an index can be cut by scope
+
+
+def scope_of(passage: int) -> int:
+    return passage // SPAN
 
 
 async def session(tx: Any, scope: int, memory: int, name: str | None) -> tuple[int, int | None]:
@@ -12,7 +17,7 @@ async def session(tx: Any, scope: int, memory: int, name: str | None) -> tuple[i
     if name is None:
         return memory, None
     row = await tx.fetch_one(
-        """SELECT p.session FROM memories m JOIN passages p ON p.memory = m.id
+        """SELECT p.session FROM memories m JOIN passages p ON p.scope = m.scope AND p.memory = m.id
            WHERE m.scope = :scope AND m.session = :name AND m.id <> :memory LIMIT 1""",
         scope=scope,
         name=name,
@@ -28,21 +33,16 @@ async def session(tx: Any, scope: int, memory: int, name: str | None) -> tuple[i
     return int(row[0]), last[0]
 
 
-async def add(tx: Any, rows: Iterable[dict[str, Any]]) -> None:
-    for row in rows:
-        await tx.execute(
-            """INSERT INTO passages (id, scope, memory, start, length, words, session, voice, live, windowed,
-                                     stamp, model, code)
-               VALUES (:id, :scope, :memory, :start, :length, :words, :session, :voice, 1, :windowed,
-                       :stamp, :model, :code)""",
-            **row,
-        )
-
-
-async def of_memory(tx: Any, memory: int) -> list[Indexed]:
+async def of_memory(tx: Any, scope: int, memory: int) -> list[Indexed]:
     """Return a memory's passages with the text and label they are indexed under."""
-    content, label = await tx.fetch_one("SELECT content, label FROM memories WHERE id = :memory", memory=memory)
-    rows = await tx.fetch("SELECT id, start, length FROM passages WHERE memory = :memory ORDER BY id", memory=memory)
+    content, label = await tx.fetch_one(
+        "SELECT content, label FROM memories WHERE scope = :scope AND id = :memory", scope=scope, memory=memory
+    )
+    rows = await tx.fetch(
+        "SELECT id, start, length FROM passages WHERE scope = :scope AND memory = :memory ORDER BY id",
+        scope=scope,
+        memory=memory,
+    )
     return [Indexed(number, content[start : start + length], label) for number, start, length in rows]
 
 
@@ -65,8 +65,10 @@ async def placed(tx: Any, numbers: list[int], model: str) -> list[Placed]:
         row = await tx.fetch_one(
             """SELECT substr(m.content, p.start + 1, p.length), m.metadata, m.created, p.scope, p.session,
                       EXISTS (SELECT 1 FROM tokens t JOIN models d ON d.name = :model
-                              WHERE t.passage = p.id AND d.id = p.model)
-               FROM passages p JOIN memories m ON m.id = p.memory WHERE p.id = :id""",
+                              WHERE t.scope = p.scope AND t.passage = p.id AND d.id = p.model)
+               FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
+               WHERE p.scope = :scope AND p.id = :id""",
+            scope=scope_of(number),
             id=number,
             model=model,
         )
@@ -75,7 +77,8 @@ async def placed(tx: Any, numbers: list[int], model: str) -> list[Placed]:
         text, metadata, created, scope, session_number, known_tokens = row
         beside = [
             await tx.fetch_one(
-                f"""SELECT substr(m.content, p.start + 1, p.length) FROM passages p JOIN memories m ON m.id = p.memory
+                f"""SELECT substr(m.content, p.start + 1, p.length)
+                    FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
                     WHERE p.scope = :scope AND p.session = :session AND p.live = 1 AND p.id {side} LIMIT 1""",
                 scope=scope,
                 session=session_number,
@@ -86,21 +89,3 @@ async def placed(tx: Any, numbers: list[int], model: str) -> list[Placed]:
         before, after = (one[0] if one else "" for one in beside)
         found.append(Placed(number, text, json.loads(metadata), created, before, after, bool(known_tokens)))
     return found
-
-
-async def retire(tx: Any, memory: int, stamp: int) -> None:
-    """Let go of passages whose text changed; the empty rows tell every search in memory to drop them too."""
-    await tx.execute(
-        "DELETE FROM tokens WHERE passage IN (SELECT id FROM passages WHERE memory = :memory)", memory=memory
-    )
-    await tx.execute(
-        "UPDATE passages SET memory = 0, live = 0, code = NULL, model = NULL, stamp = :stamp WHERE memory = :memory",
-        memory=memory,
-        stamp=stamp,
-    )
-
-
-async def drop_retired(tx: Any) -> None:
-    """Delete the empty rows; searches read everything again after this."""
-    await tx.execute("DELETE FROM passages WHERE memory = 0")
-    await tx.execute("UPDATE counters SET value = value + 1 WHERE name = 'purges'")

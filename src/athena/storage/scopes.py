@@ -24,9 +24,3 @@ async def ensure(tx: Any, scope: Scope) -> int:
     if row is None:
         row = await tx.fetch_one("INSERT INTO scopes (name) VALUES (:name) RETURNING id", name=scope.project)
     return int(row[0])
-
-
-async def reserve_passages(tx: Any, number: int, count: int) -> int:
-    """Set aside `count` passage numbers of a scope and return the first."""
-    await tx.execute("UPDATE scopes SET passages = passages + :count WHERE id = :id", id=number, count=count)
-    return int((await tx.fetch_one("SELECT passages FROM scopes WHERE id = :id", id=number))[0]) - count

@@ -6,50 +6,36 @@ passage that holds any of the words. Here rare terms find passages; terms too co
 score of what the rare ones found, so the cost does not follow the most common word of a question.
 """
 
-import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
 from athena.storage.arrays import distinct, union
 from athena.storage.database import Indexed, Matches
+from athena.storage.terms import (
+    LABEL_WEIGHT,
+    LENGTH_WEIGHT,
+    NEARBY,
+    Term,
+    idf,
+    saturated,
+    spaced,
+    terms_of,
+    tokenizer,
+    word_weights,
+)
 
 if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
-    from athena.storage.shelf import Shelf
-    from athena.storage.vectors import Selection
+    from athena.storage.sqlite.shelf import Shelf
+    from athena.storage.sqlite.vectors import Selection
 
 LISTED = 10_000  # passages that a term may occur in and still be read in full
 READ = 30_000  # passages read for one question, over all its terms
-SATURATION, LENGTH_WEIGHT, LABEL_WEIGHT = 1.2, 0.5, 1.0  # BM25's k1 and b; what a tag or speaker counts
 SMALL = 4  # a project with less than this part of all passages is looked up by itself
 WITHIN = """SELECT group_concat(rowid - :first) FROM words
             WHERE words MATCH :query AND rowid BETWEEN :first AND :last"""
-NEARBY = (0.4, 0.2, 0.1)  # what a term counts one, two and three passages away in the same session
-STOP_WEIGHT = 0.7  # what a stop word weighs where tokens are compared
-
-STOP_WORDS = frozenset(
-    """a about above after again against all also am an and any are as at be because been before being below
-    between both but by can could d did do does doing done down during each few for from further had has have
-    having he her here hers him his how i if in into is it its just ll m may me might more most must my no nor
-    not of off on once only or other our ours out over own re s same shall she should so some such t than that
-    the their theirs them then there these they this those through to too under until up us ve very was we were
-    what when where which while who whom whose why will with would you your yours""".split()  # noqa: SIM905  # readable as a text
-)
-# Scripts that put no space between words: each character becomes a word of its own.
-UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-
-
-def spaced(text: str) -> str:
-    """Put spaces around the characters of scripts that have none."""
-    return text if text.isascii() else UNSPACED.sub(r" \g<0> ", text)
-
-
-class Term(NamedTuple):
-    word: str
-    stem: str
-    passages: int | None = None  # how many hold it, where that was looked up
 
 
 class Postings:
@@ -88,7 +74,7 @@ class SqliteWords:
     schema = (
         """CREATE VIEW passage_words AS
            SELECT p.id AS id, spaced(substr(m.content, p.start + 1, p.length)) AS text, spaced(m.label) AS label
-           FROM passages p JOIN memories m ON m.id = p.memory WHERE p.live = 1""",
+           FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory WHERE p.live = 1""",
         """CREATE VIRTUAL TABLE words USING fts5 (text, label, content='passage_words', content_rowid='id',
            tokenize='porter unicode61 remove_diacritics 2')""",
         "INSERT INTO words (words, rank) VALUES ('secure-delete', 1)",
@@ -131,7 +117,7 @@ class SqliteWords:
         ]
         counts = [sum(len(shelf[i].rows) for shelf in places) for i in range(len(rare))]
         counts += [min(term.passages or 0, live) for term in common]
-        weights = [float(np.log(1 + (live - n + 0.5) / (n + 0.5))) for n in counts]
+        weights = [idf(n, live) for n in counts]
         whole = sum(weights) or 1.0
         found: list[tuple[Any, Any, Any, Any]] = []
         for shelf, allowed, listed in zip(among.shelves, among.allowed, places, strict=True):
@@ -139,7 +125,7 @@ class SqliteWords:
             coverage = np.zeros(shelf.rows, np.float32)
             for postings, weight in zip(listed, weights, strict=True):
                 rows, frequency = postings.weighed(shelf, words)
-                scores[rows] += weight * (SATURATION + 1) * frequency / (frequency + SATURATION)
+                scores[rows] += weight * saturated(frequency)
                 coverage[union(postings.rows, postings.label)] += weight / whole
             if allowed is not None:
                 scores[~allowed] = 0
@@ -149,12 +135,13 @@ class SqliteWords:
                 groups = groups[np.argpartition(-best[groups], limit)[:limit]]
             found.append((shelf.owners[groups], best[groups], held[groups], groups))
         memories, best, held = (np.concatenate([part[i] for part in found]) for i in range(3))
-        spans = _weights(tx, question, {t.stem: w for t, w in zip([*rare, *common], weights, strict=True)}, live)
+        known = {t.stem: w for t, w in zip([*rare, *common], weights, strict=True)}
+        spans = word_weights(tokenizer(tx.connection), question, known, live)
         return Matches(memories, best, held, [part[3] for part in found], spans)
 
     async def _sort(self, tx: Any, question: str, rows: int) -> tuple[list[Term], list[Term]]:
         """Separate the terms that may be read in full from those that only score, the rarest first."""
-        terms = _terms(tx, question)
+        terms = terms_of(tokenizer(tx.connection), question)
         if rows <= LISTED:
             return terms, []
         counted: list[tuple[int, Term]] = []
@@ -206,33 +193,3 @@ class SqliteWords:
         except (apsw.CorruptError, apsw.SQLError) as error:
             return [f"the full-text index does not agree with the memories ({error})"]
         return []
-
-
-def _weights(tx: Any, question: str, weights: dict[str, float], live: int) -> list[tuple[int, int, float]]:
-    """Return where each word of a question stands, and what it weighs; one found nowhere weighs most."""
-    import numpy as np
-
-    raw = question.encode()
-    spans = []
-    for start, end, stem in _tokenizer(tx)(raw, apsw.FTS5_TOKENIZE_QUERY, None, include_colocated=False):
-        word = raw[start:end].decode()
-        rare = STOP_WEIGHT if word.casefold() in STOP_WORDS else float(np.log(2 * live + 2))
-        first = len(raw[:start].decode())
-        spans.append((first, first + len(word), weights.get(stem, rare)))
-    return spans
-
-
-def _tokenizer(tx: Any) -> Any:
-    return tx.connection.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
-
-
-def _terms(tx: Any, question: str) -> list[Term]:
-    """Cut a question into distinct stems, without stop words where anything else is left."""
-    text = spaced(question)
-    tokenizer = _tokenizer(tx)
-    raw = text.encode()
-    stems: dict[str, Term] = {}
-    for start, end, stem in tokenizer(raw, apsw.FTS5_TOKENIZE_QUERY, None, include_colocated=False):
-        stems.setdefault(stem, Term(raw[start:end].decode(), stem))
-    telling = [term for term in stems.values() if term.word.casefold() not in STOP_WORDS]
-    return (telling or list(stems.values()))[:64]

@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 import apsw
 
 from athena.errors import AthenaError, Unavailable
-from athena.storage import forking, migrations, opening
+from athena.storage import forking, migrations
 from athena.storage.database import Row, Work
-from athena.storage.fulltext import SqliteWords
-from athena.storage.opening import MEMORY, PATIENCE, translated
-from athena.storage.vectors import SqliteVectors
+from athena.storage.sqlite import opening
+from athena.storage.sqlite.fulltext import SqliteWords
+from athena.storage.sqlite.opening import MEMORY, PATIENCE, translated
+from athena.storage.sqlite.vectors import SqliteVectors
 from athena.threads import Outcome, Turnstile, aside, drive
 
 T = TypeVar("T")
@@ -93,8 +94,13 @@ class Sqlite:
     def location(self) -> str:
         return self.path
 
-    def size(self) -> int:
-        return sum(os.path.getsize(f) for end in ("", "-wal") if os.path.exists(f := self.path + end))
+    async def problems(self, tx: Any) -> list[str]:
+        """Ask SQLite whether its file is sound."""
+        rows = await tx.fetch("PRAGMA integrity_check(20)")
+        return [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
+
+    async def size(self, tx: Any) -> int:
+        return sum(os.path.getsize(f) for end in ("", "-wal") if os.path.exists(f := self.path + end))  # noqa: ASYNC240  # on a thread of its own
 
     async def read(self, work: Work[T]) -> T:
         if self._only is not None:
@@ -323,8 +329,12 @@ def _migrate(connection: apsw.Connection, indexes: tuple[str, ...]) -> None:
 
 
 _dialect = {
+    "alone": "INTEGER PRIMARY KEY AUTOINCREMENT",
     "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
     "key": "INTEGER PRIMARY KEY",
+    "scope_and_id": "",
+    "scope_and_passage": "",
     "blob": "BLOB",
+    "vector": "BLOB",
     "clustered": "WITHOUT ROWID",
 }

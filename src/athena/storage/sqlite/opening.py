@@ -10,7 +10,7 @@ import apsw
 
 from athena.errors import Misconfigured, Unavailable
 from athena.storage import migrations
-from athena.storage.fulltext import spaced
+from athena.storage.terms import spaced
 
 MEMORY = ":memory:"
 OURS = 0x41746865  # "Athe", in the header of each of our files

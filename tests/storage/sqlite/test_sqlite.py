@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from athena.errors import Conflict, Misconfigured, Unavailable
-from athena.storage.sqlite import Sqlite
+from athena.storage.sqlite.store import Sqlite
 from athena.threads import drive
 
 

