@@ -3,6 +3,7 @@
 from athena import clock
 from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
+from athena.errors import Misconfigured
 from athena.memory.encoder import Encoder
 from athena.memory.ranking import Weights
 from athena.memory.store import Store
@@ -40,7 +41,20 @@ def start(settings: Settings) -> App:
     weights = Weights(role=settings.ranking_role)
     if not settings.ranking_recency:
         weights = weights._replace(recency=0.0, strength=0.0)
-    return App(Sqlite(settings.db_path), _embedder(settings), weights=weights)
+    return App(database(settings), _embedder(settings), weights=weights)
+
+
+def database(settings: Settings) -> Database:
+    if settings.database_url is None:
+        return Sqlite(settings.db_path)
+    try:
+        from athena.storage.postgres.store import Postgres  # the driver is slow to load, and most people need none
+    except ImportError:
+        raise Misconfigured(
+            "ATHENA_DATABASE_URL is set, but the driver for PostgreSQL is not installed",
+            hint="pip install 'athena-memory[postgres]'",
+        ) from None
+    return Postgres(settings.database_url)
 
 
 def _embedder(settings: Settings) -> Embedder:

@@ -13,6 +13,7 @@ CONFIG = "config.toml"
 class Settings(NamedTuple):
     home: str  # ATHENA_HOME: where the store and config.toml are
     db_path: str  # ATHENA_DB_PATH, db_path: the store's file; ":memory:" keeps nothing
+    database_url: str | None = None  # ATHENA_DATABASE_URL, database_url: a PostgreSQL server's, instead of a file
     embedding_url: str | None = None  # ATHENA_EMBEDDING_URL, embedding.url: an OpenAI-compatible endpoint
     embedding_model: str | None = None  # ATHENA_EMBEDDING_MODEL, embedding.model: needed with a url
     embedding_key: str | None = None  # ATHENA_EMBEDDING_KEY, embedding.key: sent as a bearer token
@@ -20,16 +21,19 @@ class Settings(NamedTuple):
     ranking_recency: bool = True  # ATHENA_RANKING_RECENCY, ranking.recency: new and often recalled memories come sooner
 
 
-KEYS = ("db_path", "embedding.url", "embedding.model", "embedding.key", "ranking.role", "ranking.recency")
+KEYS = (
+    "db_path",
+    "database_url",
+    "embedding.url",
+    "embedding.model",
+    "embedding.key",
+    "ranking.role",
+    "ranking.recency",
+)
 
 
 def load(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read the settings, or say which one is wrong."""
-    if environment.get("ATHENA_DATABASE_URL"):
-        raise Misconfigured(
-            "ATHENA_DATABASE_URL is set, but this version keeps its store in SQLite only",
-            hint="unset it; the store is then a file in ATHENA_HOME",
-        )
     home = home_folder(environment)
     given = _read(os.path.join(home, CONFIG))
     for key in KEYS:
@@ -43,12 +47,22 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
     return Settings(
         home,
         path if path == ":memory:" else os.path.abspath(os.path.expanduser(path)),
+        _url(given.get("database_url")),
         given.get("embedding.url"),
         given.get("embedding.model"),
         given.get("embedding.key"),
         _number("ranking.role", given.get("ranking.role", "0.6")),
         _switch("ranking.recency", given.get("ranking.recency", "on")),
     )
+
+
+def _url(text: str | None) -> str | None:
+    if text and not text.startswith(("postgresql://", "postgres://")):
+        raise Misconfigured(
+            "ATHENA_DATABASE_URL must begin with postgresql://",
+            hint="for a file, unset it and set ATHENA_DB_PATH instead",
+        )
+    return text
 
 
 def _number(key: str, text: str) -> float:

@@ -46,6 +46,9 @@ async def of_memory(tx: Any, scope: int, memory: int) -> list[Indexed]:
     return [Indexed(number, content[start : start + length], label) for number, start, length in rows]
 
 
+TEXT = "substr(m.content, CAST(p.start + 1 AS INTEGER), CAST(p.length AS INTEGER))"
+
+
 class Placed(NamedTuple):
     """A passage with what stands around it in its session."""
 
@@ -63,7 +66,7 @@ async def placed(tx: Any, numbers: list[int], model: str) -> list[Placed]:
     found: list[Placed] = []
     for number in numbers:
         row = await tx.fetch_one(
-            """SELECT substr(m.content, p.start + 1, p.length), m.metadata, m.created, p.scope, p.session,
+            f"""SELECT {TEXT}, m.metadata, m.created, p.scope, p.session,
                       EXISTS (SELECT 1 FROM tokens t JOIN models d ON d.name = :model
                               WHERE t.scope = p.scope AND t.passage = p.id AND d.id = p.model)
                FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
@@ -77,7 +80,7 @@ async def placed(tx: Any, numbers: list[int], model: str) -> list[Placed]:
         text, metadata, created, scope, session_number, known_tokens = row
         beside = [
             await tx.fetch_one(
-                f"""SELECT substr(m.content, p.start + 1, p.length)
+                f"""SELECT {TEXT}
                     FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
                     WHERE p.scope = :scope AND p.session = :session AND p.live = 1 AND p.id {side} LIMIT 1""",
                 scope=scope,

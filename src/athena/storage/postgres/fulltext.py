@@ -1,0 +1,394 @@
+"""Finding passages by their words, on PostgreSQL.
+
+A `tsvector` holds a passage's stems, each with the number of its scope before it, so that the index is cut by scope
+and a small project never goes through a large one's words. Stems are cut and weighed as on SQLite. Rare terms find
+passages, common ones only add to the score of what the rare ones found; the best then look at their neighbours.
+"""
+
+import json
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import apsw
+
+from athena.storage.arrays import distinct
+from athena.storage.database import Indexed, Matches
+from athena.storage.passages import scope_of
+from athena.storage.terms import (
+    LABEL_WEIGHT,
+    LENGTH_WEIGHT,
+    NEARBY,
+    Term,
+    idf,
+    saturated,
+    stems,
+    terms_of,
+    tokenizer,
+    word_weights,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from athena.storage.database import Floats, Ids
+    from athena.storage.postgres.vectors import Selection
+
+LISTED = 5_000  # passages that a term may occur in and still be read in full
+READ = 12_000  # passages read for one question, over all its terms
+FIRST = 600  # passages that look at their neighbours, at least
+LONGEST = 200  # letters of a stem
+# A stem in the text counts a thousandth and one in the label a whole, so that one number tells both.
+COUNTED = "ts_rank_cd('{{0.001, 0, 0, 1}}', lexemes, :query{i}::tsquery)"
+
+
+def packed(column: str, kind: str = "int8") -> str:
+    """Gather a column in one value: as rows it would cost ten times as much."""
+    return f"string_agg({kind}send({column}), '')"
+
+
+def unpacked(value: bytes | None, kind: str = ">i8") -> Any:
+    import numpy as np
+
+    made = np.frombuffer(value or b"", kind)
+    return made.astype(made.dtype.newbyteorder("="))
+
+
+class Postings(NamedTuple):
+    """Where a term occurs: passages in order, how often each holds it, and whether its label does."""
+
+    passages: "Ids"
+    counts: "Floats"
+    labelled: "NDArray[Any]"
+
+
+class Nodes:
+    """The passages that hold any term of a question, in order, with what each term counts in them."""
+
+    def __init__(self, passages: "Ids", terms: int) -> None:
+        import numpy as np
+
+        self.passages = passages
+        self.memories: Ids = np.zeros(len(passages), np.int64)
+        self.sessions: Ids = np.zeros(len(passages), np.int64)  # 0 where a passage stands alone
+        self.lengths: Floats = np.ones(len(passages), np.float32)
+        self.allowed = np.ones(len(passages), bool)
+        self.text = np.zeros((terms, len(passages)), np.float32)
+        self.label = np.zeros((terms, len(passages)), bool)
+
+    def with_more(self, passages: "Ids") -> "Nodes":
+        """Return the same nodes among others that hold no term themselves."""
+        import numpy as np
+
+        grown = Nodes(distinct(np.concatenate([self.passages, passages])), len(self.text))
+        at = np.searchsorted(grown.passages, self.passages)
+        for name in ("memories", "sessions", "lengths", "allowed"):
+            getattr(grown, name)[at] = getattr(self, name)
+        grown.text[:, at], grown.label[:, at] = self.text, self.label
+        return grown
+
+    def normalised(self, mean: float) -> "NDArray[Any]":
+        """Return how much each term counts in each text: less in long passages."""
+        made: NDArray[Any] = self.text / (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * self.lengths / mean)
+        return made
+
+    def scores(self, frequency: "NDArray[Any]", weights: "Floats") -> "Floats":
+        made: Floats = weights @ saturated(frequency + LABEL_WEIGHT * self.label)
+        return made
+
+
+class PostgresWords:
+    schema = (
+        """CREATE TABLE words (
+               scope BIGINT NOT NULL,
+               passage BIGINT NOT NULL,
+               memory BIGINT NOT NULL,
+               session BIGINT,
+               length BIGINT NOT NULL,
+               lexemes TSVECTOR NOT NULL,
+               PRIMARY KEY (scope, passage)
+           )""",
+        "CREATE INDEX words_of_session ON words (scope, session, passage) INCLUDE (memory) WHERE session IS NOT NULL",
+        # Without a list of pending entries, which every search would have to go through.
+        "CREATE INDEX words_by_lexeme ON words USING gin (lexemes) WITH (fastupdate = off)",
+        "ALTER TABLE words ALTER COLUMN lexemes SET STATISTICS 500",
+        """CREATE TABLE tallies (
+               scope BIGINT NOT NULL,
+               id BIGINT GENERATED ALWAYS AS IDENTITY,
+               memories BIGINT NOT NULL,
+               passages BIGINT NOT NULL,
+               words BIGINT NOT NULL,
+               PRIMARY KEY (scope, id)
+           )""",
+        "CREATE INDEX calls_by_number ON calls (id)",
+    )
+
+    def __init__(self) -> None:
+        self._tokenizers = threading.local()
+
+    async def put(self, tx: Any, passages: Sequence[Indexed]) -> None:
+        if not passages:
+            return
+        scope = scope_of(passages[0].id)
+        await tx.each(
+            """INSERT INTO words (scope, passage, memory, session, length, lexemes)
+               SELECT p.scope, p.id, p.memory, CASE WHEN m.session IS NULL AND :alone THEN NULL ELSE p.session END,
+                      p.words, :lexemes::tsvector
+               FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
+               WHERE p.scope = :scope AND p.id = :id""",
+            [
+                {"lexemes": self.lexemes(scope, p), "scope": scope, "id": p.id, "alone": len(passages) == 1}
+                for p in passages
+            ],
+        )
+        await self._count(tx, scope, [p.id for p in passages], 1)
+
+    async def drop(self, tx: Any, passages: Sequence[Indexed]) -> None:
+        if not passages:
+            return
+        scope, numbers = scope_of(passages[0].id), [p.id for p in passages]
+        await self._count(tx, scope, numbers, -1)
+        await tx.execute(
+            "DELETE FROM words WHERE scope = :scope AND passage = ANY(:numbers)", scope=scope, numbers=numbers
+        )
+
+    async def _count(self, tx: Any, scope: int, numbers: list[int], sign: int) -> None:
+        """Note how many there are more or less: a row each time, since all writers would wait for a shared one."""
+        await tx.execute(
+            """INSERT INTO tallies (scope, memories, passages, words)
+               SELECT :scope, :sign, :sign * count(*), :sign * coalesce(sum(length), 0) FROM words
+               WHERE scope = :scope AND passage = ANY(:numbers)""",
+            scope=scope,
+            sign=sign,
+            numbers=numbers,
+        )
+
+    async def fold(self, tx: Any) -> None:
+        """Put the tallies of each scope together in one row."""
+        await tx.execute(
+            """WITH gone AS (
+                   DELETE FROM tallies WHERE (scope, id) IN
+                       (SELECT scope, id FROM tallies ORDER BY scope, id LIMIT 20000 FOR UPDATE SKIP LOCKED)
+                   RETURNING scope, memories, passages, words)
+               INSERT INTO tallies (scope, memories, passages, words)
+               SELECT scope, sum(memories), sum(passages), sum(words) FROM gone GROUP BY scope"""
+        )
+
+    def lexemes(self, scope: int, passage: Indexed) -> str:
+        """Write a passage as a tsvector: its stems where they stand, and its label's stems with weight A."""
+        places: dict[str, list[str]] = {}
+        for at, stem in enumerate(stems(self._tokenizer(), passage.text)):
+            places.setdefault(stem, []).append(str(min(at + 1, 16_382)))
+        for stem in set(stems(self._tokenizer(), passage.label)):
+            places.setdefault(stem, []).append("16383A")
+        return " ".join(f"{_lexeme(scope, stem)}:{','.join(found[:255])}" for stem, found in places.items())
+
+    async def matches(self, tx: Any, among: "Selection", question: str, limit: int) -> Matches:
+        import numpy as np
+
+        cut = self._tokenizer()
+        live, mean = max(1, among.passages), among.words / max(1, among.passages) or 1.0
+        rare, common = await self._sort(tx, among, terms_of(cut, question))
+        nodes, holding = await self._find(tx, among, rare, len(common))
+        weights = [idf(n, live) for n in holding] + [idf(min(term.passages or 0, live), live) for term in common]
+        known = {term.stem: weight for term, weight in zip([*rare, *common], weights, strict=True)}
+        spans = word_weights(cut, question, known, live)
+        each = np.array(weights, np.float32)
+        first = nodes.scores(nodes.normalised(mean), each) * nodes.allowed
+        top = np.flatnonzero(first)
+        if len(top) > (most := max(limit, FIRST)):
+            top = top[np.argpartition(-first[top], most)[:most]]
+        if common and len(top):
+            await self._look_for(tx, among, nodes, top, common, len(rare))
+        chosen = nodes.passages[top]
+        nodes, edges = await self._reach(tx, among, nodes, top)
+        frequency = nodes.normalised(mean)
+        total = frequency.copy()
+        if len(edges):
+            here, there = np.searchsorted(nodes.passages, edges[:, 0]), np.searchsorted(nodes.passages, edges[:, 1])
+            counts = np.array(NEARBY, np.float32)[edges[:, 2] - 1]
+            onward = ~np.isin(edges[:, 1], chosen, kind="sort")  # a neighbour that is not among the best itself
+            for term, direct in zip(total, frequency, strict=True):
+                np.add.at(term, here, counts * direct[there])
+                np.add.at(term, there[onward], counts[onward] * direct[here[onward]])
+            shown = distinct(np.concatenate([np.searchsorted(nodes.passages, chosen), there[onward]]))
+        else:
+            shown = np.sort(np.searchsorted(nodes.passages, chosen))
+        scores = (nodes.scores(total, each) * nodes.allowed)[shown]
+        coverage = ((each / (float(each.sum()) or 1.0)) @ ((nodes.text > 0) | nodes.label))[shown]
+        return _best_of_each(nodes.memories[shown], scores, coverage, limit, spans)
+
+    async def _sort(self, tx: Any, among: "Selection", terms: list[Term]) -> tuple[list[Term], list[Term]]:
+        """Separate the terms that may be read in full from those that only score, the rarest first."""
+        if among.passages <= LISTED or not terms:
+            return terms, []
+        counted = sorted(
+            (t._replace(passages=n) for t, n in zip(terms, await _estimate(tx, among, terms), strict=True)),
+            key=lambda term: term.passages or 0,
+        )
+        rare: list[Term] = []
+        read = 0
+        for term in counted:
+            read += term.passages or 0
+            if rare and ((term.passages or 0) > LISTED or read > READ):
+                break
+            rare.append(term)
+        return rare, counted[len(rare) :]
+
+    async def _find(self, tx: Any, among: "Selection", terms: list[Term], more: int) -> tuple[Nodes, list[int]]:
+        """Read where terms occur, and how many passages hold each in their text."""
+        import numpy as np
+
+        allowed = "" if among.is_open else f"""{packed(f"(memory IN ({among.chosen}))::int", "int4")},"""
+        queries = [
+            f"""SELECT {i} AS term, {packed("passage")}, {packed("memory")}, {packed("coalesce(session, 0)")},
+                       {packed("length")}, {allowed} {packed(COUNTED.format(i=i), "float4")}
+                FROM (SELECT * FROM words WHERE lexemes @@ :query{i}::tsquery LIMIT {4 * READ}) AS found"""
+            for i in range(len(terms))
+        ]
+        values = {f"query{i}": _query(among, term) for i, term in enumerate(terms)} | among.values
+        rows = await tx.fetch(" UNION ALL ".join(queries), **values) if queries else []
+        kinds = [">i8"] * 4 + ([] if among.is_open else [">i4"]) + [">f4"]
+        read = [[unpacked(value, kind) for value, kind in zip(row[1:], kinds, strict=True)] for row in sorted(rows)]
+        every = np.concatenate([columns[0] for columns in read]) if read else np.zeros(0, np.int64)
+        nodes = Nodes(distinct(every), len(terms) + more)
+        holding = []
+        for term, (passages, memories, sessions, lengths, *rest, ranks) in enumerate(read):
+            at = np.searchsorted(nodes.passages, passages)
+            nodes.memories[at], nodes.sessions[at], nodes.lengths[at] = memories, sessions, lengths
+            if rest:
+                nodes.allowed[at] = rest[0].astype(bool)
+            thousandths = np.round(ranks * 1000).astype(np.int64)
+            nodes.text[term, at], nodes.label[term, at] = thousandths % 1000, thousandths >= 1000
+            holding.append(int((thousandths % 1000 > 0).sum()))
+        return nodes, holding
+
+    async def _look_for(
+        self, tx: Any, among: "Selection", nodes: Nodes, top: "Ids", common: list[Term], first: int
+    ) -> None:
+        """Note which of the best passages also hold a common term."""
+        import numpy as np
+
+        tests = ", ".join(packed(f"(lexemes @@ :query{i}::tsquery)::int", "int4") for i in range(len(common)))
+        row = await tx.fetch_one(
+            f"SELECT {packed('passage')}, {tests} FROM words WHERE scope = ANY(:scopes) AND passage = ANY(:passages)",
+            scopes=among.scopes,
+            passages=nodes.passages[top].tolist(),
+            **{f"query{i}": _query(among, term, "D") for i, term in enumerate(common)},
+        )
+        at = np.searchsorted(nodes.passages, unpacked(row[0]))
+        for i, value in enumerate(row[1:]):
+            nodes.text[first + i, at] = unpacked(value, ">i4")
+
+    async def _reach(self, tx: Any, among: "Selection", nodes: Nodes, top: "Ids") -> tuple[Nodes, "NDArray[Any]"]:
+        """Add what stands around the best passages in their sessions; edges say from where, to where and how far."""
+        import numpy as np
+
+        together = top[nodes.sessions[top] > 0]
+        if not len(together):
+            return nodes, np.zeros((0, 3), np.int64)
+        allowed = "1" if among.is_open else f"(n.memory IN ({among.chosen}))::int"
+        sides = " UNION ALL ".join(
+            f"""(SELECT w.passage, w.memory, row_number() OVER (ORDER BY w.passage {order}) AS step FROM words w
+                 WHERE w.scope = c.scope AND w.session = c.session AND w.passage {side} c.passage
+                 ORDER BY w.passage {order} LIMIT {len(NEARBY)})"""
+            for side, order in (("<", "DESC"), (">", "ASC"))
+        )
+        passages = nodes.passages[together]
+        row = await tx.fetch_one(
+            f"""SELECT {packed("c.passage")}, {packed("n.passage")}, {packed("n.step")}, {packed("n.memory")},
+                       {packed(allowed, "int4")}
+                FROM unnest(:scopes::bigint[], :passages::bigint[], :sessions::bigint[]) AS c (scope, passage, session)
+                CROSS JOIN LATERAL ({sides}) AS n""",
+            scopes=[scope_of(number) for number in passages.tolist()],
+            passages=passages.tolist(),
+            sessions=nodes.sessions[together].tolist(),
+            **among.values,
+        )
+        here, there, step, memories = (unpacked(value) for value in row[:4])
+        new = ~np.isin(there, nodes.passages, kind="sort")
+        grown = nodes.with_more(there[new])
+        at = np.searchsorted(grown.passages, there[new])
+        grown.memories[at], grown.allowed[at] = memories[new], unpacked(row[4], ">i4")[new].astype(bool)
+        return grown, np.stack([here, there, step], axis=1)
+
+    async def problems(self, tx: Any) -> list[str]:
+        """Compare the index with the passages it stands for."""
+        found = []
+        rows = await tx.fetch(
+            """SELECT coalesce(p.id, w.passage), p.id IS NULL FROM
+                   (SELECT * FROM passages WHERE live = 1) p FULL JOIN words w ON w.scope = p.scope AND w.passage = p.id
+               WHERE p.id IS NULL OR w.passage IS NULL OR w.memory <> p.memory OR w.length <> p.words LIMIT 20"""
+        )
+        for number, extra in rows:
+            found.append(f"passage {number} is {'still' if extra else 'not rightly'} in the full-text index")
+        rows = await tx.fetch(
+            """SELECT p.id, substr(m.content, p.start::int + 1, p.length::int), m.label, w.lexemes::text
+               FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
+               JOIN words w ON w.scope = p.scope AND w.passage = p.id WHERE p.live = 1"""
+        )
+        made = [self.lexemes(scope_of(number), Indexed(number, text, label)) for number, text, label, _ in rows]
+        for at in range(0, len(rows), 1_000):
+            wrong = await tx.fetch(
+                """SELECT place FROM unnest(:made::text[], :kept::text[]) WITH ORDINALITY AS t (made, kept, place)
+                   WHERE made::tsvector <> kept::tsvector""",
+                made=made[at : at + 1_000],
+                kept=[row[3] for row in rows[at : at + 1_000]],
+            )
+            found += [f"the words of passage {rows[at + place - 1][0]} are not those of its text" for (place,) in wrong]
+        rows = await tx.fetch(
+            """SELECT s.name FROM scopes s
+               LEFT JOIN (SELECT scope, sum(memories) AS memories, sum(passages) AS passages, sum(words) AS words
+                          FROM tallies GROUP BY scope) t ON t.scope = s.id
+               LEFT JOIN (SELECT scope, count(DISTINCT memory) AS memories, count(*) AS passages, sum(length) AS words
+                          FROM words GROUP BY scope) w ON w.scope = s.id
+               WHERE (coalesce(t.memories, 0), coalesce(t.passages, 0), coalesce(t.words, 0))
+                  <> (coalesce(w.memories, 0), coalesce(w.passages, 0), coalesce(w.words, 0))"""
+        )
+        return (found + [f"the tallies of project {name} are wrong" for (name,) in rows])[:20]
+
+    def _tokenizer(self) -> Any:
+        """Return this thread's tokenizer, from an empty SQLite in memory."""
+        if not hasattr(self._tokenizers, "made"):
+            self._tokenizers.connection = apsw.Connection(":memory:")
+            self._tokenizers.made = tokenizer(self._tokenizers.connection)
+        return self._tokenizers.made
+
+
+def _lexeme(scope: int, stem: str) -> str:
+    """Write a stem with its scope, between quotes."""
+    text = stem[:LONGEST].replace("\\", "\\\\").replace("'", "''")
+    return f"'{scope}/{text}'"
+
+
+def _query(among: "Selection", term: Term, weight: str = "") -> str:
+    return " | ".join(_lexeme(scope, term.stem) + (f":{weight}" if weight else "") for scope in among.scopes)
+
+
+async def _estimate(tx: Any, among: "Selection", terms: list[Term]) -> list[int]:
+    """Return about how many passages hold each term, from the server's own statistics."""
+    counts = " UNION ALL ".join(f"SELECT 1 FROM words WHERE lexemes @@ :query{i}::tsquery" for i in range(len(terms)))
+    values = {f"query{i}": _query(among, term) for i, term in enumerate(terms)}
+    row = await tx.fetch_one(f"EXPLAIN (FORMAT JSON) {counts}", **values)
+    plan = (row[0] if isinstance(row[0], list) else json.loads(row[0]))[0]["Plan"]
+    parts = plan["Plans"] if plan["Node Type"] == "Append" else [plan]
+    return [int(part["Plan Rows"]) for part in parts]
+
+
+def _best_of_each(
+    memories: "Ids", scores: "Floats", coverage: "Floats", limit: int, spans: list[tuple[int, int, float]]
+) -> Matches:
+    """Reduce passages to their memories: the best score and the best coverage of each."""
+    import numpy as np
+
+    kept = scores > 0
+    memories, scores, coverage = memories[kept], scores[kept], coverage[kept]
+    every = distinct(memories)
+    at = np.searchsorted(every, memories)
+    best, held = np.zeros(len(every), np.float32), np.zeros(len(every), np.float32)
+    np.maximum.at(best, at, scores)
+    np.maximum.at(held, at, coverage)
+    if len(every) > limit:
+        chosen = np.argpartition(-best, limit)[:limit]
+        every, best, held = every[chosen], best[chosen], held[chosen]
+    return Matches(every, best, held, [every], spans)

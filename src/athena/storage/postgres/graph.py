@@ -1,0 +1,46 @@
+"""The graph by which the vectors of one model are searched, drawn once a project has grown large."""
+
+from typing import Any, NamedTuple
+
+import psycopg
+
+WIDEST = 4_000  # dimensions that pgvector can index
+FREE = "SELECT pg_try_advisory_lock(1098147941, %s)"  # "Athe", and the model's number
+MEMORY = "512MB"  # a graph that does not fit takes many times as long to draw
+
+
+class Graph(NamedTuple):
+    model: int
+    dimensions: int
+
+    @property
+    def name(self) -> str:
+        return f"passages_near_{self.model}"
+
+    async def is_there(self, tx: Any) -> bool:
+        row = await tx.fetch_one(
+            "SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(:name) AND indisvalid", name=self.name
+        )
+        return row is not None
+
+    def is_free(self, connection: psycopg.Connection[Any]) -> bool:
+        """Tell whether it is ours to draw: nobody else does, until this connection ends."""
+        row = connection.execute(FREE, [self.model]).fetchone()
+        return bool(row and row[0]) and self.dimensions <= WIDEST
+
+    def draw(self, connection: psycopg.Connection[Any]) -> None:
+        """Draw it beside the work of others; what a broken attempt left is removed first."""
+        row = connection.execute(
+            "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", [self.name]
+        ).fetchone()
+        if row is not None and row[0]:
+            return
+        connection.execute(f"SET maintenance_work_mem = '{MEMORY}'".encode())
+        connection.execute("SET lock_timeout = 0")
+        if row is not None:
+            connection.execute(f"DROP INDEX CONCURRENTLY {self.name}".encode())
+        connection.execute(
+            f"""CREATE INDEX CONCURRENTLY {self.name} ON passages
+                USING hnsw ((code::halfvec({self.dimensions})) halfvec_cosine_ops)
+                WHERE model = {self.model} AND live = 1""".encode()
+        )

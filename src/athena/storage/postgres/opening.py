@@ -1,0 +1,206 @@
+"""Reaching a PostgreSQL server: checked to be usable, brought to our shape, its errors turned into ours."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import conninfo, errors
+
+from athena.errors import Misconfigured, Unavailable
+from athena.storage import migrations
+
+OLDEST = 140_000  # PostgreSQL 14
+PGVECTOR = (0, 8)  # the first with iterative index scans
+LOCK = 0x41746865  # "Athe": whoever brings a database into shape holds it
+SCHEMA = "athena"
+LOST_RACE = (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation)
+# Seconds, or milliseconds for the last: a server that vanished is noticed, not waited for.
+DEFAULTS = {"connect_timeout": "5", "keepalives_idle": "10", "keepalives_interval": "5", "tcp_user_timeout": "15000"}
+
+
+def parameters(url: str) -> dict[str, Any]:
+    """Read a URL or a connection string, with our own timeouts where it names none."""
+    try:
+        given = conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise Misconfigured(
+            f"ATHENA_DATABASE_URL cannot be read: {_line(error)}",
+            hint="it looks like postgresql://user:password@host:5432/database",
+        ) from None
+    return DEFAULTS | {"application_name": "athena"} | given
+
+
+def shown(url: str) -> str:
+    """Return where a URL leads, without its password."""
+    given = parameters(url)
+    host = given.get("host") or given.get("hostaddr") or "localhost"
+    port = f":{given['port']}" if given.get("port") else ""
+    name = given.get("dbname") or given.get("user") or ""
+    return f"postgresql://{'' if host.startswith('/') else host}{port}/{name}"
+
+
+def reach(url: str) -> None:
+    """Connect and let go, to find out what keeps us from it."""
+    with translated(url):
+        psycopg.connect(**parameters(url)).close()
+
+
+def prepare(connection: psycopg.Connection[Any]) -> None:
+    """Make a new connection ours: where its tables are, and what it may wait for."""
+    row = connection.execute(
+        "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+    ).fetchone()
+    vector = row[0] if row else "public"
+    settings = (
+        f'SET search_path TO {SCHEMA}, "{vector}"',
+        "SET lock_timeout = '15s'",
+        "SET idle_in_transaction_session_timeout = '10min'",
+        "SET jit = off",  # it takes longer than any statement of ours
+        "SET client_min_messages = warning",
+    )
+    connection.execute("; ".join(settings).encode())
+
+
+def bring_into_shape(url: str, indexes: tuple[str, ...]) -> None:
+    """Check the server and run the steps that its database lacks, one process at a time."""
+    with translated(url), psycopg.connect(**parameters(url), autocommit=True) as connection:
+        _check_server(connection)
+        if _version(connection) == len(migrations.STEPS):
+            return
+        connection.execute("SET lock_timeout = '60s'")
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+            _install_vector(connection)
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+            prepare(connection)
+            known = _version(connection)
+            for number in range(known, len(migrations.STEPS)):
+                for statement in migrations.statements(number, DIALECT, indexes):
+                    # Sorted by bytes as SQLite does, whatever the database's language.
+                    connection.execute(statement.replace(" TEXT", ' TEXT COLLATE "C"').encode())
+            if known < len(migrations.STEPS):
+                connection.execute(
+                    """INSERT INTO counters VALUES ('version', %s)
+                       ON CONFLICT (name) DO UPDATE SET value = excluded.value""",
+                    [len(migrations.STEPS)],
+                )
+
+
+def _check_server(connection: psycopg.Connection[Any]) -> None:
+    version = connection.info.server_version
+    if version < OLDEST:
+        raise Misconfigured(
+            f"this server is PostgreSQL {version // 10_000}, which is too old",
+            hint=f"use PostgreSQL {OLDEST // 10_000} or newer",
+        )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise Misconfigured(
+            f"this database is encoded in {encoding}", hint="create one with: CREATE DATABASE athena ENCODING 'UTF8'"
+        )
+
+
+def _version(connection: psycopg.Connection[Any]) -> int:
+    """Return how many steps this database has seen; refuse what a newer Athena wrote."""
+    row = connection.execute("SELECT to_regclass(%s)", [f"{SCHEMA}.counters"]).fetchone()
+    if row is None or row[0] is None:
+        return 0
+    found = connection.execute(f"SELECT value FROM {SCHEMA}.counters WHERE name = 'version'").fetchone()
+    version = int(found[0]) if found else 0
+    if version > len(migrations.STEPS):
+        raise Misconfigured(
+            f"this database was written by a newer Athena (format {version}, this one knows {len(migrations.STEPS)})",
+            hint="upgrade with: pip install --upgrade athena-memory",
+        )
+    return version
+
+
+def _install_vector(connection: psycopg.Connection[Any]) -> None:
+    try:
+        with connection.transaction():
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    except (errors.FeatureNotSupported, errors.UndefinedFile):
+        major = connection.info.server_version // 10_000
+        raise Misconfigured(
+            "the server has no pgvector", hint=f"install it there, for example: apt install postgresql-{major}-pgvector"
+        ) from None
+    except errors.InsufficientPrivilege:
+        raise Misconfigured(
+            "the extension vector is not installed, and this user may not install it",
+            hint="let an administrator run in this database: CREATE EXTENSION vector",
+        ) from None
+    row = connection.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()
+    version = str(row[0]) if row else "0"
+    if tuple(int(part) for part in version.split(".")[:2]) < PGVECTOR:
+        raise Misconfigured(
+            f"pgvector {version} is too old",
+            hint="install 0.8 or newer on the server, then run: ALTER EXTENSION vector UPDATE",
+        )
+
+
+@contextmanager
+def translated(url: str) -> Generator[None]:
+    """Turn the driver's errors into ours."""
+    try:
+        yield
+    except LOST_RACE:
+        raise  # to be run again
+    except errors.InsufficientPrivilege as error:
+        raise Misconfigured(
+            f"this user lacks a right on the database: {_line(error)}",
+            hint=f"let its owner run: GRANT CREATE ON DATABASE ... TO ...; GRANT ALL ON SCHEMA {SCHEMA} TO ...",
+        ) from None
+    except (errors.InvalidPassword, errors.InvalidAuthorizationSpecification) as error:
+        raise Misconfigured(
+            f"the server refuses this user: {_line(error)}", hint="check user and password in ATHENA_DATABASE_URL"
+        ) from None
+    except errors.InvalidCatalogName as error:
+        raise Misconfigured(
+            f"there is no such database: {_line(error)}", hint="create it with: createdb NAME, or correct the URL"
+        ) from None
+    except errors.ReadOnlySqlTransaction:
+        raise Unavailable(
+            "this server is read-only", hint="is the URL that of a replica? use the primary's", retry=False
+        ) from None
+    except errors.DiskFull:
+        raise Unavailable("the server's disk is full; nothing was stored", hint="free some space there") from None
+    except (errors.QueryCanceled, errors.LockNotAvailable):
+        raise Unavailable("the server took too long", hint="try again; is a long job running?") from None
+    except errors.UndefinedTable as error:
+        raise Misconfigured(
+            f"the database lacks a table of ours: {_line(error)}", hint="was it restored in part? restore all of it"
+        ) from None
+    except psycopg.OperationalError as error:
+        raise _unreachable(url, error) from None
+
+
+def _unreachable(url: str, error: psycopg.Error) -> Misconfigured | Unavailable:
+    """Say why a server cannot be reached; before any answer, all that tells causes apart is the text."""
+    said = _line(error)
+    if "password authentication failed" in said or "no password supplied" in said or 'role "' in said:
+        return Misconfigured(f"the server refuses this user: {said}", hint="check ATHENA_DATABASE_URL")
+    if "does not exist" in said and "database" in said:
+        return Misconfigured(
+            f"there is no such database: {said}", hint="create it with: createdb NAME, or correct ATHENA_DATABASE_URL"
+        )
+    return Unavailable(
+        f"{shown(url)} does not answer: {said}", hint="is PostgreSQL running there? check ATHENA_DATABASE_URL"
+    )
+
+
+def _line(error: psycopg.Error) -> str:
+    lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1 if "Multiple connection attempts" in lines[0] else 0].strip()[:300]
+
+
+DIALECT = {
+    "alone": "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
+    "identity": "BIGINT GENERATED BY DEFAULT AS IDENTITY",
+    "key": "BIGINT NOT NULL",
+    "scope_and_id": ", PRIMARY KEY (scope, id)",
+    "scope_and_passage": ", PRIMARY KEY (scope, passage)",
+    "blob": "BYTEA",
+    "vector": "HALFVEC",
+    "clustered": "",
+}

@@ -1,0 +1,359 @@
+"""Finding passages by their meaning, on PostgreSQL with pgvector.
+
+A passage keeps its vector in two bytes a number. A small project is scanned in full, so nothing is missed; a large
+one is searched by an HNSW graph that goes on until enough passages of this project have come by.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from athena.model.memory import Filter
+from athena.storage import memories, scopes
+from athena.storage.arrays import likest, token_sets
+from athena.storage.database import Facts, Matches, Near, TokenSets
+from athena.storage.passages import SPAN, scope_of
+from athena.storage.postgres.fulltext import packed, unpacked
+from athena.storage.postgres.graph import Graph
+
+if TYPE_CHECKING:
+    from athena.storage.database import Floats, Ids
+
+EXACT = 20_000  # passages that are scanned rather than looked up in the graph
+SAMPLE = 512  # passages from which the spread of all cosines is estimated
+WIDEST = 1_000  # pgvector's own limit for ef_search
+SCANNED = 40_000  # passages of other projects that a search of the graph may come by
+COMPARED = 20_000  # passages that are compared pair by pair when duplicates are looked for
+LEASE = 60.0  # seconds in which a passage that was taken must get its vector
+
+
+class Selection(NamedTuple):
+    """What a question may look at: all live passages of some scopes, or those whose memories pass a filter."""
+
+    scopes: list[int]
+    total: int  # memories
+    passages: int  # of the scopes, whatever the filter
+    words: int
+    chosen: str  # a query for the memories that pass; empty where all do
+    values: dict[str, Any]
+    model: int
+    dimensions: int
+
+    @property
+    def is_open(self) -> bool:
+        return not self.chosen
+
+    @property
+    def inside(self) -> str:
+        return ", ".join(map(str, self.scopes)) or "NULL"
+
+    @property
+    def ready(self) -> str:
+        """Write as a condition on `p` what can be compared at all."""
+        return f"p.scope IN ({self.inside}) AND p.live = 1 AND p.model = {self.model}"
+
+
+class PostgresVectors:
+    schema = (
+        "CREATE SEQUENCE passage_numbers",
+        "ALTER TABLE passages ADD COLUMN claimed DOUBLE PRECISION",
+        # The first few in this order are a fair sample of a scope, however large it is.
+        "CREATE INDEX passages_sampled ON passages (scope, model, hashint8(id)) WHERE live = 1",
+    )
+
+    def __init__(self) -> None:
+        self.wanted: Graph | None = None  # a graph that a search would have used
+
+    async def reserve(self, tx: Any, scope: int, count: int) -> Sequence[int]:
+        rows = await tx.fetch("SELECT nextval('passage_numbers') FROM generate_series(1, :count)", count=count)
+        return [scope * SPAN + row[0] for row in rows]
+
+    async def add(self, tx: Any, passages: Iterable[dict[str, Any]]) -> None:
+        await tx.each(
+            """INSERT INTO passages (id, scope, memory, start, length, words, session, voice, live, windowed,
+                                     stamp, model, code)
+               VALUES (:id, :scope, :memory, :start, :length, :words, :session, :voice, 1, :windowed,
+                       0, :model, :code::halfvec)""",
+            [{**passage, "code": _written(passage["code"])} for passage in passages],
+        )
+
+    async def put(self, tx: Any, passages: Iterable[tuple[int, bytes]], model: str) -> None:
+        number = await self.model(tx, model)
+        await tx.each(
+            """UPDATE passages SET model = :model, code = :code::halfvec, windowed = 1, claimed = NULL
+               WHERE scope = :scope AND id = :id""",
+            [{"model": number, "code": _written(code), "scope": scope_of(p), "id": p} for p, code in passages],
+        )
+
+    async def put_tokens(self, tx: Any, passages: Iterable[tuple[int, bytes]]) -> None:
+        await tx.each(
+            """INSERT INTO tokens (passage, scope, signs) VALUES (:passage, :scope, :signs)
+               ON CONFLICT (scope, passage) DO UPDATE SET signs = excluded.signs""",
+            [{"passage": p, "scope": scope_of(p), "signs": signs} for p, signs in passages],
+        )
+
+    async def model(self, tx: Any, name: str) -> int:
+        known = await _known_model(tx, name)
+        if known is None:
+            (known,) = await tx.fetch_one("INSERT INTO models (name) VALUES (:name) RETURNING id", name=name)
+        return int(known)
+
+    async def show(self, tx: Any, scope: int, memory: int, live: bool) -> None:
+        await tx.execute(
+            "UPDATE passages SET live = :live WHERE scope = :scope AND memory = :memory",
+            live=int(live),
+            scope=scope,
+            memory=memory,
+        )
+
+    async def retire(self, tx: Any, scope: int, memory: int) -> None:
+        await tx.execute(
+            """WITH gone AS (DELETE FROM passages WHERE scope = :scope AND memory = :memory RETURNING id)
+               DELETE FROM tokens WHERE scope = :scope AND passage IN (SELECT id FROM gone)""",
+            scope=scope,
+            memory=memory,
+        )
+
+    async def drop_retired(self, tx: Any) -> None:
+        """Nothing is left to drop: rows go at once, since nobody holds a copy of them."""
+
+    async def claim(self, tx: Any, model: str, limit: int, now: float) -> list[int]:
+        rows = await tx.fetch(
+            f"""UPDATE passages SET claimed = :now WHERE (scope, id) IN (
+                    SELECT scope, id FROM passages
+                    WHERE live = 1 AND (windowed = 0 OR {PENDING}) AND (claimed IS NULL OR claimed < :ended)
+                    ORDER BY model IS NOT NULL, id LIMIT :limit FOR UPDATE SKIP LOCKED)
+                RETURNING id""",
+            name=model,
+            now=now,
+            ended=now - LEASE,
+            limit=limit,
+        )
+        return sorted(row[0] for row in rows)
+
+    async def count_behind(self, tx: Any) -> int:
+        return int((await tx.fetch_one("SELECT count(*) FROM passages WHERE live = 1 AND windowed = 0"))[0])
+
+    async def any_missing(self, tx: Any) -> bool:
+        missing = "SELECT 1 FROM passages WHERE live = 1 AND model IS NULL LIMIT 1"
+        behind = "SELECT 1 FROM passages WHERE live = 1 AND windowed = 0 LIMIT 1"
+        return await tx.fetch_one(missing) is not None or await tx.fetch_one(behind) is not None
+
+    async def count_pending(self, tx: Any, model: str) -> int:
+        row = await tx.fetch_one(f"SELECT count(*) FROM passages WHERE live = 1 AND {PENDING}", name=model)
+        return int(row[0])
+
+    async def problems(self, tx: Any) -> list[str]:
+        rows = await tx.fetch(
+            """SELECT p.id FROM passages p JOIN (SELECT model, max(vector_dims(code)) AS size FROM passages
+                   WHERE code IS NOT NULL GROUP BY model) d ON d.model = p.model
+               WHERE p.live = 1 AND vector_dims(p.code) <> d.size LIMIT 20"""
+        )
+        return [f"passage {row[0]} has a vector of the wrong size" for row in rows]
+
+    async def select(self, tx: Any, only: Filter, model: str, dimensions: int) -> Selection:
+        numbers = await scopes.visible(tx, only.scope)
+        number = await _known_model(tx, model) or 0
+        total, passages, words = await tx.fetch_one(
+            """SELECT coalesce(sum(memories), 0)::bigint, coalesce(sum(passages), 0)::bigint,
+                      coalesce(sum(words), 0)::bigint FROM tallies WHERE scope = ANY(:scopes)""",
+            scopes=numbers,
+        )
+        if only.is_open:
+            return Selection(numbers, total, passages, words, "", {}, number, dimensions)
+        condition, values = memories.where(only, numbers)
+        chosen = f"SELECT m.id FROM memories m WHERE {condition}"
+        (total,) = await tx.fetch_one(f"SELECT count(*) FROM ({chosen}) AS chosen", **values)
+        return Selection(numbers, total, passages, words, chosen, values, number, dimensions)
+
+    async def nearest(self, tx: Any, among: Selection, vector: "Floats", limit: int, also: Matches | None) -> Near:
+        import numpy as np
+
+        mean, deviation = await _spread(tx, among, vector)
+        named = also.memories if also else np.zeros(0, np.int64)
+        small = min(among.passages, among.total * 4 if among.chosen else among.passages) <= EXACT
+        found = None if small or limit > WIDEST else await self._search(tx, among, vector, limit)
+        if found is None:
+            return Near(*await _scan(tx, among, vector, limit, named), mean, deviation)
+        owners, cosines = found
+        more, exact = await _cosines(tx, among, vector, named)
+        return Near(np.concatenate([owners, more]), np.concatenate([cosines, exact]), mean, deviation)
+
+    async def _search(self, tx: Any, among: Selection, vector: "Floats", limit: int) -> "tuple[Ids, Floats] | None":
+        """Search the graph; None if there is none yet, or if it did not find as many as there are."""
+        graph = Graph(among.model, among.dimensions)
+        if not await graph.is_there(tx):
+            self.wanted = graph
+            return None
+        # Local to this transaction. Sorting is off so that the planner never prefers to read all.
+        await tx.execute(
+            f"""SELECT set_config('hnsw.ef_search', '{max(limit, 100)}', true),
+                       set_config('hnsw.iterative_scan', 'relaxed_order', true),
+                       set_config('hnsw.max_scan_tuples', '{SCANNED}', true),
+                       set_config('enable_sort', 'off', true), set_config('enable_seqscan', 'off', true)"""
+        )
+        only = f" AND p.memory IN ({among.chosen})" if among.chosen else ""
+        near = f"p.code::halfvec({among.dimensions}) <=> :vector::halfvec({among.dimensions})"
+        row = await tx.fetch_one(
+            f"""SELECT {packed("memory")}, {packed("far", "float8")} FROM (
+                    SELECT p.memory, {near} AS far FROM passages p WHERE {among.ready}{only}
+                    ORDER BY {near} LIMIT :limit) AS found""",
+            vector=_text(vector),
+            limit=limit,
+            **among.values,
+        )
+        await tx.execute("SELECT set_config('enable_sort', 'on', true), set_config('enable_seqscan', 'on', true)")
+        owners = unpacked(row[0])
+        if len(owners) < min(limit, among.total):
+            return None
+        return owners, 1 - unpacked(row[1], ">f8").astype("f4")
+
+    async def describe(self, tx: Any, among: Selection, memories: "Ids") -> Facts:
+        import numpy as np
+
+        row = await tx.fetch_one(
+            f"""SELECT {packed("memory")}, {packed("n")}, {packed("voice")}, {packed("session")} FROM (
+                    SELECT p.memory, count(*) AS n, max(p.voice) AS voice, max(p.session) AS session FROM passages p
+                    WHERE p.scope IN ({among.inside}) AND p.memory = ANY(:memories) AND p.live = 1
+                    GROUP BY p.memory) AS described""",
+            memories=memories.tolist(),
+        )
+        owners, counts, voice, session = (unpacked(value) for value in row)
+        at = np.searchsorted(memories, owners)
+        sizes, voices, sessions = np.ones(len(memories), np.float32), np.zeros(len(memories), np.int64), memories.copy()
+        sizes[at], voices[at], sessions[at] = counts, voice, session
+        return Facts(sizes, (voices & 1).astype(np.float32), (voices >> 1 & 1).astype(np.float32), sessions)
+
+    async def feedback(self, tx: Any, among: Selection, memories: "Ids", first: int) -> "Floats":
+        import numpy as np
+
+        rows = await tx.fetch(
+            f"""SELECT DISTINCT ON (p.memory) halfvec_send(p.code) FROM passages p
+                WHERE {among.ready} AND p.memory = ANY(:memories) ORDER BY p.memory, p.id""",
+            memories=memories[:first].tolist(),
+        )
+        near = np.zeros(len(memories), np.float32)
+        if not rows:
+            return near
+        known = np.stack([_read(row[0]) for row in rows])
+        middle = (known / np.linalg.norm(known, axis=1, keepdims=True)).mean(axis=0)
+        mean, deviation = await _spread(tx, among, middle)
+        owners, cosines = await _cosines(tx, among, middle, memories)
+        order = np.argsort(memories)
+        near[order[np.searchsorted(memories[order], owners)]] = (cosines - mean) / deviation
+        return near
+
+    async def tokens(self, tx: Any, among: Selection, memories: "Ids") -> TokenSets:
+        import numpy as np
+
+        sides = ", ".join(
+            f"""ARRAY(SELECT n.id FROM passages n WHERE n.scope = p.scope AND n.session = p.session AND n.live = 1
+                      AND n.id {side} p.id ORDER BY n.id {order} LIMIT 2)"""
+            for side, order in (("<", "DESC"), (">", "ASC"))
+        )
+        rows = await tx.fetch(
+            f"""SELECT p.id, p.memory, {sides} FROM passages p
+                WHERE p.scope IN ({among.inside}) AND p.memory = ANY(:memories) AND p.live = 1""",
+            memories=memories.tolist(),
+        )
+        if not rows:
+            return TokenSets.none()
+        around = np.full((len(rows), 5), -1, np.int64)
+        for place, (number, _, before, after) in enumerate(rows):
+            around[place, 0] = number
+            around[place, [1, 3][: len(before)]] = before
+            around[place, [2, 4][: len(after)]] = after
+        found = await tx.fetch(
+            f"SELECT passage, signs FROM tokens WHERE scope IN ({among.inside}) AND passage = ANY(:passages)",
+            passages=sorted(set(around[around >= 0].tolist())),
+        )
+        places = {number: place for place, number in enumerate(memories.tolist())}
+        owners = np.array([places[row[1]] for row in rows], np.int64)
+        return token_sets({number: bytes(signs) for number, signs in found if signs}, around, owners)
+
+    async def alike(self, tx: Any, among: Selection, threshold: float) -> list[tuple[int, int, float]]:
+        """Return each memory with the one most like it, if at least this much, among the newest of each scope."""
+        import numpy as np
+
+        pairs: list[tuple[int, int, float]] = []
+        for scope in among.scopes:
+            rows = await tx.fetch(
+                """SELECT p.memory, halfvec_send(p.code) FROM passages p WHERE p.scope = :scope AND p.live = 1
+                   AND p.model = :model ORDER BY p.id DESC LIMIT :limit""",
+                scope=scope,
+                model=among.model,
+                limit=COMPARED,
+            )
+            if rows:
+                owners = np.array([row[0] for row in rows], np.int64)
+                pairs += likest(owners, np.stack([_read(row[1]) for row in rows]), threshold)
+        return pairs
+
+
+PENDING = "(model IS NULL OR model NOT IN (SELECT id FROM models WHERE name = :name))"
+
+
+async def _known_model(tx: Any, name: str) -> int | None:
+    row = await tx.fetch_one("SELECT id FROM models WHERE name = :name", name=name)
+    return row[0] if row else None
+
+
+async def _spread(tx: Any, among: Selection, vector: "Floats") -> tuple[float, float]:
+    """Return the mean and the deviation of the cosines of all passages, from a sample of each scope."""
+    sampled = " UNION ALL ".join(
+        f"""(SELECT 1 - (p.code <=> :vector::halfvec) AS cosine FROM passages p WHERE p.scope = {scope}
+             AND p.model = {among.model} AND p.live = 1 ORDER BY hashint8(p.id) LIMIT {SAMPLE})"""
+        for scope in among.scopes
+    )
+    if not sampled:
+        return 0.0, 1.0
+    row = await tx.fetch_one(
+        f"SELECT avg(cosine), stddev_pop(cosine) FROM ({sampled}) AS sampled", vector=_text(vector)
+    )
+    return row[0] or 0.0, row[1] or 1.0
+
+
+async def _scan(tx: Any, among: Selection, vector: "Floats", limit: int, also: "Ids") -> "tuple[Ids, Floats]":
+    """Compare all: return the nearest, and those that were named."""
+    only = f" AND p.memory IN ({among.chosen})" if among.chosen else ""
+    row = await tx.fetch_one(
+        f"""WITH compared AS MATERIALIZED (
+                SELECT p.memory, p.code <=> :vector::halfvec AS far FROM passages p WHERE {among.ready}{only})
+            SELECT {packed("memory")}, {packed("far", "float8")} FROM (
+                (SELECT memory, far FROM compared ORDER BY far LIMIT :limit) UNION ALL
+                (SELECT memory, far FROM compared WHERE memory = ANY(:also))) AS found""",
+        vector=_text(vector),
+        limit=limit,
+        also=also.tolist(),
+        **among.values,
+    )
+    return unpacked(row[0]), 1 - unpacked(row[1], ">f8").astype("f4")
+
+
+async def _cosines(tx: Any, among: Selection, vector: "Floats", memories: "Ids") -> "tuple[Ids, Floats]":
+    """Return the cosines of memories, each by its best passage."""
+    row = await tx.fetch_one(
+        f"""SELECT {packed("memory")}, {packed("far", "float8")} FROM (
+                SELECT p.memory, min(p.code <=> :vector::halfvec) AS far FROM passages p
+                WHERE {among.ready} AND p.memory = ANY(:memories) GROUP BY p.memory) AS compared""",
+        vector=_text(vector),
+        memories=memories.tolist(),
+    )
+    return unpacked(row[0]), 1 - unpacked(row[1], ">f8").astype("f4")
+
+
+def _text(vector: "Floats") -> str:
+    return f"[{','.join(map(str, vector.tolist()))}]"
+
+
+def _written(code: bytes | None) -> str | None:
+    """Write signed bytes as a vector; only directions count, and whole numbers are short."""
+    import numpy as np
+
+    return None if code is None else _text(np.frombuffer(code, np.int8))
+
+
+def _read(sent: bytes) -> "Floats":
+    """Read a vector as the server sends it: two numbers before it, then half floats."""
+    import numpy as np
+
+    return np.frombuffer(sent, ">f2", offset=4).astype(np.float32)
