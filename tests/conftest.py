@@ -1,17 +1,39 @@
-"""What the tests share: real stores in memory or in a file, and the bundled model."""
+"""What the tests share: real stores on both engines, and the bundled model."""
 
 import os
 from collections.abc import Generator
 from pathlib import Path
 
+import postgres
+import psycopg
 import pytest
 
 from athena import connect, testing
 from athena.app import App
 from athena.embedding.minilm import MiniLM
+from athena.storage.database import Database
+from athena.storage.postgres.store import Postgres
+from athena.storage.sqlite.opening import MEMORY
 from athena.storage.sqlite.store import Sqlite
 
 FULL = os.environ.get("ATHENA_TEST_FULL") == "1"
+HERE = Path(__file__).parent
+# Tests of what touches no store, or of what only one engine has.
+ON_ONE = (
+    "api/test_broken_stores.py",
+    "api/test_imports.py",
+    "cli/test_evaluate.py",
+    "embedding",
+    "kernel",
+    "memory/test_kill.py",
+    "memory/test_passages.py",
+    "memory/test_timephrase.py",
+    "storage/sqlite",
+    "storage/postgres",
+    "test_architecture.py",
+    "test_docs.py",
+    "test_threads.py",
+)
 _model = MiniLM()
 
 
@@ -20,27 +42,111 @@ def rounds(quick: int, full: int) -> int:
     return full if FULL else quick
 
 
+class Engine:
+    """Where a test's stores are: each on its own file, or all in one database of this worker's server."""
+
+    kind = "sqlite"
+
+    def open(self, file: Path | str) -> Database:
+        return Sqlite(file)
+
+    def in_memory(self) -> Database:
+        return Sqlite(MEMORY)
+
+    def written(self, home: Path) -> bytes:
+        """Return everything that was written down."""
+        connect.close()
+        return b"".join(file.read_bytes() for file in sorted(home.iterdir()))
+
+
+class PostgresEngine(Engine):
+    kind = "postgres"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._connection = psycopg.connect(url, autocommit=True)
+
+    def open(self, file: Path | str) -> Database:
+        return Postgres(self.url)
+
+    def in_memory(self) -> Database:
+        return Postgres(self.url)
+
+    def written(self, home: Path) -> bytes:
+        connect.close()
+        tables = self._connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'athena'").fetchall()
+        rows = [self._connection.execute(f"SELECT t::text FROM athena.{name} t".encode()) for (name,) in tables]
+        return "\n".join(text for table in rows for (text,) in table).encode()
+
+    def empty(self) -> None:
+        """Leave the database as a new one, but for its shape."""
+        rows = self._connection.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'athena' AND tablename <> 'counters'"
+        ).fetchall()
+        if not rows:
+            return
+        tables = ", ".join(f"athena.{row[0]}" for row in rows)
+        graphs = self._connection.execute("SELECT indexname FROM pg_indexes WHERE indexname LIKE 'passages_near%'")
+        drop = "".join(f"DROP INDEX athena.{row[0]};" for row in graphs.fetchall())
+        statements = f"""{drop} TRUNCATE {tables} RESTART IDENTITY;
+            ALTER SEQUENCE athena.passage_numbers RESTART;
+            DELETE FROM athena.counters WHERE name <> 'version';
+            INSERT INTO athena.counters VALUES ('purges', 0), ('stamp', 0)"""
+        self._connection.execute(statements.encode())
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what touches a store on both engines."""
+    where = metafunc.definition.path.relative_to(HERE).as_posix()
+    only = metafunc.definition.get_closest_marker("sqlite_only")
+    if "engine" in metafunc.fixturenames and not where.startswith(ON_ONE) and only is None:
+        metafunc.parametrize("engine", ["sqlite", "postgres"], indirect=True, scope="function")
+
+
+@pytest.fixture(scope="session")
+def server() -> Generator[postgres.Server]:
+    """A PostgreSQL of this worker's own, for tests that do not kill it."""
+    with postgres.running(postgres.QUICK) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def _postgres_engine(server: postgres.Server) -> PostgresEngine:
+    return PostgresEngine(server.create("athena"))
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Engine:
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return Engine()
+    made: PostgresEngine = request.getfixturevalue("_postgres_engine")
+    made.empty()
+    return made
+
+
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -> Generator[None]:
     """Keep every test away from the store of whoever runs it."""
     for name in [name for name in os.environ if name.startswith("ATHENA_") and name != "ATHENA_TEST_FULL"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("ATHENA_PROJECT", "test")
+    if isinstance(engine, PostgresEngine):
+        monkeypatch.setenv("ATHENA_DATABASE_URL", engine.url)
     yield
     connect.close()
 
 
 @pytest.fixture
-def isolated() -> Generator[App]:
-    """An empty store in memory, behind `athena.api`."""
-    with testing.isolated(_model) as app:
+def isolated(engine: Engine) -> Generator[App]:
+    """An empty store behind `athena.api`."""
+    with testing.isolated(_model, database=engine.in_memory()) as app:
         yield app
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Generator[App]:
-    """An empty store in a file."""
-    made = App(Sqlite(tmp_path / "athena.db"), _model)
+def app(tmp_path: Path, engine: Engine) -> Generator[App]:
+    """An empty store in a file, or on a server."""
+    made = App(engine.open(tmp_path / "athena.db"), _model)
     yield made
     made.close()

@@ -14,6 +14,7 @@ from athena import clock, connect
 from athena.app import App
 from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
+from athena.storage.database import Database
 from athena.storage.sqlite.opening import MEMORY
 from athena.storage.sqlite.store import Sqlite
 
@@ -21,9 +22,11 @@ _model = MiniLM()  # loaded once, at the first text that needs it
 
 
 @contextmanager
-def isolated(embedder: Embedder | None = None, time: clock.Clock = clock.system) -> Generator[App]:
-    """Give `athena.api` an empty store in memory for as long as the block runs, on all threads."""
-    app = App(Sqlite(MEMORY), embedder or _model, time)
+def isolated(
+    embedder: Embedder | None = None, time: clock.Clock = clock.system, database: Database | None = None
+) -> Generator[App]:
+    """Give `athena.api` an empty store in memory, or another, for as long as the block runs, on all threads."""
+    app = App(database or Sqlite(MEMORY), embedder or _model, time)
     with connect.using(app):
         try:
             yield app

@@ -84,6 +84,7 @@ def test_a_loop_goes_on_while_its_operations_wait() -> None:
     assert asyncio.run(main()) > 3
 
 
+@pytest.mark.sqlite_only("the lock of a file")
 def test_a_store_that_nobody_waits_for_any_more_does_not_stop_the_next() -> None:
     # In a process of its own, as the next: where they fail, what they need is gone for good.
     lines = run(

@@ -17,6 +17,7 @@ from athena import api, connect
 from athena.app import App
 from athena.errors import Conflict, NotFound
 from athena.threads import drive
+from conftest import Engine
 
 NOTHING: Any = inspect.Parameter.empty
 SIGNATURES: dict[str, dict[str, Any]] = {
@@ -88,12 +89,12 @@ def test_a_store_is_ready_unless_it_is_in_error() -> None:
     assert [api.CompactHealthInfo(s, 0, "sqlite").ready for s in ("healthy", "degraded", "error")] == [1, 1, 0]
 
 
-def test_health_counts_memories(isolated: App) -> None:
-    assert api.health() == ("healthy", 0, "sqlite")
+def test_health_counts_memories(isolated: App, engine: Engine) -> None:
+    assert api.health() == ("healthy", 0, engine.kind)
     api.store_batch(["one", "two"])
     assert api.health().count == 2
     assert api.health().ready
-    assert str(api.health()) == "healthy, 2 memories, sqlite"
+    assert str(api.health()) == f"healthy, 2 memories, {engine.kind}"
 
 
 def test_a_memory_has_the_fields_of_the_contract(isolated: App) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import athena
-from athena import api, connect
+from athena import api
 from athena.api import SecretRemoved
+from conftest import Engine
 
 SECRET = "AK" + "IA" + "Q7WERT5YUIOP2345"
 PLACES: list[dict[str, Any]] = [
@@ -23,44 +24,40 @@ PLACES: list[dict[str, Any]] = [
 ]
 
 
-def written(folder: Path) -> bytes:
-    """Everything that is in the store's files."""
-    connect.close()
-    return b"".join(file.read_bytes() for file in sorted((folder / "home").iterdir()))
-
-
-def test_a_secret_in_the_text_is_replaced_before_storing(tmp_path: Path) -> None:
+def test_a_secret_in_the_text_is_replaced_before_storing(engine: Engine, tmp_path: Path) -> None:
     with pytest.warns(SecretRemoved, match="aws-key") as told:
         short = api.store(f"the key is {SECRET}, keep it")
     assert SECRET not in str(told[0].message)
     assert api.get(short).content == "the key is [SECRET:aws-key], keep it"
     assert api.store("the key is [SECRET:aws-key], keep it") == short
-    assert SECRET.encode() not in written(tmp_path)
+    assert SECRET.encode() not in engine.written(tmp_path / "home")
 
 
 @pytest.mark.parametrize("arguments", PLACES, ids=lambda place: str(place).replace(SECRET, "SECRET"))
-def test_a_secret_beside_the_text_is_replaced_before_storing(tmp_path: Path, arguments: dict[str, Any]) -> None:
+def test_a_secret_beside_the_text_is_replaced_before_storing(
+    engine: Engine, tmp_path: Path, arguments: dict[str, Any]
+) -> None:
     with pytest.warns(SecretRemoved, match="aws-key"):
         short = api.store("a harmless text", **arguments)
     assert SECRET not in repr(api.get(short))
     with pytest.warns(SecretRemoved, match="aws-key"):
         api.update(api.store("another text"), **arguments)
-    assert SECRET.encode() not in written(tmp_path)
+    assert SECRET.encode() not in engine.written(tmp_path / "home")
 
 
-def test_a_secret_in_a_change_is_replaced_before_storing(tmp_path: Path) -> None:
+def test_a_secret_in_a_change_is_replaced_before_storing(engine: Engine, tmp_path: Path) -> None:
     old = api.store("old")
     with pytest.warns(SecretRemoved):
         short = api.update(old, content=f"new {SECRET}")
     assert api.get(short).content == "new [SECRET:aws-key]"
-    assert SECRET.encode() not in written(tmp_path)
+    assert SECRET.encode() not in engine.written(tmp_path / "home")
 
 
-def test_each_text_of_a_batch_with_a_secret_is_told_of(tmp_path: Path) -> None:
+def test_each_text_of_a_batch_with_a_secret_is_told_of(engine: Engine, tmp_path: Path) -> None:
     with pytest.warns(SecretRemoved) as told:
         hashes = api.store_batch([f"one {SECRET}", "two", {"content": f"three {SECRET}", "metadata": {"a": SECRET}}])
     assert [[short in str(one.message) for short in hashes] for one in told] == [[1, 0, 0], [0, 0, 1]]
-    assert SECRET.encode() not in written(tmp_path)
+    assert SECRET.encode() not in engine.written(tmp_path / "home")
 
 
 def test_the_warning_names_the_line_of_the_caller() -> None:
@@ -72,22 +69,23 @@ def test_the_warning_names_the_line_of_the_caller() -> None:
     assert [one.filename for one in told] == [__file__] * 3
 
 
-def test_a_secret_in_a_document_is_replaced_before_storing(tmp_path: Path) -> None:
+def test_a_secret_in_a_document_is_replaced_before_storing(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text(f"# Keys\n\nThe key is {SECRET}.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SecretRemoved)
         assert api.ingest(tmp_path / "notes.md").pieces == 1
     assert "[SECRET:aws-key]" in api.search("key").memories[0].preview
-    assert SECRET.encode() not in written(tmp_path)
+    assert SECRET.encode() not in engine.written(tmp_path / "home")
 
 
-def test_a_question_with_a_secret_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_question_with_a_secret_leaves_no_trace(engine: Engine, tmp_path: Path) -> None:
     api.store("something")
     api.search(SECRET)
     api.recall(SECRET)
-    assert SECRET.encode() not in written(tmp_path)
+    assert SECRET.encode() not in engine.written(tmp_path / "home")
 
 
+@pytest.mark.sqlite_only("files")
 def test_the_store_is_for_its_owner_alone(tmp_path: Path) -> None:
     api.store("something")
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700

@@ -76,6 +76,7 @@ def test_the_exit_code_reaches_the_shell(words: list[str], code: int) -> None:
     assert "\x1b" not in done.stderr
 
 
+@pytest.mark.sqlite_only("files")
 def test_a_broken_store_has_its_exit_code(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("Dear diary")
     for words in (["remember", "x"], ["list"]):
@@ -85,6 +86,7 @@ def test_a_broken_store_has_its_exit_code(tmp_path: Path) -> None:
         assert "text.db" in done.stderr
 
 
+@pytest.mark.sqlite_only("files")
 def test_doctor_says_by_its_exit_code_that_something_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("Dear diary")
     done = run("doctor", ATHENA_DB_PATH=str(tmp_path / "text.db"))
@@ -215,7 +217,7 @@ def test_the_project_is_told_by_the_folder(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_bad_setting_is_named() -> None:
-    done = run("list", ATHENA_DATABASE_URL="postgresql://localhost/x")
+    done = run("list", ATHENA_DATABASE_URL="mysql://localhost/x")
     assert done.returncode == 8
     assert "ATHENA_DATABASE_URL" in done.stderr
 

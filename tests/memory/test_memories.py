@@ -303,6 +303,7 @@ def test_verify_agrees_after_everything_was_done_at_once(app: App) -> None:
     assert verdict.checked["memories"] == 200
 
 
+@pytest.mark.sqlite_only("apsw")
 def test_an_apsw_connection_of_ours_is_never_left_in_a_transaction(app: App) -> None:
     memory = Caller(app)
     with pytest.raises(NotFound):

@@ -148,6 +148,7 @@ def test_a_password_in_metadata_is_known_by_its_key(app: App) -> None:
     assert stored.metadata == {"password": "[SECRET:password]"}
 
 
+@pytest.mark.sqlite_only("files")
 def test_a_store_whose_file_is_removed_does_not_pretend_to_write(app: App) -> None:
     call(app, "remember", content="x")
     os.unlink(app.store.database.location())

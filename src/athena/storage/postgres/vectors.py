@@ -203,7 +203,7 @@ class PostgresVectors:
         )
         await tx.execute("SELECT set_config('enable_sort', 'on', true), set_config('enable_seqscan', 'on', true)")
         owners = unpacked(row[0])
-        if len(owners) < min(limit, among.total):
+        if len(owners) < limit:
             return None
         return owners, 1 - unpacked(row[1], ">f8").astype("f4")
 
@@ -315,11 +315,14 @@ async def _spread(tx: Any, among: Selection, vector: "Floats") -> tuple[float, f
 async def _scan(tx: Any, among: Selection, vector: "Floats", limit: int, also: "Ids") -> "tuple[Ids, Floats]":
     """Compare all: return the nearest, and those that were named."""
     only = f" AND p.memory IN ({among.chosen})" if among.chosen else ""
+    several = among.chosen or among.passages > among.total  # then each memory counts once, by its best passage
+    nearest = f"SELECT memory, {'min(far) AS far' if several else 'far'} FROM compared"
+    nearest += " GROUP BY memory" if several else ""
     row = await tx.fetch_one(
         f"""WITH compared AS MATERIALIZED (
                 SELECT p.memory, p.code <=> :vector::halfvec AS far FROM passages p WHERE {among.ready}{only})
             SELECT {packed("memory")}, {packed("far", "float8")} FROM (
-                (SELECT memory, far FROM compared ORDER BY far LIMIT :limit) UNION ALL
+                ({nearest} ORDER BY far LIMIT :limit) UNION ALL
                 (SELECT memory, far FROM compared WHERE memory = ANY(:also))) AS found""",
         vector=_text(vector),
         limit=limit,
