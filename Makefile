@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-full setup check bench demo lock clean
+.PHONY: run test test-full setup check bench demo postgres lock clean
 
 run: $(VENV)/.runtime
 	@$(BIN)/python examples/tour.py
@@ -26,6 +26,9 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
+
+postgres: $(VENV)/.dev
+	@$(BIN)/python scripts/postgres.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from bench import cold, footprint, imports, machine, processes, report, search, store, tokens
+from bench import cold, footprint, imports, machine, postgres, processes, report, search, store, tokens
 from bench.result import Result
 from bench.run import PROJECT, Run
 
@@ -19,6 +19,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "search": search,
     "store": store,
     "processes": processes,
+    "postgres": postgres,
     "footprint": footprint,
     "tokens": tokens,
 }

@@ -22,7 +22,8 @@ def run(run: Run) -> Result:
     each = 30 if run.quick else 250
     home = run.stores.copy(run.ordinary)
     texts = corpus.notes(run.ordinary + WRITERS * (each + 1))[run.ordinary :]
-    reports, seconds = _write(run.environment(home), [texts[i::WRITERS] for i in range(WRITERS)])
+    shares = [json.dumps(texts[i::WRITERS]) for i in range(WRITERS)]
+    reports, seconds = converse(run.environment(home), "bench.writer", shares)
     times = [one for report in reports for one in report["times"]]
     errors = [error for report in reports for error in report["errors"]]
     hashes = [short for report in reports for short in report["hashes"]]
@@ -63,17 +64,17 @@ def _is_kept(short: str) -> bool:
         return False
 
 
-def _write(environment: dict[str, str], shares: list[list[str]]) -> tuple[list[dict[str, Any]], float]:
-    """Start the writers, let them go together, and collect their reports."""
-    command = [sys.executable, "-m", "bench.writer"]
+def converse(environment: dict[str, str], program: str, shares: list[str]) -> tuple[list[dict[str, Any]], float]:
+    """Start a process for each share, let them go together, and collect their reports."""
+    command = [sys.executable, "-m", program]
     pipe = subprocess.PIPE
     writers = [
         subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True, cwd=environment["HOME"])
         for _ in shares
     ]
     try:
-        for writer, texts in zip(writers, shares, strict=True):
-            _tell(writer, json.dumps(texts))
+        for writer, share in zip(writers, shares, strict=True):
+            _tell(writer, share)
         for writer in writers:
             _hear(writer)
         began = time.perf_counter()

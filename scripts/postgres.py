@@ -1,6 +1,7 @@
-"""A throwaway PostgreSQL with pgvector, from the binaries of a wheel: `python scripts/postgres.py` prints its URL.
+"""A throwaway PostgreSQL with pgvector, from the binaries of a wheel: `make postgres` starts one and prints its URL.
 
 Nothing is installed on the system and no user is made; the server listens on a Unix socket in its own folder only.
+Ctrl-C ends it and deletes its data.
 """
 
 import importlib.util
@@ -121,19 +122,31 @@ class Server:
 def running(settings: tuple[str, ...] = ()) -> Generator[Server]:
     """Start a server in a new folder, and remove both at the end."""
     folder = Path(tempfile.mkdtemp(prefix="athena-pg-"))  # short: a socket's path has 107 bytes at most
-    server = Server(folder, settings)
+    server: Server | None = None
     try:
+        server = Server(folder, settings)
         server.start()
         yield server
     finally:
-        server.stop()
+        if server is not None:
+            server.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def main() -> None:
+    """Run a server with an empty database until interrupted."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        with running() as server:
+            print(server.create("athena"), flush=True)
+            print("Ctrl-C ends this server and deletes its data", file=sys.stderr)
+            while True:
+                time.sleep(60)
+    except RuntimeError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        pass
+
+
 if __name__ == "__main__":
-    with running() as server:
-        print(server.url(), flush=True)
-        try:
-            signal.pause()
-        except KeyboardInterrupt:
-            sys.exit(0)
+    main()

@@ -78,8 +78,15 @@ class PostgresEngine(Engine):
         rows = [self._connection.execute(f"SELECT t::text FROM athena.{name} t".encode()) for (name,) in tables]
         return "\n".join(text for table in rows for (text,) in table).encode()
 
+    def close(self) -> None:
+        self._connection.close()
+
     def empty(self) -> None:
         """Leave the database as a new one, but for its shape."""
+        self._connection.execute(  # a process of the test before may still be at its last words
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND application_name = 'athena'"
+        )
         rows = self._connection.execute(
             "SELECT tablename FROM pg_tables WHERE schemaname = 'athena' AND tablename <> 'counters'"
         ).fetchall()
@@ -111,8 +118,10 @@ def server() -> Generator[postgres.Server]:
 
 
 @pytest.fixture(scope="session")
-def _postgres_engine(server: postgres.Server) -> PostgresEngine:
-    return PostgresEngine(server.create("athena"))
+def _postgres_engine(server: postgres.Server) -> Generator[PostgresEngine]:
+    made = PostgresEngine(server.create("athena"))
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -1,17 +1,21 @@
 """Where everything is put together: settings in, a live context out."""
 
+import os
+import re
+from urllib.parse import unquote
+
 from athena import clock
 from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
-from athena.errors import Misconfigured
+from athena.errors import InvalidInput, Misconfigured
 from athena.memory.encoder import Encoder
 from athena.memory.ranking import Weights
 from athena.memory.store import Store
 from athena.model.scope import Scope
 from athena.operations import CATALOG
 from athena.operations.context import Context
-from athena.settings import Settings
-from athena.storage.database import Database
+from athena.settings import Settings, load
+from athena.storage.database import Copying, Database
 from athena.storage.sqlite.store import Sqlite
 
 
@@ -44,9 +48,14 @@ def start(settings: Settings) -> App:
     return App(database(settings), _embedder(settings), weights=weights)
 
 
-def database(settings: Settings) -> Database:
+def database(settings: Settings, copying: Copying = "") -> Database:
     if settings.database_url is None:
-        return Sqlite(settings.db_path)
+        return Sqlite(settings.db_path, copying=copying)
+    return open_database(settings.database_url, copying)
+
+
+def open_database(url: str, copying: Copying = "") -> Database:
+    """Open a store on a PostgreSQL server."""
     try:
         from athena.storage.postgres.store import Postgres  # the driver is slow to load, and most people need none
     except ImportError:
@@ -54,7 +63,29 @@ def database(settings: Settings) -> Database:
             "ATHENA_DATABASE_URL is set, but the driver for PostgreSQL is not installed",
             hint="pip install 'athena-memory[postgres]'",
         ) from None
-    return Postgres(settings.database_url)
+    return Postgres(url, copying=copying)
+
+
+def database_at(address: str | None, copying: Copying) -> Database:
+    """Open what a URL or a file's path names, or the store in use."""
+    if address is None:
+        return database(load(), copying)
+    if address.startswith(("postgresql://", "postgres://")):
+        return open_database(address, copying)
+    path = "/" + unquote(address).partition(":")[2].lstrip("/") if address.startswith("sqlite:///") else address
+    # Not shown, since a URL that is mistyped may hold a password.
+    if not path.strip() or re.match(r"[\w+.-]*:|.*\b(host|dbname|password)\s*=", path):
+        raise InvalidInput(
+            "a store is named by a URL or by the path of a file",
+            hint="postgresql://user:password@host:5432/database, sqlite:///path or path",
+        )
+    path = os.path.abspath(os.path.expanduser(path))
+    if not os.path.isdir(os.path.dirname(path)):
+        raise InvalidInput(
+            f"there is no folder {os.path.dirname(path)}",
+            hint="a server's URL begins with postgresql://; for a file, make its folder first",
+        )
+    return Sqlite(path, copying=copying)
 
 
 def _embedder(settings: Settings) -> Embedder:

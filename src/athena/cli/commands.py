@@ -15,6 +15,8 @@ from athena import connect
 from athena.cli import shown
 from athena.cli.doctor import doctor
 from athena.cli.evaluate import evaluate
+from athena.cli.migrate import migrate
+from athena.cli.projects import projects
 from athena.cli.tools import tools
 from athena.errors import AthenaError, InvalidInput
 from athena.home import EVERYWHERE
@@ -353,4 +355,6 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
 
 athena.add_command(doctor)
 athena.add_command(evaluate)
+athena.add_command(migrate)
+athena.add_command(projects)
 athena.add_command(tools)

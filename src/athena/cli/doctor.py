@@ -48,14 +48,20 @@ def _examine() -> list[tuple[str, bool, str]]:
         began = time.perf_counter()
         health = drive(connection.call("health", {})).data
         took = (time.perf_counter() - began) * 1000
-        rows.append(("store", health["status"] != "error", f"{health['location']}, {shown.counted(health['count'])}"))
+        found = f"{health['location']}, {shown.counted(health['count'])} here"
+        rows.append(("store", health["status"] != "error", found))
+        if health["backend"] != "sqlite" and os.path.isabs(current_project()):
+            rows.append(
+                ("sharing", True, "this project is named by its path; to share it, set ATHENA_PROJECT to a name")
+            )
         trouble = "; ".join(health["problems"])
         rows.append(("model", health["status"] == "healthy", trouble or f"{health['model']} (ready in {took:.0f} ms)"))
         verdict = drive(connection.call("verify", {})).data
-        sound = f"{shown.counted(verdict['checked'].get('memories', 0))} checked, all parts agree"
+        every = shown.counted(verdict["checked"].get("memories", 0))
+        sound = f"{every} of all projects checked, forgotten ones too; all parts agree"
         rows.append(("integrity", verdict["ok"], "; ".join(verdict["problems"]) or sound))
     except AthenaError as error:
-        rows.append(("store", False, f"{error}. {error.hint or ''}"))
+        rows.append(("store", False, f"{error}; {error.hint or ''}"))
     return rows
 
 

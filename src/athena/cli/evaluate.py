@@ -16,9 +16,17 @@ from athena.evaluation.measures import MEASURES, Answered, Figures, summarise
 @click.option("--locomo", type=click.Path(path_type=Path), help="A LoCoMo file.")
 @click.option("--cranfield", type=click.Path(path_type=Path), help="A folder with the Cranfield collection.")
 @click.option("--set", "lines", type=click.Path(path_type=Path), help="A file of your own; see docs/evaluation.md.")
+@click.option("--database", help="Use a PostgreSQL database, best an empty one, instead of memory.", metavar="URL")
 @click.option("--ablate", is_flag=True, help="Also leave out each term of the ranking in turn.")
 @click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-def evaluate(locomo: Path | None, cranfield: Path | None, lines: Path | None, ablate: bool, json_output: bool) -> None:
+def evaluate(
+    locomo: Path | None,
+    cranfield: Path | None,
+    lines: Path | None,
+    database: str | None,
+    ablate: bool,
+    json_output: bool,
+) -> None:
     """Measure search on collections with known answers; your own store is not touched.
 
     Example: athena eval --set questions.jsonl --ablate
@@ -35,7 +43,7 @@ def evaluate(locomo: Path | None, cranfield: Path | None, lines: Path | None, ab
     if not sets:
         raise InvalidInput("name a collection", hint="--locomo FILE, --cranfield FOLDER or --set FILE")
     variants = trial.VARIANTS if ablate else {"all terms": trial.VARIANTS["all terms"]}
-    results = {name: _run(collections, variants) for name, collections in sets.items()}
+    results = {name: _run(collections, variants, database) for name, collections in sets.items()}
     if json_output:
         return shown.as_json(
             {name: {v: summarise(a)._asdict() for v, a in found.items()} for name, found in results.items()}
@@ -45,11 +53,13 @@ def evaluate(locomo: Path | None, cranfield: Path | None, lines: Path | None, ab
     return None
 
 
-def _run(collections: list[collection.Collection], variants: dict[str, Any]) -> dict[str, list[Answered]]:
+def _run(
+    collections: list[collection.Collection], variants: dict[str, Any], url: str | None
+) -> dict[str, list[Answered]]:
     model = MiniLM()
     answers: dict[str, list[Answered]] = {name: [] for name in variants}
     for one in collections:
-        with trial.trial(one, model, lambda text: click.echo(text, err=True)) as tried:
+        with trial.trial(one, model, lambda text: click.echo(text, err=True), url) as tried:
             for name, weights in variants.items():
                 answers[name] += tried.ask(weights)
     return answers

@@ -1,11 +1,12 @@
 """Putting a collection into a store of its own and asking its questions, through the operations that users have."""
 
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from athena.app import App
+from athena.app import App, open_database
 from athena.embedding.embedder import Embedder
 from athena.evaluation.collection import Collection
 from athena.evaluation.measures import Answered
@@ -17,7 +18,6 @@ from athena.threads import drive
 
 LISTED = 20
 BATCH = 500
-PROJECT = "evaluation"
 
 # What the ranking is without each of its terms, and what it is with few of them.
 VARIANTS = {
@@ -41,8 +41,8 @@ Say = Callable[[str], None]
 class Trial:
     """A collection in a store."""
 
-    def __init__(self, app: App, collection: Collection, numbers: dict[int, list[str]]) -> None:
-        self._app, self._collection, self._numbers = app, collection, numbers
+    def __init__(self, app: App, project: str, collection: Collection, numbers: dict[int, list[str]]) -> None:
+        self._app, self._project, self._collection, self._numbers = app, project, collection, numbers
 
     def ask(self, weights: Weights) -> list[Answered]:
         """Ask every question once, of memories that nobody has recalled yet."""
@@ -55,29 +55,32 @@ class Trial:
 
     def _answer(self, text: str, gold: frozenset[str], category: str) -> Answered:
         began = time.perf_counter()
-        hits = _call(self._app, "recall", query=text, k=LISTED)
+        hits = _call(self._app, self._project, "recall", query=text, k=LISTED)
         took = time.perf_counter() - began
         ranks = tuple(rank for rank, hit in enumerate(hits) for item in self._numbers.get(hit.id, ()) if item in gold)
         return Answered(category, ranks, len(gold), took)
 
 
 @contextmanager
-def trial(collection: Collection, embedder: Embedder, say: Say) -> Iterator[Trial]:
-    """Remember a collection's items in a store in memory, and wait until all of it is indexed."""
-    app = App(Sqlite(MEMORY), embedder)
+def trial(collection: Collection, embedder: Embedder, say: Say, url: str | None = None) -> Iterator[Trial]:
+    """Remember a collection's items in memory or in an own project of a database, and wait until all is indexed."""
+    app = App(Sqlite(MEMORY) if url is None else open_database(url), embedder)
+    project = f"evaluation {secrets.token_hex(4)}"
     try:
         numbers: dict[int, list[str]] = {}
         for at in range(0, len(collection.items), BATCH):
             items = collection.items[at : at + BATCH]
-            for item, stored in zip(items, _call(app, "remember_batch", items=[i.draft() for i in items]), strict=True):
+            for item, stored in zip(
+                items, _call(app, project, "remember_batch", items=[i.draft() for i in items]), strict=True
+            ):
                 numbers.setdefault(stored.id, []).append(item.id)
             say(f"{collection.name}: {min(at + BATCH, len(collection.items))} of {len(collection.items)} items")
-        while (left := _call(app, "reembed", limit=256)).remaining:
+        while (left := _call(app, project, "reembed", limit=256)).remaining:
             say(f"{collection.name}: {left.remaining} passages to be read with their neighbours")
-        yield Trial(app, collection, numbers)
+        yield Trial(app, project, collection, numbers)
     finally:
         app.close()
 
 
-def _call(app: App, name: str, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context(PROJECT, "evaluation"), **arguments))
+def _call(app: App, project: str, name: str, **arguments: Any) -> Any:
+    return drive(app.catalog.find(name)(app.context(project, "evaluation"), **arguments))

@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 from athena.kernel.operation import Effect, operation
 from athena.kernel.shapes import Param
-from athena.memory import upkeep, vectorise
+from athena.memory import projects, upkeep, vectorise
+from athena.memory.projects import Project
 from athena.memory.upkeep import Health, Verdict
 from athena.memory.vectorise import Progress
 from athena.operations.context import Context
@@ -35,6 +36,28 @@ async def verify(ctx: Context) -> Verdict:
     >>> meta.verify()
     """
     return await upkeep.verify(ctx.store)
+
+
+@operation(Effect.READ)
+async def list_projects(ctx: Context) -> list[Project]:
+    """List the projects of the store, with how many memories each has.
+
+    >>> meta.list_projects()
+    """
+    return await projects.listed(ctx.store)
+
+
+@operation(Effect.WRITE)
+async def rename_project(
+    ctx: Context,
+    name: Annotated[str, Param("The project's name now.", least=1, most=1_000)],
+    to: Annotated[str, Param("Its new name, which no other project has.", least=1, most=1_000)],
+) -> Project:
+    """Give a project another name, e.g. after its folder was moved.
+
+    >>> meta.rename_project(name="/home/ann/shop", to="shop")
+    """
+    return await projects.rename(ctx.store, name, to, ctx.call)
 
 
 @operation(Effect.WRITE)

@@ -1,8 +1,9 @@
 """What an engine must be able to do."""
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
+from athena.errors import Conflict, Misconfigured, NotFound
 from athena.model.memory import Filter
 
 if TYPE_CHECKING:  # numpy is loaded only when something is searched or embedded
@@ -13,6 +14,7 @@ if TYPE_CHECKING:  # numpy is loaded only when something is searched or embedded
     Floats = NDArray[numpy.float32]
 
 Row = tuple[Any, ...]
+Copying = Literal["", "from", "to"]  # what a store is opened for: to copy from it, to it, or neither
 T = TypeVar("T")
 
 
@@ -164,6 +166,42 @@ class Vectors(Protocol):
     async def alike(self, tx: Any, among: Any, threshold: float) -> list[tuple[int, int, float]]: ...
 
 
+class Table(NamedTuple):
+    """A table as it is copied: the same rows in the same order on every engine."""
+
+    name: str
+    columns: str  # as they are read
+    key: str
+    only: str = "1 = 1"
+
+    @property
+    def names(self) -> list[str]:
+        """Return the columns' names, as rows are written."""
+        return [column.split()[-1] for column in self.columns.split(",")]
+
+
+class Bulk(Protocol):
+    """Whole tables, for copying a store."""
+
+    async def identity(self, tx: Any) -> str:
+        """Return what tells this store from all others."""
+        ...
+
+    def scan(self, tx: Any, table: Table) -> Iterator[Row]:
+        """Read a table in the order of its key, without holding all of it."""
+        ...
+
+    async def load(self, tx: Any, table: Table, rows: Sequence[Row]) -> None: ...
+
+    async def numbers(self, tx: Any) -> dict[str, int]:
+        """Return the last number that each table has given to a row; none is given twice."""
+        ...
+
+    async def complete(self, tx: Any, numbers: Mapping[str, int]) -> None:
+        """Make of copied rows a store that works: its full-text index, its counts, the numbers to go on from."""
+        ...
+
+
 class Database(Protocol):
     """Durable storage. `work` may be run again, so it must not change anything but its transaction."""
 
@@ -175,6 +213,9 @@ class Database(Protocol):
 
     @property
     def vectors(self) -> Vectors: ...
+
+    @property
+    def bulk(self) -> Bulk: ...
 
     async def read(self, work: Work[T]) -> T: ...
 
@@ -199,6 +240,28 @@ class Database(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+UNFINISHED = "copy source"  # a counter that is there until a copy into this store is whole
+NUMBERED = ("scopes", "models", "memories", "history", "calls")  # tables that give each row a number
+
+
+def check_usable(copying: Copying, location: str, *, there: bool, whole: bool) -> None:
+    """Refuse to make a store only to copy from it, and to use one that is in part a copy of another."""
+    if copying == "from" and not there:
+        raise NotFound(f"there is no store at {location}", hint="copy from one that is there")
+    if copying != "to" and not whole:
+        raise Misconfigured(
+            f"a copy into this store is not finished: {location}",
+            hint="run the same athena migrate again: it goes on where it was",
+        )
+
+
+def disturbed(location: str) -> Conflict:
+    return Conflict(
+        f"something else writes into {location} while it is copied to",
+        hint="stop what uses it, then run the same athena migrate again",
+    )
 
 
 def listed(name: str, values: Iterable[Any]) -> tuple[str, dict[str, Any]]:

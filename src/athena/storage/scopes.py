@@ -24,3 +24,20 @@ async def ensure(tx: Any, scope: Scope) -> int:
     if row is None:
         row = await tx.fetch_one("INSERT INTO scopes (name) VALUES (:name) RETURNING id", name=scope.project)
     return int(row[0])
+
+
+async def counted(tx: Any) -> list[tuple[str, int, float | None]]:
+    """Return every project with how many memories it has and when the last one changed."""
+    rows = await tx.fetch(
+        """SELECT s.name, count(m.id), max(m.updated) FROM scopes s
+           LEFT JOIN memories m ON m.scope = s.id AND m.deleted IS NULL GROUP BY s.id, s.name ORDER BY s.name"""
+    )
+    return [(name, int(count), updated) for name, count, updated in rows]
+
+
+async def rename(tx: Any, name: str, to: str) -> bool:
+    """Give a project another name, with its calls and receipts; False if there is none of that name."""
+    changed: int = await tx.execute("UPDATE scopes SET name = :new WHERE name = :name", name=name, new=to)
+    for table in ("calls", "receipts"):
+        await tx.execute(f"UPDATE {table} SET scope = :new WHERE scope = :name", name=name, new=to)
+    return changed > 0

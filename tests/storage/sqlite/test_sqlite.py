@@ -229,3 +229,23 @@ def test_a_store_that_cannot_be_created_says_where(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="cannot be opened"):
         Sqlite(tmp_path / "file" / "athena.db")
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("query", "plan"),
+    [
+        ("SELECT content FROM memories WHERE scope IN (1, 2) AND id IN (1, 2, 3, 4, 5, 6, 7, 8, 9)", "PRIMARY KEY"),
+        ("SELECT code FROM passages WHERE scope = 1 AND id = 5", "PRIMARY KEY"),
+        ("SELECT id FROM passages WHERE scope = 1 AND memory = 5", "passages_of_memory (scope=? AND memory=?)"),
+        ("SELECT id FROM passages WHERE scope = 1 AND stamp > 5", "passages_changed (scope=? AND stamp>?)"),
+        ("SELECT id FROM history WHERE scope = 1 AND memory = 5", "history_of_memory (scope=? AND memory=?)"),
+        ("SELECT id FROM memories WHERE scope = 1 AND deleted IS NULL ORDER BY happened DESC", "memories_by_time"),
+    ],
+    ids=str,
+)
+def test_no_query_goes_through_a_whole_project(tmp_path: Path, query: str, plan: str) -> None:
+    store = Sqlite(tmp_path / "athena.db")
+    rows = drive(store.read(lambda tx: tx.fetch(f"EXPLAIN QUERY PLAN {query}")))
+    store.close()
+    assert plan in rows[0][3]
+    assert "SCAN" not in rows[0][3]

@@ -8,13 +8,14 @@ passages, common ones only add to the score of what the rare ones found; the bes
 import json
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
 from athena.storage.arrays import distinct
 from athena.storage.database import Indexed, Matches
 from athena.storage.passages import scope_of
+from athena.storage.postgres.packing import array, packed, unpacked
 from athena.storage.terms import (
     LABEL_WEIGHT,
     LENGTH_WEIGHT,
@@ -38,28 +39,9 @@ LISTED = 5_000  # passages that a term may occur in and still be read in full
 READ = 12_000  # passages read for one question, over all its terms
 FIRST = 600  # passages that look at their neighbours, at least
 LONGEST = 200  # letters of a stem
+ROOM = 900_000  # bytes of a tsvector, which may have 1 MB: a table without spaces is one passage of many stems
 # A stem in the text counts a thousandth and one in the label a whole, so that one number tells both.
 COUNTED = "ts_rank_cd('{{0.001, 0, 0, 1}}', lexemes, :query{i}::tsquery)"
-
-
-def packed(column: str, kind: str = "int8") -> str:
-    """Gather a column in one value: as rows it would cost ten times as much."""
-    return f"string_agg({kind}send({column}), '')"
-
-
-def unpacked(value: bytes | None, kind: str = ">i8") -> Any:
-    import numpy as np
-
-    made = np.frombuffer(value or b"", kind)
-    return made.astype(made.dtype.newbyteorder("="))
-
-
-class Postings(NamedTuple):
-    """Where a term occurs: passages in order, how often each holds it, and whether its label does."""
-
-    passages: "Ids"
-    counts: "Floats"
-    labelled: "NDArray[Any]"
 
 
 class Nodes:
@@ -125,6 +107,7 @@ class PostgresWords:
 
     def __init__(self) -> None:
         self._tokenizers = threading.local()
+        self.unfolded = 0  # rows of tallies that this process left since it last folded them
 
     async def put(self, tx: Any, passages: Sequence[Indexed]) -> None:
         if not passages:
@@ -149,22 +132,25 @@ class PostgresWords:
         scope, numbers = scope_of(passages[0].id), [p.id for p in passages]
         await self._count(tx, scope, numbers, -1)
         await tx.execute(
-            "DELETE FROM words WHERE scope = :scope AND passage = ANY(:numbers)", scope=scope, numbers=numbers
+            "DELETE FROM words WHERE scope = :scope AND passage = ANY(:numbers::bigint[])",
+            scope=scope,
+            numbers=array(numbers),
         )
 
     async def _count(self, tx: Any, scope: int, numbers: list[int], sign: int) -> None:
         """Note how many there are more or less: a row each time, since all writers would wait for a shared one."""
+        self.unfolded += 1
         await tx.execute(
             """INSERT INTO tallies (scope, memories, passages, words)
                SELECT :scope, :sign, :sign * count(*), :sign * coalesce(sum(length), 0) FROM words
-               WHERE scope = :scope AND passage = ANY(:numbers)""",
+               WHERE scope = :scope AND passage = ANY(:numbers::bigint[])""",
             scope=scope,
             sign=sign,
-            numbers=numbers,
+            numbers=array(numbers),
         )
 
-    async def fold(self, tx: Any) -> None:
-        """Put the tallies of each scope together in one row."""
+    async def tend(self, tx: Any) -> None:
+        """Put the tallies of each scope together in one row, and let the server count again what grew fast."""
         await tx.execute(
             """WITH gone AS (
                    DELETE FROM tallies WHERE (scope, id) IN
@@ -173,12 +159,22 @@ class PostgresWords:
                INSERT INTO tallies (scope, memories, passages, words)
                SELECT scope, sum(memories), sum(passages), sum(words) FROM gone GROUP BY scope"""
         )
+        row = await tx.fetch_one(
+            """SELECT (SELECT sum(passages) FROM tallies) > 2 * greatest(c.reltuples, 0) + 1000
+               FROM pg_class c WHERE c.oid = to_regclass('words')"""
+        )
+        if row and row[0]:  # the server does so by itself, but up to a minute later
+            await tx.execute("ANALYZE (SKIP_LOCKED) memories, passages, words, tokens")
 
     def lexemes(self, scope: int, passage: Indexed) -> str:
         """Write a passage as a tsvector: its stems where they stand, and its label's stems with weight A."""
         places: dict[str, list[str]] = {}
-        for at, stem in enumerate(stems(self._tokenizer(), passage.text)):
-            places.setdefault(stem, []).append(str(min(at + 1, 16_382)))
+        room = ROOM
+        for at, stem in enumerate(stems(self._tokenizer(), passage.text)[:16_382]):
+            room -= 2 if stem in places else 24 + len(stem[:LONGEST].encode())
+            if room < 0:
+                break
+            places.setdefault(stem, []).append(str(at + 1))
         for stem in set(stems(self._tokenizer(), passage.label)):
             places.setdefault(stem, []).append("16383A")
         return " ".join(f"{_lexeme(scope, stem)}:{','.join(found[:255])}" for stem, found in places.items())
@@ -271,9 +267,9 @@ class PostgresWords:
 
         tests = ", ".join(packed(f"(lexemes @@ :query{i}::tsquery)::int", "int4") for i in range(len(common)))
         row = await tx.fetch_one(
-            f"SELECT {packed('passage')}, {tests} FROM words WHERE scope = ANY(:scopes) AND passage = ANY(:passages)",
-            scopes=among.scopes,
-            passages=nodes.passages[top].tolist(),
+            f"""SELECT {packed("passage")}, {tests} FROM words
+                WHERE scope IN ({among.inside}) AND passage = ANY(:passages::bigint[])""",
+            passages=array(nodes.passages[top].tolist()),
             **{f"query{i}": _query(among, term, "D") for i, term in enumerate(common)},
         )
         at = np.searchsorted(nodes.passages, unpacked(row[0]))
@@ -300,9 +296,9 @@ class PostgresWords:
                        {packed(allowed, "int4")}
                 FROM unnest(:scopes::bigint[], :passages::bigint[], :sessions::bigint[]) AS c (scope, passage, session)
                 CROSS JOIN LATERAL ({sides}) AS n""",
-            scopes=[scope_of(number) for number in passages.tolist()],
-            passages=passages.tolist(),
-            sessions=nodes.sessions[together].tolist(),
+            scopes=array(map(scope_of, passages.tolist())),
+            passages=array(passages.tolist()),
+            sessions=array(nodes.sessions[together].tolist()),
             **among.values,
         )
         here, there, step, memories = (unpacked(value) for value in row[:4])
@@ -314,26 +310,29 @@ class PostgresWords:
 
     async def problems(self, tx: Any) -> list[str]:
         """Compare the index with the passages it stands for."""
-        found = []
         rows = await tx.fetch(
             """SELECT coalesce(p.id, w.passage), p.id IS NULL FROM
                    (SELECT * FROM passages WHERE live = 1) p FULL JOIN words w ON w.scope = p.scope AND w.passage = p.id
                WHERE p.id IS NULL OR w.passage IS NULL OR w.memory <> p.memory OR w.length <> p.words LIMIT 20"""
         )
-        for number, extra in rows:
-            found.append(f"passage {number} is {'still' if extra else 'not rightly'} in the full-text index")
-        rows = await tx.fetch(
-            """SELECT p.id, substr(m.content, p.start::int + 1, p.length::int), m.label, w.lexemes::text
-               FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
-               JOIN words w ON w.scope = p.scope AND w.passage = p.id WHERE p.live = 1"""
+        found = [f"passage {row[0]} is {'still' if row[1] else 'not rightly'} in the full-text index" for row in rows]
+        texts = await tx.fetch(
+            """SELECT m.content, m.label, array_agg(ARRAY[p.id, p.start, p.length] ORDER BY p.id),
+                      array_agg(w.lexemes::text ORDER BY p.id) FROM memories m
+               JOIN passages p ON p.scope = m.scope AND p.memory = m.id AND p.live = 1
+               JOIN words w ON w.scope = p.scope AND w.passage = p.id GROUP BY m.scope, m.id"""
         )
-        made = [self.lexemes(scope_of(number), Indexed(number, text, label)) for number, text, label, _ in rows]
+        rows = [
+            (number, self.lexemes(scope_of(number), Indexed(number, text[start : start + length], label)), lexemes)
+            for text, label, places, kept in texts
+            for (number, start, length), lexemes in zip(places, kept, strict=True)
+        ]
         for at in range(0, len(rows), 1_000):
             wrong = await tx.fetch(
                 """SELECT place FROM unnest(:made::text[], :kept::text[]) WITH ORDINALITY AS t (made, kept, place)
                    WHERE made::tsvector <> kept::tsvector""",
-                made=made[at : at + 1_000],
-                kept=[row[3] for row in rows[at : at + 1_000]],
+                made=[row[1] for row in rows[at : at + 1_000]],
+                kept=[row[2] for row in rows[at : at + 1_000]],
             )
             found += [f"the words of passage {rows[at + place - 1][0]} are not those of its text" for (place,) in wrong]
         rows = await tx.fetch(

@@ -15,7 +15,11 @@ class Graph(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"passages_near_{self.model}"
+        return f"passages_near_{self.model}_{self.dimensions}"
+
+    @property
+    def can_be(self) -> bool:
+        return self.dimensions <= WIDEST
 
     async def is_there(self, tx: Any) -> bool:
         row = await tx.fetch_one(
@@ -26,7 +30,7 @@ class Graph(NamedTuple):
     def is_free(self, connection: psycopg.Connection[Any]) -> bool:
         """Tell whether it is ours to draw: nobody else does, until this connection ends."""
         row = connection.execute(FREE, [self.model]).fetchone()
-        return bool(row and row[0]) and self.dimensions <= WIDEST
+        return bool(row and row[0])
 
     def draw(self, connection: psycopg.Connection[Any]) -> None:
         """Draw it beside the work of others; what a broken attempt left is removed first."""
@@ -36,11 +40,11 @@ class Graph(NamedTuple):
         if row is not None and row[0]:
             return
         connection.execute(f"SET maintenance_work_mem = '{MEMORY}'".encode())
-        connection.execute("SET lock_timeout = 0")
+        connection.execute("SET lock_timeout = 0; SET statement_timeout = 0")
         if row is not None:
             connection.execute(f"DROP INDEX CONCURRENTLY {self.name}".encode())
         connection.execute(
             f"""CREATE INDEX CONCURRENTLY {self.name} ON passages
                 USING hnsw ((code::halfvec({self.dimensions})) halfvec_cosine_ops)
-                WHERE model = {self.model} AND live = 1""".encode()
+                WHERE live = 1 AND model = {self.model} AND vector_dims(code) = {self.dimensions}""".encode()
         )

@@ -1,5 +1,6 @@
 """Reaching a PostgreSQL server: checked to be usable, brought to our shape, its errors turned into ours."""
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import psycopg
 from psycopg import conninfo, errors
 
-from athena.errors import Misconfigured, Unavailable
+from athena.errors import InvalidInput, Misconfigured, Unavailable
 from athena.storage import migrations
+from athena.storage.database import UNFINISHED, Copying, check_usable
 
 OLDEST = 140_000  # PostgreSQL 14
 PGVECTOR = (0, 8)  # the first with iterative index scans
@@ -22,13 +24,17 @@ DEFAULTS = {"connect_timeout": "5", "keepalives_idle": "10", "keepalives_interva
 def parameters(url: str) -> dict[str, Any]:
     """Read a URL or a connection string, with our own timeouts where it names none."""
     try:
-        given = conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
+        given: dict[str, Any] = conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        given = {"port": "?"}
+    # A / or @ in a password cuts it in two. What came of it is not shown: it is a part of the password.
+    cut = "@" in f"{given.get('host', '')}/{given.get('dbname', '')}".lstrip("@")
+    if cut or not re.fullmatch("[0-9,]*", str(given.get("port", ""))):
         raise Misconfigured(
-            f"ATHENA_DATABASE_URL cannot be read: {_line(error)}",
-            hint="it looks like postgresql://user:password@host:5432/database",
-        ) from None
-    return DEFAULTS | {"application_name": "athena"} | given
+            "ATHENA_DATABASE_URL cannot be read",
+            hint="it looks like postgresql://user:password@host:5432/database; in a password / is %2F and @ is %40",
+        )
+    return DEFAULTS | {"application_name": "athena"} | given | {"client_encoding": "UTF8"}
 
 
 def shown(url: str) -> str:
@@ -37,7 +43,7 @@ def shown(url: str) -> str:
     host = given.get("host") or given.get("hostaddr") or "localhost"
     port = f":{given['port']}" if given.get("port") else ""
     name = given.get("dbname") or given.get("user") or ""
-    return f"postgresql://{'' if host.startswith('/') else host}{port}/{name}"
+    return f"postgresql:///{name}?host={host}" if host.startswith("/") else f"postgresql://{host}{port}/{name}"
 
 
 def reach(url: str) -> None:
@@ -51,30 +57,35 @@ def prepare(connection: psycopg.Connection[Any]) -> None:
     row = connection.execute(
         "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
     ).fetchone()
-    vector = row[0] if row else "public"
+    vector = row[0].replace('"', '""') if row else "public"
     settings = (
         f'SET search_path TO {SCHEMA}, "{vector}"',
         "SET lock_timeout = '15s'",
         "SET idle_in_transaction_session_timeout = '10min'",
         "SET jit = off",  # it takes longer than any statement of ours
+        "SET max_parallel_workers_per_gather = 0",  # many short questions share the cores better than one spread out
         "SET client_min_messages = warning",
     )
     connection.execute("; ".join(settings).encode())
 
 
-def bring_into_shape(url: str, indexes: tuple[str, ...]) -> None:
+def bring_into_shape(url: str, indexes: tuple[str, ...], *, copying: Copying = "") -> None:
     """Check the server and run the steps that its database lacks, one process at a time."""
     with translated(url), psycopg.connect(**parameters(url), autocommit=True) as connection:
         _check_server(connection)
-        if _version(connection) == len(migrations.STEPS):
+        known, whole = _state(connection)
+        check_usable(copying, shown(url), there=known > 0, whole=whole)
+        if known == len(migrations.STEPS):
             return
         connection.execute("SET lock_timeout = '60s'")
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # to see what others made meanwhile
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
             _install_vector(connection)
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+            if connection.execute("SELECT to_regnamespace(%s)", [SCHEMA]).fetchone() == (None,):
+                connection.execute(f"CREATE SCHEMA {SCHEMA}")  # even with IF NOT EXISTS it needs the right to
             prepare(connection)
-            known = _version(connection)
+            known, _ = _state(connection)
             for number in range(known, len(migrations.STEPS)):
                 for statement in migrations.statements(number, DIALECT, indexes):
                     # Sorted by bytes as SQLite does, whatever the database's language.
@@ -101,19 +112,19 @@ def _check_server(connection: psycopg.Connection[Any]) -> None:
         )
 
 
-def _version(connection: psycopg.Connection[Any]) -> int:
-    """Return how many steps this database has seen; refuse what a newer Athena wrote."""
+def _state(connection: psycopg.Connection[Any]) -> tuple[int, bool]:
+    """Return how many steps this database has seen, and whether it is whole; refuse what a newer Athena wrote."""
     row = connection.execute("SELECT to_regclass(%s)", [f"{SCHEMA}.counters"]).fetchone()
     if row is None or row[0] is None:
-        return 0
-    found = connection.execute(f"SELECT value FROM {SCHEMA}.counters WHERE name = 'version'").fetchone()
-    version = int(found[0]) if found else 0
+        return 0, True
+    found: dict[str, int] = dict(connection.execute(f"SELECT name, value FROM {SCHEMA}.counters").fetchall())
+    version = found.get("version", 0)
     if version > len(migrations.STEPS):
         raise Misconfigured(
             f"this database was written by a newer Athena (format {version}, this one knows {len(migrations.STEPS)})",
             hint="upgrade with: pip install --upgrade athena-memory",
         )
-    return version
+    return version, UNFINISHED not in found
 
 
 def _install_vector(connection: psycopg.Connection[Any]) -> None:
@@ -149,7 +160,7 @@ def translated(url: str) -> Generator[None]:
     except errors.InsufficientPrivilege as error:
         raise Misconfigured(
             f"this user lacks a right on the database: {_line(error)}",
-            hint=f"let its owner run: GRANT CREATE ON DATABASE ... TO ...; GRANT ALL ON SCHEMA {SCHEMA} TO ...",
+            hint="use the role that made the tables, or let it run the GRANTs in docs/scaling.md",
         ) from None
     except (errors.InvalidPassword, errors.InvalidAuthorizationSpecification) as error:
         raise Misconfigured(
@@ -165,11 +176,17 @@ def translated(url: str) -> Generator[None]:
         ) from None
     except errors.DiskFull:
         raise Unavailable("the server's disk is full; nothing was stored", hint="free some space there") from None
-    except (errors.QueryCanceled, errors.LockNotAvailable):
+    except (errors.QueryCanceled, errors.LockNotAvailable, errors.TransactionTimeout):
         raise Unavailable("the server took too long", hint="try again; is a long job running?") from None
     except errors.UndefinedTable as error:
         raise Misconfigured(
             f"the database lacks a table of ours: {_line(error)}", hint="was it restored in part? restore all of it"
+        ) from None
+    except errors.ProgramLimitExceeded as error:
+        raise InvalidInput(f"more than PostgreSQL can keep: {_line(error)}", hint="shorten the text or name") from None
+    except errors.DuplicateTable as error:
+        raise Misconfigured(
+            f"the schema {SCHEMA} of this database holds something else: {_line(error)}", hint="use another database"
         ) from None
     except psycopg.OperationalError as error:
         raise _unreachable(url, error) from None
@@ -178,7 +195,8 @@ def translated(url: str) -> Generator[None]:
 def _unreachable(url: str, error: psycopg.Error) -> Misconfigured | Unavailable:
     """Say why a server cannot be reached; before any answer, all that tells causes apart is the text."""
     said = _line(error)
-    if "password authentication failed" in said or "no password supplied" in said or 'role "' in said:
+    refused = ("password authentication failed", "no password supplied", 'role "', "pg_hba.conf")
+    if any(words in said for words in refused) and "too many connections" not in said:
         return Misconfigured(f"the server refuses this user: {said}", hint="check ATHENA_DATABASE_URL")
     if "does not exist" in said and "database" in said:
         return Misconfigured(

@@ -3,7 +3,8 @@
 A transaction runs on the caller's thread, on a connection from a small pool, and holds nothing in memory that
 could go stale. Writes see one snapshot (`REPEATABLE READ`): whoever loses a race is run again from its beginning.
 A connection that is lost before its commit was sent costs a retry; one that is lost while it commits is resolved
-by asking the server what became of that transaction.
+by looking for the row that each transaction leaves in `commits`. Its number alone would not do: after a crash the
+server gives the numbers of lost transactions to new ones.
 """
 
 import logging
@@ -15,12 +16,14 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import errors
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from athena.errors import AthenaError, Unavailable
 from athena.storage import forking
-from athena.storage.database import Row, Work
+from athena.storage.database import Copying, Row, Work
 from athena.storage.postgres import opening
+from athena.storage.postgres.bulk import PostgresBulk
 from athena.storage.postgres.fulltext import PostgresWords
 from athena.storage.postgres.graph import Graph
 from athena.storage.postgres.opening import LOST_RACE, translated
@@ -30,12 +33,21 @@ from athena.threads import aside, drive, start
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # callers are told by an error
 T = TypeVar("T")
 PATIENCE = 10.0  # seconds in which a server that is gone may come back before a caller is told
+AGAIN = 1.0  # seconds after which a connection is asked for anew: the pool itself would wait longer every time
+PAUSE = 0.5  # seconds between two tries, at most
+TRIES = 3  # of work that loses a race, at least: it may itself take longer than that
 CONNECTIONS = 8  # of one process
 SOON = 2.0  # seconds that a deferred write may wait for company
 GROUP = 256  # deferred writes in one commit, at most
-FOLDED = 200  # writes after which the tallies are folded
+FOLDED = 200  # memories written after which the tallies are folded
 READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-WRITING = b"BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()::text"
+WRITING = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
+INSERT INTO commits DEFAULT VALUES RETURNING token::text, pg_current_xact_id()::text"""
+ONCE = (
+    "CREATE TABLE commits (token UUID PRIMARY KEY DEFAULT gen_random_uuid(), at TIMESTAMPTZ NOT NULL DEFAULT now())",
+    # Two that write at once do not see each other, and might choose the same short name.
+    "CREATE UNIQUE INDEX memories_named ON memories (scope, hash) WHERE deleted IS NULL",
+)
 ONLY_THE_TRANSACTION = "a transaction's work may wait only for its transaction"
 NAMED = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)|%")
 
@@ -68,32 +80,29 @@ class PostgresTransaction:
             self._cursor.executemany(_spelled(sql), rows)
 
 
-class _Unsure(Exception):
-    """The connection was lost while a transaction committed."""
-
-
 class Postgres:
     """A store in a database of a PostgreSQL server."""
 
     kind = "postgres"
 
-    def __init__(self, url: str, patience: float = PATIENCE) -> None:
+    def __init__(self, url: str, patience: float = PATIENCE, *, copying: Copying = "") -> None:
         self.url = url
         self._patience = patience
         self.words = PostgresWords()
         self.vectors = PostgresVectors()
+        self.bulk = PostgresBulk(self.words)
+        self.words.unfolded = random.randrange(FOLDED)  # so that processes which write once fold too, now and then
         self._closed = False
         self._deferred: list[Work[None]] = []
         self._guard = threading.Condition()
         self._later: threading.Thread | None = None
-        self._writes = 0
-        opening.bring_into_shape(url, (*self.words.schema, *self.vectors.schema))
+        opening.bring_into_shape(url, (*self.words.schema, *self.vectors.schema, *ONCE), copying=copying)
         self._pool = ConnectionPool(
             kwargs=opening.parameters(url) | {"autocommit": True},
             min_size=1,
             max_size=CONNECTIONS,
             configure=opening.prepare,
-            reconnect_timeout=patience,
+            reconnect_timeout=AGAIN,
             open=True,
         )
         forking.stores.add(self)
@@ -110,9 +119,11 @@ class Postgres:
         return int(row[0])
 
     async def problems(self, tx: Any) -> list[str]:
+        """Tell which indexes are broken; a graph is not valid while it is drawn, and drawn again if that failed."""
         rows = await tx.fetch(
             """SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-               JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema AND NOT i.indisvalid""",
+               JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema AND NOT i.indisvalid
+               AND c.relname NOT LIKE 'passages_near%'""",
             schema=opening.SCHEMA,
         )
         return [f"index {row[0]} is not valid; run: REINDEX INDEX {opening.SCHEMA}.{row[0]}" for row in rows]
@@ -126,9 +137,9 @@ class Postgres:
 
     async def write(self, work: Work[T]) -> T:
         made = await aside(self._transact, WRITING, work)
-        self._writes += 1
-        if self._writes % FOLDED == 0:
-            self.later(self.words.fold)
+        if self.words.unfolded >= FOLDED:
+            self.words.unfolded = 0
+            self.later(self._tidy)
         return made
 
     def later(self, work: Work[None]) -> None:
@@ -183,31 +194,36 @@ class Postgres:
                     return self._attempt(begin, work, deadline)
             except LOST_RACE as error:
                 trouble: Exception = error
+            except errors.DataException as error:
+                if self.vectors.mixed:
+                    raise
+                self.vectors.mixed, trouble = True, error  # vectors of two sizes: from now on it looks at that
             except Unavailable as error:
                 if not error.retry or self._closed:
                     raise
                 trouble = error
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline and (tries >= TRIES or isinstance(trouble, Unavailable)):
                 break
-            time.sleep(min(0.5, 0.005 * 2 ** min(tries, 8)) * random.random())
+            time.sleep(min(PAUSE, 0.005 * 2 ** min(tries, 8)) * random.random())
         if isinstance(trouble, Unavailable):
             raise trouble
         raise Unavailable("others keep changing the same memories", hint="try again") from trouble
 
     def _attempt(self, begin: bytes, work: Work[T], deadline: float) -> T:
         try:
-            connection = self._pool.getconn(max(0.1, deadline - time.monotonic()))
+            connection = self._pool.getconn(min(AGAIN, max(0.1, deadline - time.monotonic())))
         except (PoolTimeout, PoolClosed):
-            opening.reach(self.url)  # says why, where the pool only says that it waited
+            if time.monotonic() + PAUSE >= deadline:  # the last try
+                opening.reach(self.url)  # says why, where the pool only says that it waited
             raise Unavailable("all connections to the database are in use", hint="try again") from None
         try:
             cursor = connection.execute(begin, prepare=False)  # it may be two statements
-            number = str((cursor.fetchone() or [""])[0]) if cursor.nextset() else ""
+            mark = cursor.fetchone() if cursor.nextset() else None
             made = drive(work(PostgresTransaction(connection)), closed_to=ONLY_THE_TRANSACTION)
             try:
                 connection.execute("COMMIT")
             except psycopg.OperationalError:
-                if not number:
+                if mark is None:
                     return made
                 if not connection.broken:
                     raise
@@ -218,26 +234,32 @@ class Postgres:
             raise
         finally:
             self._pool.putconn(connection)
-        if self._happened(number, deadline):
+        if self._happened(mark, deadline):
             return made
         raise Unavailable("the connection was lost; nothing was stored", hint="try again")
 
-    def _happened(self, number: str, deadline: float) -> bool:
+    def _happened(self, mark: Row, deadline: float) -> bool:
         """Ask what became of a transaction whose commit was not answered."""
-        while time.monotonic() < deadline + self._patience:
+        token, number = mark
+        deadline = max(deadline, time.monotonic()) + self._patience
+        while time.monotonic() < deadline:
             try:
                 with psycopg.connect(**opening.parameters(self.url), autocommit=True) as connection:
-                    row = connection.execute("SELECT pg_xact_status(%s::xid8)", [number]).fetchone()
-                status = row[0] if row else None
-                if status != "in progress":
-                    return bool(status == "committed")
-            except psycopg.OperationalError:
+                    if not _in_progress(connection, number):
+                        left = f"SELECT 1 FROM {opening.SCHEMA}.commits WHERE token = %s"
+                        return connection.execute(left.encode(), [token]).fetchone() is not None
+            except psycopg.Error:
                 pass
             time.sleep(0.05)
         raise Unavailable(
-            "the connection was lost while it was being stored, and the server does not answer",
+            "the connection was lost at the last step, and the server does not answer: it may be stored or not",
             hint="do the same again: a text is kept once, and an idempotency key makes a call count once",
         )
+
+    async def _tidy(self, tx: Any) -> None:
+        """Put the tallies together, and forget commits that nobody can be unsure of any more."""
+        await self.words.tend(tx)
+        await tx.execute("DELETE FROM commits WHERE at < now() - interval '10 minutes'")
 
     def _outside(self, statement: bytes) -> None:
         """Run what must stand outside of a transaction."""
@@ -289,6 +311,14 @@ class Postgres:
         return None
 
 
+def _in_progress(connection: psycopg.Connection[Any], number: str) -> bool:
+    try:
+        row = connection.execute("SELECT pg_xact_status(%s::xid8)", [number]).fetchone()
+    except errors.InvalidParameterValue:
+        return False  # the server crashed and knows of no such transaction
+    return row is not None and row[0] == "in progress"
+
+
 def _roll_back(connection: psycopg.Connection[Any]) -> None:
     if not connection.closed:
         try:
@@ -298,6 +328,7 @@ def _roll_back(connection: psycopg.Connection[Any]) -> None:
 
 
 _inherited: list[Any] = []  # pools of a parent process: letting go of one would end its connections
-VACUUM = b"VACUUM " + b", ".join(
+# A table that is locked, since its graph is being drawn, is left to the server's own vacuum.
+VACUUM = b"VACUUM (SKIP_LOCKED) " + b", ".join(
     b"athena." + name for name in (b"memories", b"passages", b"tokens", b"words", b"tags", b"links", b"history")
 )

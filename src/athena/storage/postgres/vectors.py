@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from athena.model.memory import Filter
 from athena.storage import memories, scopes
 from athena.storage.arrays import likest, token_sets
-from athena.storage.database import Facts, Matches, Near, TokenSets
+from athena.storage.database import Facts, Matches, Near, Row, TokenSets
 from athena.storage.passages import SPAN, scope_of
-from athena.storage.postgres.fulltext import packed, unpacked
 from athena.storage.postgres.graph import Graph
+from athena.storage.postgres.packing import array, packed, unpacked
 
 if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
@@ -37,6 +37,7 @@ class Selection(NamedTuple):
     values: dict[str, Any]
     model: int
     dimensions: int
+    mixed: bool  # vectors of this model may have other sizes
 
     @property
     def is_open(self) -> bool:
@@ -49,7 +50,16 @@ class Selection(NamedTuple):
     @property
     def ready(self) -> str:
         """Write as a condition on `p` what can be compared at all."""
-        return f"p.scope IN ({self.inside}) AND p.live = 1 AND p.model = {self.model}"
+        return f"p.scope IN ({self.inside}) AND p.live = 1 AND {self.comparable}"
+
+    @property
+    def comparable(self) -> str:
+        """Write as a condition on `p` that its vector is of this model, and of its size where that changed."""
+        return f"p.model = {self.model}" + (f" AND vector_dims(p.code) = {self.dimensions}" if self.mixed else "")
+
+    def sent(self, row: Row) -> bool:
+        """Tell whether a row ends with a vector of this size, as the server sends it."""
+        return len(row[-1]) == 4 + 2 * self.dimensions
 
 
 class PostgresVectors:
@@ -62,14 +72,21 @@ class PostgresVectors:
 
     def __init__(self) -> None:
         self.wanted: Graph | None = None  # a graph that a search would have used
+        self.mixed = False  # a model was found to have changed its size under the same name; to look costs time
 
     async def reserve(self, tx: Any, scope: int, count: int) -> Sequence[int]:
         rows = await tx.fetch("SELECT nextval('passage_numbers') FROM generate_series(1, :count)", count=count)
         return [scope * SPAN + row[0] for row in rows]
 
     async def add(self, tx: Any, passages: Iterable[dict[str, Any]]) -> None:
+        # Two that begin a session at once do not see each other; by what they leave here one of them is run again.
         await tx.each(
-            """INSERT INTO passages (id, scope, memory, start, length, words, session, voice, live, windowed,
+            """WITH begun AS (
+                   INSERT INTO commits (token)
+                   SELECT left(encode(sha256(convert_to(m.scope || '/' || m.session, 'UTF8')), 'hex'), 32)::uuid
+                   FROM memories m WHERE m.scope = :scope AND m.id = :memory AND m.id = :session
+                       AND m.session IS NOT NULL ON CONFLICT DO NOTHING)
+               INSERT INTO passages (id, scope, memory, start, length, words, session, voice, live, windowed,
                                      stamp, model, code)
                VALUES (:id, :scope, :memory, :start, :length, :words, :session, :voice, 1, :windowed,
                        0, :model, :code::halfvec)""",
@@ -85,8 +102,9 @@ class PostgresVectors:
         )
 
     async def put_tokens(self, tx: Any, passages: Iterable[tuple[int, bytes]]) -> None:
-        await tx.each(
-            """INSERT INTO tokens (passage, scope, signs) VALUES (:passage, :scope, :signs)
+        await tx.each(  # not those of a text that was removed while it was being read
+            """INSERT INTO tokens (passage, scope, signs) SELECT id, scope, :signs FROM passages
+               WHERE scope = :scope AND id = :passage
                ON CONFLICT (scope, passage) DO UPDATE SET signs = excluded.signs""",
             [{"passage": p, "scope": scope_of(p), "signs": signs} for p, signs in passages],
         )
@@ -155,15 +173,15 @@ class PostgresVectors:
         number = await _known_model(tx, model) or 0
         total, passages, words = await tx.fetch_one(
             """SELECT coalesce(sum(memories), 0)::bigint, coalesce(sum(passages), 0)::bigint,
-                      coalesce(sum(words), 0)::bigint FROM tallies WHERE scope = ANY(:scopes)""",
-            scopes=numbers,
+                      coalesce(sum(words), 0)::bigint FROM tallies WHERE scope = ANY(:scopes::bigint[])""",
+            scopes=array(numbers),
         )
         if only.is_open:
-            return Selection(numbers, total, passages, words, "", {}, number, dimensions)
+            return Selection(numbers, total, passages, words, "", {}, number, dimensions, self.mixed)
         condition, values = memories.where(only, numbers)
         chosen = f"SELECT m.id FROM memories m WHERE {condition}"
         (total,) = await tx.fetch_one(f"SELECT count(*) FROM ({chosen}) AS chosen", **values)
-        return Selection(numbers, total, passages, words, chosen, values, number, dimensions)
+        return Selection(numbers, total, passages, words, chosen, values, number, dimensions, self.mixed)
 
     async def nearest(self, tx: Any, among: Selection, vector: "Floats", limit: int, also: Matches | None) -> Near:
         import numpy as np
@@ -171,7 +189,8 @@ class PostgresVectors:
         mean, deviation = await _spread(tx, among, vector)
         named = also.memories if also else np.zeros(0, np.int64)
         small = min(among.passages, among.total * 4 if among.chosen else among.passages) <= EXACT
-        found = None if small or limit > WIDEST else await self._search(tx, among, vector, limit)
+        every = limit > WIDEST or limit == among.total  # all memories are asked for, not the nearest passages
+        found = None if small or every else await self._search(tx, among, vector, limit)
         if found is None:
             return Near(*await _scan(tx, among, vector, limit, named), mean, deviation)
         owners, cosines = found
@@ -181,8 +200,8 @@ class PostgresVectors:
     async def _search(self, tx: Any, among: Selection, vector: "Floats", limit: int) -> "tuple[Ids, Floats] | None":
         """Search the graph; None if there is none yet, or if it did not find as many as there are."""
         graph = Graph(among.model, among.dimensions)
-        if not await graph.is_there(tx):
-            self.wanted = graph
+        if not graph.can_be or not await graph.is_there(tx):
+            self.wanted = graph if graph.can_be else None
             return None
         # Local to this transaction. Sorting is off so that the planner never prefers to read all.
         await tx.execute(
@@ -195,8 +214,8 @@ class PostgresVectors:
         near = f"p.code::halfvec({among.dimensions}) <=> :vector::halfvec({among.dimensions})"
         row = await tx.fetch_one(
             f"""SELECT {packed("memory")}, {packed("far", "float8")} FROM (
-                    SELECT p.memory, {near} AS far FROM passages p WHERE {among.ready}{only}
-                    ORDER BY {near} LIMIT :limit) AS found""",
+                    SELECT p.memory, {near} AS far FROM passages p
+                    WHERE {among._replace(mixed=True).ready}{only} ORDER BY {near} LIMIT :limit) AS found""",
             vector=_text(vector),
             limit=limit,
             **among.values,
@@ -213,9 +232,9 @@ class PostgresVectors:
         row = await tx.fetch_one(
             f"""SELECT {packed("memory")}, {packed("n")}, {packed("voice")}, {packed("session")} FROM (
                     SELECT p.memory, count(*) AS n, max(p.voice) AS voice, max(p.session) AS session FROM passages p
-                    WHERE p.scope IN ({among.inside}) AND p.memory = ANY(:memories) AND p.live = 1
+                    WHERE p.scope IN ({among.inside}) AND p.memory = ANY(:memories::bigint[]) AND p.live = 1
                     GROUP BY p.memory) AS described""",
-            memories=memories.tolist(),
+            memories=array(memories.tolist()),
         )
         owners, counts, voice, session = (unpacked(value) for value in row)
         at = np.searchsorted(memories, owners)
@@ -228,9 +247,10 @@ class PostgresVectors:
 
         rows = await tx.fetch(
             f"""SELECT DISTINCT ON (p.memory) halfvec_send(p.code) FROM passages p
-                WHERE {among.ready} AND p.memory = ANY(:memories) ORDER BY p.memory, p.id""",
-            memories=memories[:first].tolist(),
+                WHERE {among.ready} AND p.memory = ANY(:memories::bigint[]) ORDER BY p.memory, p.id""",
+            memories=array(memories[:first].tolist()),
         )
+        rows = [row for row in rows if among.sent(row)]
         near = np.zeros(len(memories), np.float32)
         if not rows:
             return near
@@ -252,8 +272,8 @@ class PostgresVectors:
         )
         rows = await tx.fetch(
             f"""SELECT p.id, p.memory, {sides} FROM passages p
-                WHERE p.scope IN ({among.inside}) AND p.memory = ANY(:memories) AND p.live = 1""",
-            memories=memories.tolist(),
+                WHERE p.scope IN ({among.inside}) AND p.memory = ANY(:memories::bigint[]) AND p.live = 1""",
+            memories=array(memories.tolist()),
         )
         if not rows:
             return TokenSets.none()
@@ -263,8 +283,8 @@ class PostgresVectors:
             around[place, [1, 3][: len(before)]] = before
             around[place, [2, 4][: len(after)]] = after
         found = await tx.fetch(
-            f"SELECT passage, signs FROM tokens WHERE scope IN ({among.inside}) AND passage = ANY(:passages)",
-            passages=sorted(set(around[around >= 0].tolist())),
+            f"SELECT passage, signs FROM tokens WHERE scope IN ({among.inside}) AND passage = ANY(:passages::bigint[])",
+            passages=array(sorted(set(around[around >= 0].tolist()))),
         )
         places = {number: place for place, number in enumerate(memories.tolist())}
         owners = np.array([places[row[1]] for row in rows], np.int64)
@@ -277,12 +297,12 @@ class PostgresVectors:
         pairs: list[tuple[int, int, float]] = []
         for scope in among.scopes:
             rows = await tx.fetch(
-                """SELECT p.memory, halfvec_send(p.code) FROM passages p WHERE p.scope = :scope AND p.live = 1
-                   AND p.model = :model ORDER BY p.id DESC LIMIT :limit""",
+                f"""SELECT p.memory, halfvec_send(p.code) FROM passages p WHERE p.scope = :scope AND p.live = 1
+                    AND {among.comparable} ORDER BY p.id DESC LIMIT :limit""",
                 scope=scope,
-                model=among.model,
                 limit=COMPARED,
             )
+            rows = [row for row in rows if among.sent(row)]
             if rows:
                 owners = np.array([row[0] for row in rows], np.int64)
                 pairs += likest(owners, np.stack([_read(row[1]) for row in rows]), threshold)
@@ -301,7 +321,7 @@ async def _spread(tx: Any, among: Selection, vector: "Floats") -> tuple[float, f
     """Return the mean and the deviation of the cosines of all passages, from a sample of each scope."""
     sampled = " UNION ALL ".join(
         f"""(SELECT 1 - (p.code <=> :vector::halfvec) AS cosine FROM passages p WHERE p.scope = {scope}
-             AND p.model = {among.model} AND p.live = 1 ORDER BY hashint8(p.id) LIMIT {SAMPLE})"""
+             AND {among.comparable} AND p.live = 1 ORDER BY hashint8(p.id) LIMIT {SAMPLE})"""
         for scope in among.scopes
     )
     if not sampled:
@@ -323,10 +343,10 @@ async def _scan(tx: Any, among: Selection, vector: "Floats", limit: int, also: "
                 SELECT p.memory, p.code <=> :vector::halfvec AS far FROM passages p WHERE {among.ready}{only})
             SELECT {packed("memory")}, {packed("far", "float8")} FROM (
                 ({nearest} ORDER BY far LIMIT :limit) UNION ALL
-                (SELECT memory, far FROM compared WHERE memory = ANY(:also))) AS found""",
+                (SELECT memory, far FROM compared WHERE memory = ANY(:also::bigint[]))) AS found""",
         vector=_text(vector),
         limit=limit,
-        also=also.tolist(),
+        also=array(also.tolist()),
         **among.values,
     )
     return unpacked(row[0]), 1 - unpacked(row[1], ">f8").astype("f4")
@@ -337,9 +357,9 @@ async def _cosines(tx: Any, among: Selection, vector: "Floats", memories: "Ids")
     row = await tx.fetch_one(
         f"""SELECT {packed("memory")}, {packed("far", "float8")} FROM (
                 SELECT p.memory, min(p.code <=> :vector::halfvec) AS far FROM passages p
-                WHERE {among.ready} AND p.memory = ANY(:memories) GROUP BY p.memory) AS compared""",
+                WHERE {among.ready} AND p.memory = ANY(:memories::bigint[]) GROUP BY p.memory) AS compared""",
         vector=_text(vector),
-        memories=memories.tolist(),
+        memories=array(memories.tolist()),
     )
     return unpacked(row[0]), 1 - unpacked(row[1], ">f8").astype("f4")
 

@@ -10,6 +10,7 @@ import apsw
 
 from athena.errors import Misconfigured, Unavailable
 from athena.storage import migrations
+from athena.storage.database import UNFINISHED, Copying, check_usable
 from athena.storage.terms import spaced
 
 MEMORY = ":memory:"
@@ -97,6 +98,15 @@ def _check_owner(connection: apsw.Connection, path: str) -> None:
             f"{path} was written by a newer Athena (format {version}, this one knows {newest})",
             hint="upgrade with: pip install --upgrade athena-memory",
         )
+
+
+def check_there(path: str, copying: Copying) -> None:
+    check_usable(copying, path, there=os.path.exists(path) and os.path.getsize(path) > 0, whole=True)
+
+
+def check_whole(connection: apsw.Connection, path: str, copying: Copying) -> None:
+    found = connection.execute("SELECT 1 FROM counters WHERE name = ?", (UNFINISHED,)).get
+    check_usable(copying, path, there=True, whole=found is None)
 
 
 @contextmanager

@@ -287,8 +287,9 @@ async def _changed(tx: Any, shelf: Shelf, scope: int) -> Changed | None:
     return Changed(ids, numbers, words, live, stamps, models, sessions, voices, [code for (code,) in codes])
 
 
-WRONG_SIZE = """SELECT p.id FROM passages p JOIN models d ON d.id = p.model WHERE p.live = 1
-    AND length(p.code) <> (SELECT max(length(code)) FROM passages q WHERE q.model = p.model) LIMIT 20"""
+WRONG_SIZE = """SELECT p.id FROM passages p JOIN (SELECT model, max(length(code)) AS size FROM passages
+        WHERE code IS NOT NULL GROUP BY model) d ON d.model = p.model
+    WHERE p.live = 1 AND length(p.code) <> d.size LIMIT 20"""
 PENDING = "live = 1 AND (model IS NULL OR model NOT IN (SELECT id FROM models WHERE name = :name))"
 
 

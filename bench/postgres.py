@@ -1,0 +1,184 @@
+"""The same searches on PostgreSQL, in turn with SQLite, and by several processes at once."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from statistics import median
+from typing import NamedTuple
+
+from athena import api, connect
+from athena.app import App
+from athena.embedding.minilm import MiniLM
+from athena.storage.copying import copy
+from athena.storage.postgres.store import Postgres
+from athena.storage.sqlite.store import Sqlite
+from bench import corpus
+from bench.machine import ROOT
+from bench.processes import converse
+from bench.result import Result, Row, Table
+from bench.run import Run
+from bench.stores import FILE
+from bench.timing import clocked, ms, percentile
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import postgres as throwaway  # it stands beside the package
+
+SLOWER, GROWTH, SCALING = 3.0, 2.0, 1.6
+READERS = 4
+PATIENCE = 600.0  # seconds for the graph
+
+
+class Measured(NamedTuple):
+    """Each question's least time over the rounds, on both engines."""
+
+    sqlite: list[float]
+    postgres: list[float]
+    copied: float
+    graph: float | None
+    alike: float  # which part of SQLite's first five PostgreSQL found, too
+
+    @property
+    def ratio(self) -> float:
+        return median(p / s for p, s in zip(self.postgres, self.sqlite, strict=True))
+
+
+def run(run: Run) -> Result:
+    queries = corpus.queries(20 if run.quick else 100, run.sizes[0])
+    with throwaway.running() as server:
+        measured = {size: _measure(run, server, size, queries) for size in (run.ordinary, run.large)}
+        url = server.url(f"bench_{run.ordinary}")
+        one = _rate(run, url, queries, 1)
+        several = _rate(run, url, queries, READERS)
+        stored = _store(run, url)
+    growth = median(measured[run.large].postgres) / median(measured[run.ordinary].postgres)
+    rows = [
+        Row(
+            f"`recall` of {size:,} memories on PostgreSQL",
+            f"at most {SLOWER:.0f}x SQLite in-process",
+            f"{m.ratio:.2f}x: {ms(median(m.postgres))} against {ms(median(m.sqlite))}",
+            m.ratio <= SLOWER,
+        )
+        for size, m in measured.items()
+    ]
+    rows += [
+        Row(
+            f"The same, from {run.ordinary:,} to {run.large:,} memories",
+            f"grows by less than {GROWTH:.0f}x",
+            f"{growth:.2f}x",
+            growth < GROWTH,
+        ),
+        Row(
+            f"{READERS} processes that search one database",
+            f"at least {SCALING}x the searches of one, on 2 cores",
+            f"{several / one:.2f}x: {several:,.0f} searches a second against {one:,.0f}",
+            several / one >= SCALING,
+        ),
+        Row("`store` of one note on PostgreSQL", "stated", ms(stored), None),
+    ]
+    return Result(
+        "PostgreSQL",
+        f"A server of its own on this machine, reached by a Unix socket, fsync on. The stores of the other benchmarks "
+        f"are copied into it by `athena migrate`. {len(queries)} questions on both engines in turn, 4 rounds after one "
+        "to warm up; each question's least time counts, the ratio is taken question by question, and its median is "
+        f"shown. Then 1 and {READERS} processes, each with a model of its own, search {run.ordinary:,} memories "
+        "as fast as they can.",
+        rows,
+        [
+            _table(measured),
+            "A search is about ten statements, one after another; another machine adds its round trip to each.",
+        ],
+    )
+
+
+def _measure(run: Run, server: throwaway.Server, size: int, queries: list[str]) -> Measured:
+    home = run.stores.copy(size)
+    url = server.create(f"bench_{size}")
+    began = time.perf_counter()
+    source, target = Sqlite(home / FILE), Postgres(url, copying="to")
+    copy(source, target)
+    source.close()
+    target.close()
+    copied = time.perf_counter() - began
+    embedder = MiniLM()
+    apps = {"sqlite": App(Sqlite(home / FILE), embedder), "postgres": App(Postgres(url), embedder)}
+    try:
+        graph = _wait_for_graph(apps["postgres"], queries[0], url) if size > 20_000 else None
+        least = {name: [float("inf")] * len(queries) for name in apps}
+        common = 0
+        for number in range(-1, 2 if run.quick else 4):
+            for i, query in enumerate(queries):
+                found = {}
+                for name in apps if number % 2 else reversed(apps):
+                    with connect.using(apps[name]):
+                        taken = clocked(api.search, query)
+                        least[name][i] = min(least[name][i], taken if number >= 0 else float("inf"))
+                        if number == 0:
+                            found[name] = {memory.hash for memory in api.search(query, limit=5).memories}
+                if found:
+                    common += len(found["sqlite"] & found["postgres"])
+    finally:
+        for app in apps.values():
+            app.close()
+    return Measured(least["sqlite"], least["postgres"], copied, graph, common / (5 * len(queries)))
+
+
+def _wait_for_graph(app: App, query: str, url: str) -> float:
+    """Search once, so that the graph is wanted, and return how long it took to be drawn."""
+    import psycopg
+
+    began = time.perf_counter()
+    with connect.using(app):
+        api.search(query)
+    with psycopg.connect(url, autocommit=True) as connection:
+        while not connection.execute(
+            "SELECT 1 FROM pg_index WHERE indisvalid AND indexrelid::regclass::text LIKE '%passages_near%'"
+        ).fetchone():
+            if time.perf_counter() - began > PATIENCE:
+                raise SystemExit("the graph was not drawn")
+            time.sleep(0.1)
+    return time.perf_counter() - began
+
+
+def _rate(run: Run, url: str, queries: list[str], readers: int) -> float:
+    """Return how many searches a second so many processes do together."""
+    environment = run.environment(run.folder) | {"ATHENA_DATABASE_URL": url}
+    reports, _ = converse(environment, "bench.reader", [json.dumps((queries, 2 if run.quick else 8))] * readers)
+    return float(sum(report["searches"] / report["seconds"] for report in reports))
+
+
+def _store(run: Run, url: str) -> float:
+    texts = corpus.notes(run.ordinary + 200)[run.ordinary :]
+    with _using(url):
+        times = [clocked(api.store, text) for text in texts[: 20 if run.quick else 200]]
+    return median(times)
+
+
+@contextmanager
+def _using(url: str) -> Generator[None]:
+    os.environ["ATHENA_DATABASE_URL"] = url
+    try:
+        yield
+    finally:
+        api.close()
+        del os.environ["ATHENA_DATABASE_URL"]
+
+
+def _table(measured: dict[int, Measured]) -> Table:
+    lines = [
+        (
+            f"{size:,}",
+            ms(median(m.sqlite)),
+            ms(median(m.postgres)),
+            ms(percentile(m.postgres, 0.95)),
+            f"{m.ratio:.2f}x",
+            f"{m.alike:.0%}",
+            f"{m.copied:.1f} s",
+            "-" if m.graph is None else f"{m.graph:.0f} s",
+        )
+        for size, m in measured.items()
+    ]
+    head = ("memories", "SQLite", "PostgreSQL", "95 %", "ratio", "the same first five", "migrate", "graph drawn in")
+    return Table(head, lines)

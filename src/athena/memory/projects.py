@@ -1,0 +1,46 @@
+"""The projects of a store, and giving one another name."""
+
+from dataclasses import dataclass
+
+from athena.errors import Conflict, NotFound
+from athena.home import EVERYWHERE
+from athena.memory.store import Store
+from athena.model.call import Call
+from athena.model.scope import Scope
+from athena.storage import calls, scopes
+from athena.storage.database import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    name: str
+    memories: int
+    updated: float | None
+
+
+async def listed(store: Store) -> list[Project]:
+    async def work(tx: Transaction) -> list[Project]:
+        return [Project(*row) for row in await scopes.counted(tx)]
+
+    return await store.database.read(work)
+
+
+async def rename(store: Store, name: str, to: str, call: Call) -> Project:
+    """Give a project another name, which none may have yet."""
+    old, new = Scope.named(name).project, Scope.named(to).project
+
+    async def work(tx: Transaction) -> Project:
+        async def change(_: int) -> None:
+            known = [one for one, _, _ in await scopes.counted(tx)]
+            if EVERYWHERE in (old, new):
+                raise Conflict(f"{EVERYWHERE!r} is what every project sees", hint="choose another project")
+            if old not in known:
+                raise NotFound(f"there is no project {old!r:.80}", hint="list_projects says which there are")
+            if new in known:
+                raise Conflict(f"there is a project {new!r:.80} already", hint="two projects cannot be joined")
+            await scopes.rename(tx, old, new)
+
+        await calls.once(tx, call, change)
+        return next(Project(*row) for row in await scopes.counted(tx) if row[0] == new)
+
+    return await store.database.write(work)

@@ -1,0 +1,133 @@
+"""`athena migrate`, as it is called: what it says, and what it never says."""
+
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import postgres
+import pytest
+from test_process import on_a_terminal
+
+from athena import api, connect
+from athena.cli.commands import athena
+
+pytestmark = pytest.mark.sqlite_only("each test names its engines")
+PASSWORD = "hunter2"
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def url(server: postgres.Server) -> str:
+    """An empty database; the server takes any password."""
+    made = server.create(f"migrate{next(_numbers)}")
+    return made.replace("postgres@", f"postgres:{PASSWORD}@")
+
+
+@pytest.fixture
+def store() -> Path:
+    """The store in use, with three memories."""
+    api.store_batch([{"content": "Deploys run on Fridays", "tags": ["ops"]}, "Ann drinks tea", "The parrot is green"])
+    connect.close()
+    return Path(os.environ["ATHENA_HOME"]) / "athena.db"
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def give(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = athena(args=["migrate", *words], prog_name="athena", standalone_mode=False)
+        said = capsys.readouterr()
+        assert PASSWORD not in said.out + said.err
+        return code, said.out, said.err
+
+    return give
+
+
+def test_a_store_is_copied_to_postgresql_and_back(
+    run: Run, store: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = hashlib.sha256(store.read_bytes()).digest()
+    code, out, err = run("--to", url)
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert out.startswith(f"copied 3 memories (16 rows, all compared) from {store} to postgresql:///migrate")
+    told = re.search(r"to use it: export ATHENA_DATABASE_URL='(.*)'\n", out)
+    assert told is not None
+    assert told[1].replace("***", PASSWORD) == url
+    assert hashlib.sha256(store.read_bytes()).digest() == before
+    monkeypatch.setenv("ATHENA_DATABASE_URL", url)
+    assert api.search("when do we deploy").memories[0].preview == "Deploys run on Fridays"
+    connect.close()
+    back = tmp_path / "new folder" / "back.db"
+    code, out, err = run("--to", f"sqlite://{back}")
+    assert (code, err) == (0, "")
+    assert out.endswith(f"to use it: export ATHENA_DB_PATH='{back}'; unset ATHENA_DATABASE_URL\n")
+    assert back.stat().st_mode & 0o777 == 0o600
+    monkeypatch.delenv("ATHENA_DATABASE_URL")
+    monkeypatch.setenv("ATHENA_DB_PATH", str(back))
+    assert api.search("when do we deploy").memories[0].preview == "Deploys run on Fridays"
+
+
+def test_the_result_can_be_json(run: Run, store: Path, tmp_path: Path) -> None:
+    code, out, err = run("--to", str(tmp_path / "b.db"), "--from", str(store), "--json")
+    assert (code, err) == (0, "")
+    said = json.loads(out)
+    assert (said["from"], said["to"]) == (str(store), str(tmp_path / "b.db"))
+    assert said["rows"]["memories"] == 3
+    assert said["use"].startswith("export ATHENA_DB_PATH=")
+
+
+@pytest.mark.usefixtures("store")
+def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
+    code, shown = on_a_terminal("migrate", "--to", str(tmp_path / "b.db"))
+    assert code == 0
+    assert "Copying  [" in shown
+    assert "100%" in shown
+    assert "full-text index" in shown
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("target", "code", "said"),
+    [
+        ("mysql://me:{password}@localhost/x", 2, "a store is named by a URL or by the path of a file"),
+        ("postgresql:/me:{password}@localhost/x", 2, "a store is named by a URL or by the path of a file"),
+        ("host=localhost password={password}", 2, "a store is named by a URL or by the path of a file"),
+        (":memory:", 2, "a store is named by a URL or by the path of a file"),
+        ("", 2, "a store is named by a URL or by the path of a file"),
+        ("postgresql://me:{password}@localhost:1/x", 7, "postgresql://localhost:1/x does not answer"),
+        ("postgresql://me:x/{password}@localhost:1/x", 8, "--to cannot be read"),
+        ("postgresql://me:%zz{password}@localhost/x", 8, "--to cannot be read"),
+        ("{folder}", 8, "cannot be opened"),
+        ("{folder}/other.db", 8, "is not an Athena database"),
+    ],
+)
+def test_a_wrong_target_is_one_clear_line(run: Run, tmp_path: Path, target: str, code: int, said: str) -> None:
+    (tmp_path / "other.db").write_text("something else " * 100)
+    got, out, err = run("--to", target.format(password=PASSWORD, folder=tmp_path))
+    assert (got, out) == (code, "")
+    error, hint = err.splitlines()
+    assert error.startswith("error: ")
+    assert said in error
+    assert hint.startswith("hint:  ")
+    assert "ATHENA_" not in err, "it was not a setting that is wrong"
+
+
+def test_what_cannot_be_copied_is_said(run: Run, store: Path, url: str, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.db"
+    assert run("--from", str(missing), "--to", url)[::2] == (
+        3,
+        f"error: there is no store at {missing}\nhint:  copy from one that is there\n",
+    )
+    assert not missing.exists()
+    assert run("--to", f"{store.parent}/./athena.db")[2].startswith("error: source and target are the same store\n")
+    assert run("--to", url)[0] == 0
+    code, _, err = run("--to", url)
+    assert (code, err.splitlines()[1]) == (4, "hint:  name an empty database or a new file")
+    assert re.match(r"error: postgresql:///migrate\d+ is not empty\n", err)

@@ -1,0 +1,48 @@
+"""Projects have names, and a name can be changed."""
+
+import pytest
+
+from athena import api
+from athena.app import App
+from athena.errors import Conflict, NotFound
+from athena.threads import drive
+
+
+def call(app: App, operation: str, /, **arguments: str) -> object:
+    return drive(app.catalog.find(operation)(app.context("old", "test"), **arguments))
+
+
+def test_projects_are_listed_with_how_much_they_hold(isolated: App) -> None:
+    api.store("one", project="old")
+    api.store("two", project="old")
+    api.delete(api.store("three", project="other"), project="other")
+    assert [(p["name"], p["memories"]) for p in api_list(isolated)] == [("old", 2), ("other", 0)]
+
+
+def api_list(app: App) -> list[dict[str, object]]:
+    from athena.kernel.shapes import plain
+
+    found: list[dict[str, object]] = plain(call(app, "list_projects"))
+    return found
+
+
+def test_a_renamed_project_keeps_its_memories_its_history_and_its_undo(isolated: App) -> None:
+    kept = api.store("deploys run on Fridays", project="old")
+    api.update(kept, content="deploys run on Mondays", project="old")
+    call(isolated, "rename_project", name="old", to="new")
+    assert [m.preview for m in api.search("deploys", project="new").memories] == ["deploys run on Mondays"]
+    assert not api.search("deploys", project="old").memories
+    drive(isolated.catalog.find("undo")(isolated.context("new", "test")))
+    assert api.get(kept, project="new").content == "deploys run on Fridays"
+
+
+def test_a_name_that_is_taken_or_missing_is_refused(isolated: App) -> None:
+    api.store("one", project="old")
+    api.store("two", project="new")
+    with pytest.raises(Conflict, match="already"):
+        call(isolated, "rename_project", name="old", to="new")
+    with pytest.raises(NotFound, match="no project"):
+        call(isolated, "rename_project", name="nothing", to="else")
+    with pytest.raises(Conflict, match="every project"):
+        call(isolated, "rename_project", name="old", to="user")
+    assert [m.preview for m in api.search("one", project="old").memories] == ["one"]

@@ -1,0 +1,386 @@
+"""What the tests of PostgreSQL share: stores on a server, programs of their own, and a line that can be cut."""
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import postgres
+import psycopg
+import pytest
+
+from athena.app import App
+from athena.storage.postgres.store import PATIENCE, Postgres
+from athena.threads import drive
+from conftest import _model
+
+PROJECT = "test"
+
+
+def new_database(server: postgres.Server) -> str:
+    """Make an empty database and return its URL."""
+    return server.create(f"t{uuid.uuid4().hex[:12]}")
+
+
+def name_of(url: str) -> str:
+    """Return the name of the database that a URL leads to."""
+    return url.split("/")[3].split("?")[0]
+
+
+# A crash is followed by a sync of all files, one by one; this asks for it once for all.
+DURABLE = ("recovery_init_sync_method=syncfs",)
+MORTAL = (*DURABLE, "fsync=off", "full_page_writes=off")  # a dead process does not take with it what it gave the system
+
+
+def crash(server: postgres.Server) -> None:
+    """Kill the server and all its workers at the same moment, as a power cut would.
+
+    Workers are in process groups of their own, and would otherwise finish what they are at.
+    """
+    first = int((server.data / "postmaster.pid").read_text().split()[0])
+    os.kill(first, signal.SIGSTOP)  # so that it starts no more
+    workers = [pid for pid, parent in _processes() if parent == first]
+    for pid in workers:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    server.kill()
+    until(lambda: not {pid for pid, _ in _processes()} & set(workers))
+
+
+def _processes() -> list[tuple[int, int]]:
+    """Return all that run, each with its parent; those that are dead but not buried count no more."""
+    told = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,state="], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in told.stdout.splitlines()]
+    return [(int(pid), int(parent)) for pid, parent, state in rows if not state.startswith("Z")]
+
+
+@contextmanager
+def opened(url: str, patience: float = PATIENCE, **settings: Any) -> Generator[App]:
+    """Open a store, and close it at the end."""
+    app = App(Postgres(url, patience), _model, **settings)
+    try:
+        yield app
+    finally:
+        app.close()
+
+
+def call(app: App, name: str, project: str = PROJECT, key: str | None = None, **arguments: Any) -> Any:
+    """Call an operation as a program would."""
+    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+
+
+def query(url: str, sql: str, *values: Any) -> list[Any]:
+    """Look into a database, past the store."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET search_path TO athena, public")
+        done = connection.execute(sql.encode(), values or None)
+        return done.fetchall() if done.description else []
+
+
+def until(happened: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """Wait for something that another thread or process does."""
+    deadline = time.monotonic() + seconds
+    while not (found := happened()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+    return found
+
+
+def begin(script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Start a script in a process of its own, which may be spoken to."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(script), *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
+
+
+def say(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        pytest.fail(f"it ended: {process.communicate(timeout=10)}")
+    return line.rstrip("\n")
+
+
+def end(process: subprocess.Popen[str], timeout: float = 60) -> list[str]:
+    """Wait for a script, which must end well and without complaints, and return the lines that it printed."""
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(f"still running after {timeout} s:\n{''.join(process.communicate())}")
+    assert process.returncode == 0, f"exit code {process.returncode}\n{out}\n{err}"
+    assert err == ""
+    return out.splitlines()
+
+
+def run(script: str, *arguments: str, timeout: float = 60, **environment: str) -> list[str]:
+    return end(begin(script, *arguments, **environment), timeout)
+
+
+ASKING = [(80_877_103).to_bytes(4, "big"), (80_877_104).to_bytes(4, "big")]  # whether the line may be encrypted
+Hook = Callable[["Line", bytes], None]
+
+
+class Proxy:
+    """A server that passes all on to a real one, and lets a test decide what becomes of a commit."""
+
+    def __init__(self, server: postgres.Server, tcp: bool) -> None:
+        self.server = server
+        self.tcp = tcp
+        self.folder = Path(tempfile.mkdtemp(prefix="athena-px-"))
+        self.refusing = False
+        self.closed = False
+        self.lines: list[Line] = []
+        self._hook: Hook | None = None
+        self._part = b""
+        self._guard = threading.Lock()
+        self._listening = socket.socket(socket.AF_INET if tcp else socket.AF_UNIX)
+        self._listening.bind(("127.0.0.1", 0) if tcp else str(self.folder / ".s.PGSQL.5432"))
+        self._listening.listen(64)
+        self._listening.settimeout(0.05)
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def url(self, of: str) -> str:
+        """Return the way to a database of the server that leads through here."""
+        if self.tcp:
+            return f"postgresql://postgres@127.0.0.1:{self._listening.getsockname()[1]}/{name_of(of)}"
+        return of.replace(quote(str(self.server.folder), safe=""), quote(str(self.folder), safe=""))
+
+    def at_commit(self, hook: Hook, part: bytes = b"INSERT INTO memories") -> None:
+        """Let `hook` decide about the next commit of a transaction with a statement like this."""
+        self._part, self._hook = part, hook
+
+    def take_hook(self, statements: bytes) -> Hook | None:
+        with self._guard:
+            if self._hook is None or self._part not in statements:
+                return None
+            hook, self._hook = self._hook, None
+            return hook
+
+    @property
+    def happened(self) -> bool:
+        return self._hook is None
+
+    def cut(self) -> None:
+        """End every connection at once."""
+        for line in self.lines:
+            line.cut()
+
+    def close(self) -> None:
+        self.closed = True
+        self._listening.close()
+        self._thread.join(5)
+        for line in self.lines:
+            line.cut()
+            line.join(5)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        while not self.closed:
+            with suppress(OSError):
+                client, _ = self._listening.accept()
+                if self.refusing:
+                    client.close()
+                    continue
+                upstream = socket.socket(socket.AF_UNIX)
+                try:
+                    upstream.connect(str(self.server.folder / ".s.PGSQL.5432"))
+                except OSError:
+                    client.close()
+                    upstream.close()
+                    continue
+                line = Line(self, client, upstream)
+                self.lines.append(line)
+                line.start()
+
+
+class Line(threading.Thread):
+    """One connection through the proxy: the client's messages are told apart, the server's go on as they come."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, upstream: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self.proxy, self.client, self.upstream = proxy, client, upstream
+        self._buffer = b""
+        self._greeted = False
+        self._names: dict[bytes, bytes] = {}
+        self._statements = b""  # of the transaction in progress
+        self._held: bytes | None = None  # a commit, as far as it has come
+
+    def run(self) -> None:
+        with suppress(OSError, ValueError):
+            while not self.proxy.closed:
+                ready, _, _ = select.select([self.client, self.upstream], [], [], 0.05)
+                if self.upstream in ready:
+                    answer = self.upstream.recv(65_536)
+                    if not answer:
+                        break
+                    self.client.sendall(answer)
+                if self.client in ready:
+                    asked = self.client.recv(65_536)
+                    if not asked:
+                        break
+                    self._buffer += asked
+                    for message in self._messages():
+                        self._pass_on(message)
+        self.cut()
+
+    def cut(self) -> None:
+        """End it on both sides, as a broken cable would."""
+        for side in (self.client, self.upstream):
+            with suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+            side.close()
+
+    def _messages(self) -> Generator[bytes]:
+        """Take whole messages from what has come; the first has no letter before its length."""
+        while True:
+            head = 1 if self._greeted else 0
+            if len(self._buffer) < head + 4:
+                return
+            size = head + int.from_bytes(self._buffer[head : head + 4], "big")
+            if len(self._buffer) < size:
+                return
+            message, self._buffer = self._buffer[:size], self._buffer[size:]
+            yield message
+            self._greeted = self._greeted or message[4:8] not in ASKING
+
+    def _pass_on(self, message: bytes) -> None:
+        kind, parts = message[:1] if self._greeted else b"", message[5:].split(b"\0")
+        executed = b""
+        if kind == b"Q":
+            executed = parts[0]
+        elif kind == b"P":
+            self._names[parts[0]] = parts[1]
+        elif kind == b"B":
+            executed = self._names.get(parts[1], b"")
+        if executed.startswith(b"BEGIN"):
+            self._statements = b""
+        self._statements += executed
+        if executed == b"COMMIT" and self._held is None:
+            self._held = b""
+        if self._held is None:
+            self.upstream.sendall(message)
+            return
+        self._held += message
+        if kind in (b"Q", b"S"):  # now it is all there
+            commit, self._held = self._held, None
+            hook = self.proxy.take_hook(self._statements)
+            if hook is None:
+                self.upstream.sendall(commit)
+            else:
+                hook(self, commit)
+
+
+def lose_the_answer(line: Line, commit: bytes) -> None:
+    """Let the server commit, and the client never hear of it."""
+    line.upstream.sendall(commit)
+    line.upstream.recv(65_536)
+    line.cut()
+
+
+def lose_the_commit(line: Line, commit: bytes) -> None:
+    """Let the client send its commit, and the server never get it."""
+    line.cut()
+
+
+@contextmanager
+def proxied(server: postgres.Server, *, tcp: bool = False) -> Generator[Proxy]:
+    proxy = Proxy(server, tcp)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+OTHER = """
+import json, sys
+from concurrent.futures import ThreadPoolExecutor
+url, threads = sys.argv[1], int(sys.argv[2])
+from athena.app import App
+from athena.embedding.minilm import MiniLM
+from athena.errors import AthenaError
+from athena.kernel.shapes import plain
+from athena.storage.postgres.store import Postgres
+from athena.threads import drive
+MiniLM().vectors(["warm up"])
+print("ready", flush=True)
+sys.stdin.readline()
+app = App(Postgres(url), MiniLM())
+
+def call(asked):
+    name, project, key, arguments = asked
+    try:
+        return {"done": plain(drive(app.catalog.find(name)(app.context(project, "test", key), **arguments)))}
+    except AthenaError as error:
+        return {"error": error.code, "message": str(error)}
+
+with ThreadPoolExecutor(threads) as pool:
+    print("open", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(list(pool.map(call, json.loads(line)))), flush=True)
+app.close()
+"""
+
+
+class Other:
+    """Another process with the same store open, which does as it is told."""
+
+    def __init__(self, url: str, threads: int = 1) -> None:
+        self.process = begin(OTHER, url, str(threads))
+        assert hear(self.process) == "ready"
+
+    def open(self) -> None:
+        say(self.process, "open")
+
+    def wait(self) -> None:
+        assert hear(self.process) == "open"
+
+    def begin(self, *calls: tuple[str, dict[str, Any]], key: str | None = None, project: str = PROJECT) -> None:
+        """Let it make calls, as many at once as it has threads."""
+        say(self.process, json.dumps([(name, project, key, arguments) for name, arguments in calls]))
+
+    def results(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(hear(self.process))
+        return found
+
+    def call(self, name: str, **arguments: Any) -> Any:
+        """Let it make one call, which must end well, and return what came of it."""
+        self.begin((name, arguments))
+        (found,) = self.results()
+        return found["done"]
+
+
+@contextmanager
+def others(url: str, count: int, threads: int = 1) -> Generator[list[Other]]:
+    """Start processes that open the store at the same moment."""
+    made = [Other(url, threads) for _ in range(count)]
+    for one in made:
+        one.open()
+    for one in made:
+        one.wait()
+    try:
+        yield made
+    finally:
+        for one in made:
+            end(one.process)

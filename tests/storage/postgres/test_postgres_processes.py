@@ -1,0 +1,353 @@
+"""Several processes and threads on one database: all see the same, and nothing is lost or done twice."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections import Counter
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import postgres
+import pytest
+from postgres_tools import Other, call, new_database, opened, others, query
+
+from athena.app import App
+from athena.errors import Conflict, NotFound
+from athena.model.memory import Filter
+from athena.model.scope import Scope
+from athena.storage.database import Transaction
+from athena.storage.postgres import store
+from athena.threads import drive
+from conftest import _model, rounds
+
+# Pairs of texts whose digests begin with the same eight digits.
+COLLIDING = ((53529, 75183), (25723, 115993), (115508, 139220), (66124, 183956), (97599, 189637), (9556, 198249))
+
+
+@pytest.fixture(scope="module")
+def shared(server: postgres.Server) -> str:
+    return new_database(server)
+
+
+@pytest.fixture(scope="module")
+def crowd(shared: str) -> Generator[list[Other]]:
+    """Three more processes on the store of this file, which they all opened at once when it was empty."""
+    with others(shared, 3, threads=4) as made:
+        yield made
+
+
+@pytest.fixture
+def app(shared: str, crowd: list[Other]) -> Generator[App]:
+    """The same store in this process, emptied."""
+    rows = query(shared, "SELECT tablename FROM pg_tables WHERE schemaname = 'athena' AND tablename <> 'counters'")
+    query(shared, f"TRUNCATE {', '.join(row[0] for row in rows)}")
+    with opened(shared) as made:
+        yield made
+        assert call(made, "verify").problems == ()
+
+
+def nearest(app: App, text: str) -> int:
+    """Return the memory whose vector is nearest to that of a text, whatever its words."""
+    vector = _model.vectors([text])[0]
+
+    async def work(tx: Transaction) -> int:
+        vectors, encoder = app.store.database.vectors, app.store.encoder
+        among = await vectors.select(tx, Filter(Scope("test")), encoder.name, encoder.dimensions)
+        near = await vectors.nearest(tx, among, vector, 1, None)
+        return int(near.memories[near.cosines.argmax()])
+
+    return drive(app.store.database.read(work))
+
+
+def at_once(*works: Callable[[], Any]) -> list[Any]:
+    """Run functions at the same moment and return what each returned or raised."""
+    together = threading.Barrier(len(works))
+
+    def run(work: Callable[[], Any]) -> Any:
+        together.wait(20)
+        try:
+            return work()
+        except (Conflict, NotFound) as error:
+            return error
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return list(pool.map(run, works))
+
+
+def test_processes_that_create_the_store_at_the_same_moment_all_succeed(server: postgres.Server) -> None:
+    with others(new_database(server), 3) as made:
+        for number, one in enumerate(made):
+            one.begin(("remember", {"content": f"from process {number}"}))
+        assert [one.results()[0]["done"]["outcome"] for one in made] == ["new"] * 3
+        assert all(len(one.call("list_memories")) == 3 for one in made)
+
+
+def test_what_one_process_stored_changed_and_forgot_the_next_search_of_another_knows(
+    app: App, crowd: list[Other]
+) -> None:
+    for i in range(5):
+        told = crowd[i % 3].call("remember", content=f"quokka{i} sleeps under the {i}th lighthouse by the harbour")
+        assert [hit.id for hit in call(app, "recall", query=f"quokka{i}", k=1)] == [told["id"]], "by words"
+        assert nearest(app, f"a small animal rests below lighthouse number {i} at the port") == told["id"], "by meaning"
+        crowd[(i + 1) % 3].call("update_memory", memory_id=told["id"], content=f"invoice{i} was paid by bank transfer")
+        assert call(app, "recall", query=f"invoice{i}", k=1)[0].id == told["id"]
+        assert nearest(app, "the bill has been settled with money") == told["id"]
+        assert f"quokka{i}" not in str(call(app, "recall", query=f"quokka{i}"))
+        crowd[i % 3].call("forget", memory_id=told["id"])
+        assert call(app, "recall", query=f"invoice{i}") == []
+        assert call(app, "health").count == 0
+    stored = call(app, "remember", content="a lantern hangs in the hall")
+    assert [one.call("recall", query="lantern")[0]["id"] for one in crowd] == [stored.id] * 3
+
+
+def test_the_same_text_from_all_at_once_is_one_memory_with_all_tags(app: App, crowd: list[Other]) -> None:
+    each = rounds(6, 20)
+    for number, one in enumerate(crowd):
+        one.begin(*(("remember", {"content": "the same", "tags": [f"t{number}-{i}"]}) for i in range(each)))
+    told = [found["done"] for one in crowd for found in one.results()]
+    assert Counter(found["outcome"] for found in told) == {"new": 1, "known": 3 * each - 1}
+    assert len({found["id"] for found in told}) == 1
+    (memory,) = call(app, "list_memories")
+    assert set(memory.tags) == {f"t{number}-{i}" for number in range(3) for i in range(each)}
+    assert query(app.store.database.url, "SELECT occurrences FROM memories") == [(3 * each,)]  # type: ignore[attr-defined]
+    assert len(call(app, "memory_history", memory_id=memory.id)) == 3 * each
+
+
+def test_projects_that_are_new_to_all_at_once_get_one_number_each(app: App, crowd: list[Other], shared: str) -> None:
+    for i in range(4):
+        for number, one in enumerate(crowd):
+            one.begin(*(("remember", {"content": f"{number} {j}"}) for j in range(4)), project=f"project {i}")
+        assert all("done" in found for one in crowd for found in one.results())
+    assert query(shared, "SELECT count(*), count(DISTINCT name) FROM scopes") == [(4, 4)]
+    assert query(shared, "SELECT count(*) FROM memories GROUP BY scope") == [(12,)] * 4
+
+
+def test_a_key_that_all_use_at_once_counts_once(app: App, crowd: list[Other], shared: str) -> None:
+    for name in ("one", "two", "three"):
+        for one in crowd:
+            one.begin(*[("remember", {"content": f"kept under key {name}"})] * 4, key=name)
+        told = [found["done"] for one in crowd for found in one.results()]
+        assert len({(found["id"], found["hash"], found["outcome"]) for found in told}) == 1
+    assert (
+        query(shared, "SELECT occurrences, (SELECT count(*) FROM history h WHERE h.memory = m.id) FROM memories m")
+        == [(1, 1)] * 3
+    )
+
+
+def test_a_change_and_a_removal_of_the_same_memory_at_once_both_count_or_one_is_told(app: App) -> None:
+    for i in range(rounds(6, 60)):
+        number = call(app, "remember", content=f"text {i}").id
+        changed, forgotten = at_once(
+            lambda: call(app, "update_memory", memory_id=number, content=f"changed {i}"),  # noqa: B023  # run here
+            lambda: call(app, "forget", memory_id=number),  # noqa: B023
+        )
+        assert forgotten is True
+        actions = [change.action for change in call(app, "memory_history", memory_id=number)]
+        if isinstance(changed, NotFound):
+            assert actions == ["remembered", "forgotten"]
+        else:
+            assert actions == ["remembered", "updated", "forgotten"]
+        assert call(app, "list_memories") == []
+
+
+def test_an_undo_and_a_change_at_once_leave_a_history_that_adds_up(app: App) -> None:
+    for i in range(rounds(6, 60)):
+        number = call(app, "remember", content=f"first {i}").id
+        call(app, "update_memory", memory_id=number, content=f"second {i}")
+        undone, changed = at_once(
+            lambda: call(app, "undo"),
+            lambda: call(app, "update_memory", memory_id=number, content=f"third {i}"),  # noqa: B023  # run here
+        )
+        assert not isinstance(undone, Exception)
+        assert not isinstance(changed, Exception)
+        text = call(app, "get_memory", memory_id=number).content
+        actions = [change.action for change in call(app, "memory_history", memory_id=number)]
+        assert sorted(actions) == ["remembered", "undone", "updated", "updated"]
+        assert text == (f"third {i}" if actions[-1] == "updated" else f"second {i}")
+        call(app, "forget", memory_id=number)
+
+
+def test_undoing_at_once_takes_back_each_change_once(app: App, crowd: list[Other]) -> None:
+    for i in range(12):
+        call(app, "remember", content=f"item {i}")
+    for one in crowd:
+        one.begin(*[("undo", {})] * 4)
+    told = [found["done"] for one in crowd for found in one.results()]
+    assert sorted(change["before"]["content"] for changes in told for change in changes) == sorted(
+        f"item {i}" for i in range(12)
+    )
+    assert call(app, "list_memories") == []
+
+
+def test_lists_of_memories_that_are_forgotten_in_any_order_at_once_never_wait_for_each_other_for_long(
+    app: App, crowd: list[Other]
+) -> None:
+    numbers = [call(app, "remember", content=f"item {i}").id for i in range(12)]
+    for one, order in zip(crowd, (numbers, numbers[::-1], numbers[6:] + numbers[:6]), strict=True):
+        one.begin(("forget_batch", {"memory_ids": order}))
+    assert sum(one.results()[0]["done"] for one in crowd) == 12
+    assert call(app, "list_memories") == []
+
+
+@pytest.mark.parametrize("pair", COLLIDING[: rounds(3, 6)])
+def test_texts_whose_hashes_begin_alike_get_names_of_their_own_even_at_once(app: App, pair: tuple[int, int]) -> None:
+    call(app, "remember", content="before")
+    one, other = at_once(*(lambda n=n: call(app, "remember", content=f"note {n}") for n in pair))
+    names = query(app.store.database.url, "SELECT hash FROM memories WHERE content LIKE 'note%'")  # type: ignore[attr-defined]
+    assert len(set(names)) == 2
+    assert {call(app, "get_memory", memory_id=name).id for (name,) in names} == {one.id, other.id}
+
+
+def test_a_session_that_begins_in_several_places_at_once_is_one_session(app: App, shared: str) -> None:
+    call(app, "remember", content="before")
+    for i in range(rounds(4, 20)):
+        at_once(
+            *(
+                lambda n=n: call(app, "remember", content=f"turn {i} {n}", metadata={"session_id": f"talk {i}"})  # noqa: B023
+                for n in range(3)
+            )
+        )
+    split = query(
+        shared,
+        """SELECT m.session FROM memories m JOIN passages p ON p.memory = m.id WHERE m.session IS NOT NULL
+           GROUP BY m.session HAVING count(DISTINCT p.session) > 1""",
+    )
+    assert split == []
+
+
+def test_threads_that_use_the_same_memories_while_they_are_written_lose_nothing(app: App) -> None:
+    """Every search strengthens what it finds, a little later, in the same rows."""
+    numbers = [call(app, "remember", content=f"the lantern number {i} by the door").id for i in range(5)]
+
+    def work(thread: int) -> None:
+        for i in range(8):
+            call(app, "recall", query="lantern by the door")
+            call(app, "update_memory", memory_id=numbers[i % 5], metadata={f"k{thread}-{i}": 1})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    facts = [call(app, "get_memory", memory_id=number).metadata for number in numbers]
+    assert {key for one in facts for key in one} == {f"k{thread}-{i}" for thread in range(4) for i in range(8)}
+
+
+def test_programs_that_each_write_once_do_not_leave_a_count_behind_for_ever(
+    server: postgres.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "FOLDED", 4)
+    url = new_database(server)
+    for i in range(24):
+        with opened(url) as app:
+            call(app, "remember", content=f"item {i}")
+    assert query(url, "SELECT count(*) < 24, sum(memories)::int FROM tallies") == [(True, 24)]
+
+
+FORKING = """
+import os, sys
+from athena import api
+from athena.threads import drive
+first = api.store("from the parent")
+assert api.search("parent").total == 1
+
+def forked(work):
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    return pid
+
+def ended(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+"""
+
+
+def forking(script: str, url: str) -> list[str]:
+    import os
+
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING + textwrap.dedent(script)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=os.environ | {"ATHENA_DATABASE_URL": url}
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout.split()
+
+
+def test_parent_and_children_of_a_fork_go_on_side_by_side(server: postgres.Server) -> None:
+    url = new_database(server)
+    printed = forking(
+        """
+        def child(n):
+            assert api.search("parent").total >= 1
+            for i in range(5):
+                api.store(f"child {n} item {i}")
+            api.close()
+
+        children = [forked(lambda n=n: child(n)) for n in range(3)]
+        for i in range(5):
+            api.store(f"parent item {i}")
+        assert [ended(pid) for pid in children] == [0, 0, 0]
+        assert api.health().count == 21
+        print(api.search("child 2 item 4", limit=1).memories[0].preview.replace(" ", "-"))
+        """,
+        url,
+    )
+    assert printed == ["child-2-item-4"]
+    assert query(url, "SELECT count(*), max(occurrences) FROM memories") == [(21, 1)]
+
+
+def test_a_child_that_ends_as_a_program_does_leaves_the_parent_its_connections(server: postgres.Server) -> None:
+    """Its exit handlers run, and its modules are taken apart, with what it inherited among them."""
+    url = new_database(server)
+    forking(
+        """
+        pid = os.fork()
+        if pid == 0:
+            api.store("from the child")
+            sys.exit(0)
+        assert ended(pid) == 0
+        idle = os.fork()
+        if idle == 0:
+            sys.exit(0)  # never used what it inherited
+        assert ended(idle) == 0
+        for i in range(5):
+            api.store(f"parent item {i}")
+        assert api.health().count == 7
+        """,
+        url,
+    )
+
+
+def test_a_child_born_while_others_write_can_store(server: postgres.Server) -> None:
+    url = new_database(server)
+    forking(
+        """
+        import threading
+        over = threading.Event()
+
+        def writing(n):
+            i = 0
+            while not over.is_set():
+                api.store(f"thread {n} item {i}")
+                api.search("item")
+                i += 1
+
+        threads = [threading.Thread(target=writing, args=(n,)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        for i in range(6):
+            assert ended(forked(lambda: api.store(f"child {i}"))) == 0
+        over.set()
+        for thread in threads:
+            thread.join()
+        """,
+        url,
+    )
+    assert query(url, "SELECT count(*) FROM memories WHERE content LIKE 'child%'") == [(6,)]
+    with opened(url) as app:
+        assert call(app, "verify").ok

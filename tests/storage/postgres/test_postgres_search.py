@@ -1,0 +1,453 @@
+"""Searching on PostgreSQL: counts of words, the graph of vectors, large projects, and what no project may see."""
+
+import threading
+import time
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import postgres
+import psycopg
+import pytest
+from numpy.typing import NDArray
+from postgres_tools import call, name_of, new_database, query, until
+
+from athena.app import App
+from athena.ids import digest
+from athena.model.memory import Filter
+from athena.model.scope import Scope
+from athena.storage.database import Indexed, Transaction
+from athena.storage.passages import SPAN
+from athena.storage.postgres import vectors
+from athena.storage.postgres.fulltext import PostgresWords
+from athena.storage.postgres.store import Postgres
+from athena.storage.terms import terms_of
+from athena.threads import drive
+from conftest import rounds
+
+CROWD = rounds(6_000, 26_000)  # passages of the large project
+DIMENSIONS = 24
+GRAPH = f"passages_near_1_{DIMENSIONS}"
+
+
+class Bag:
+    """A small model: a text is the sum of its words, each a direction of its own."""
+
+    def __init__(self, name: str = "bag", dimensions: int = DIMENSIONS) -> None:
+        self.name, self.dimensions = name, dimensions
+
+    def load(self) -> None: ...
+
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        sums = np.array([sum(map(self._word, text.lower().split()), np.zeros(self.dimensions)) for text in texts])
+        made: NDArray[np.float32] = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)).astype("f4")
+        return made
+
+    def _word(self, word: str) -> NDArray[np.float64]:
+        return np.random.default_rng(int(digest(word)[:8], 16)).normal(size=self.dimensions)
+
+
+def bag_app(url: str, embedder: Bag | None = None) -> App:
+    return App(Postgres(url), embedder or Bag())
+
+
+def fill(url: str, project: str, count: int, each: int = 1) -> None:
+    """Write a project of many memories straight into the tables, `each` passages to a memory, all at random."""
+    chance, words = np.random.default_rng(count), PostgresWords()
+    codes = np.clip(chance.normal(size=(count * each, DIMENSIONS)) * 40, -127, 127).astype(int)
+    with psycopg.connect(url, autocommit=False) as connection:
+        connection.execute("SET search_path TO athena, public")
+        connection.execute("INSERT INTO scopes (name) VALUES (%s) ON CONFLICT DO NOTHING", [project])
+        one = connection.execute("SELECT id FROM scopes WHERE name = %s", [project]).fetchone()
+        model = connection.execute("SELECT id FROM models WHERE name = 'bag'").fetchone()
+        first = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM memories").fetchone()
+        assert one is not None
+        assert model is not None
+        assert first is not None
+        scope = one[0]
+        memories, passages, lexemes = [], [], []
+        for i in range(count):
+            number, text = first[0] + i, " ".join(f"filler stone{i} grey{i % 50} p{j}." for j in range(each))
+            name = digest(f"{project}{text}")
+            memories.append((number, scope, digest(text), name[:12], text, "", "[]", "note", "{}", i, i, i, 0.5))
+            start = 0
+            for j in range(each):
+                piece = f"filler stone{i} grey{i % 50} p{j}."
+                passage = scope * SPAN + first[0] * 50 + i * each + j
+                code = f"[{','.join(map(str, codes[i * each + j]))}]"
+                size = len(piece.split())
+                passages.append((passage, scope, number, start, len(piece), size, number, 0, 1, 1, 0, model[0], code))
+                kept = words.lexemes(scope, Indexed(passage, piece, ""))
+                lexemes.append((scope, passage, number, None if each == 1 else number, size, kept))
+                start += len(piece) + 1
+        _copy(connection, "memories (id, scope, digest, hash, content, label, tags, memory_type, metadata, happened,"
+              " created, updated, importance)", memories)  # fmt: skip
+        _copy(connection, "passages (id, scope, memory, start, length, words, session, voice, live, windowed, stamp,"
+              " model, code)", passages)  # fmt: skip
+        _copy(connection, "words (scope, passage, memory, session, length, lexemes)", lexemes)
+        connection.execute(
+            """INSERT INTO tallies (scope, memories, passages, words)
+               SELECT scope, count(DISTINCT memory), count(*), sum(length) FROM words
+               WHERE scope = %s AND memory >= %s GROUP BY 1""",
+            [scope, first[0]],
+        )
+        connection.execute("SELECT setval('passage_numbers', greatest(nextval('passage_numbers'), 100000000))")
+        connection.execute("SELECT setval(pg_get_serial_sequence('memories', 'id'), (SELECT max(id) FROM memories))")
+        connection.execute("ANALYZE words, passages, memories")
+
+
+def _copy(connection: psycopg.Connection[Any], table: str, rows: list[tuple[Any, ...]]) -> None:
+    with connection.cursor().copy(f"COPY {table} FROM STDIN".encode()) as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
+def graphs(url: str) -> list[tuple[str, bool]]:
+    return query(
+        url,
+        """SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+           WHERE c.relname LIKE 'passages_near%' ORDER BY 1""",
+    )
+
+
+@pytest.fixture(scope="module")
+def large(server: postgres.Server) -> str:
+    """A database with one large project, a small one, and the graph drawn."""
+    url = new_database(server)
+    app = bag_app(url)
+    for i in range(50):
+        call(app, "remember", content=f"rare{i} lantern in the small house", tags=["even" if i % 2 == 0 else "odd"],
+             memory_type="note" if i < 40 else "decision", project="small")  # fmt: skip
+    fill(url, "crowd", CROWD)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(vectors, "EXACT", 1_000)
+        call(app, "recall", project="crowd", query="stone7 grey7")
+        until(lambda: graphs(url) == [(GRAPH, True)], 100)
+    assert call(app, "verify").problems == ()
+    app.close()
+    return url
+
+
+@pytest.fixture
+def grown(large: str, monkeypatch: pytest.MonkeyPatch) -> Generator[App]:
+    """The store with the large project, which is searched by its graph."""
+    monkeypatch.setattr(vectors, "EXACT", 1_000)
+    app = bag_app(large)
+    yield app
+    app.close()
+
+
+def near(app: App, project: str, vector: NDArray[np.float32], limit: int) -> list[int]:
+    """Return the memories nearest to a vector, the nearest first."""
+
+    async def work(tx: Transaction) -> list[int]:
+        found, encoder = app.store.database.vectors, app.store.encoder
+        among = await found.select(tx, Filter(Scope(project)), encoder.name, encoder.dimensions)
+        made = await found.nearest(tx, among, vector, limit, None)
+        best: dict[int, float] = {}
+        for memory, cosine in zip(made.memories.tolist(), made.cosines.tolist(), strict=True):
+            best[memory] = max(cosine, best.get(memory, -1.0))
+        return sorted(best, key=lambda memory: -best[memory])
+
+    return drive(app.store.database.read(work))
+
+
+def test_the_number_of_occurrences_is_read_back_right_with_and_without_a_label(server: postgres.Server) -> None:
+    app = bag_app(new_database(server))
+    items = [
+        {"content": f"{'kettle ' * n} number{n}{label}", "tags": ["kettle"] if label else []}
+        for n in range(1, 41)
+        for label in ("", "labelled")
+    ]
+    items.append({"content": "only in the label", "tags": ["kettle"]})
+    stored = call(app, "remember_batch", items=items)
+    words: Any = app.store.database.words
+
+    async def work(tx: Transaction) -> dict[int, tuple[float, bool]]:
+        among = await app.store.database.vectors.select(tx, Filter(Scope("test")), "bag", DIMENSIONS)
+        nodes, _ = await words._find(tx, among, terms_of(words._tokenizer(), "kettle"), 0)
+        rows = zip(nodes.memories.tolist(), nodes.text[0].tolist(), nodes.label[0].tolist(), strict=True)
+        return {memory: (text, label) for memory, text, label in rows}
+
+    found = drive(app.store.database.read(work))
+    counts = [(n, label) for n in range(1, 41) for label in (False, True)]
+    assert [found[one.id] for one in stored] == [*counts, (0, True)]
+    app.close()
+
+
+def test_a_small_project_beside_a_large_one_gives_all_that_it_has(grown: App) -> None:
+    found = call(grown, "recall", project="small", query="lantern", k=10)
+    assert len(found) == 10
+    assert {hit.project for hit in found} == {"small"}
+    assert len(near(grown, "small", Bag().vectors(["stone5 grey5"])[0], 50)) == 50
+    for i in (0, 17, 49):
+        assert call(grown, "recall", project="small", query=f"rare{i}", k=1)[0].content.startswith(f"rare{i} ")
+
+
+def test_a_rare_tag_in_a_large_project_gives_all_that_have_it(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    tagged = [
+        call(grown, "remember", project="crowd", content=f"pebble{i} on the beach", tags=["rare"]) for i in range(8)
+    ]
+    for exact in (1_000, 10):  # compared one by one, or by a graph that goes on until it has found them all
+        monkeypatch.setattr(vectors, "EXACT", exact)
+        found = call(grown, "recall", project="crowd", query="something else entirely", k=20, tags=["rare"])
+        assert {hit.id for hit in found} == {one.id for one in tagged}
+    call(grown, "forget_batch", project="crowd", memory_ids=[one.id for one in tagged])
+    assert call(grown, "recall", project="crowd", query="pebble3", tags=["rare"]) == []
+    assert call(grown, "recall", project="crowd", query="pebble3 on the beach", k=1)[0].id != tagged[3].id
+
+
+def test_the_graph_finds_nearly_what_a_full_scan_finds(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(5)
+    asked = chance.normal(size=(20, DIMENSIONS)).astype("f4")
+    by_graph = [near(grown, "crowd", vector, 100)[:10] for vector in asked]
+    monkeypatch.setattr(vectors, "EXACT", 10_000_000)
+    exactly = [near(grown, "crowd", vector, 100)[:10] for vector in asked]
+    shared = [len(set(one) & set(other)) for one, other in zip(by_graph, exactly, strict=True)]
+    assert sum(shared) / len(shared) >= 9
+
+
+def test_a_search_of_a_large_project_goes_by_its_graph(grown: App, large: str) -> None:
+    def used() -> int:
+        (row,) = query(large, "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = %s", GRAPH)
+        return int(row[0])
+
+    before = used()
+    for i in range(3):
+        near(grown, "crowd", Bag().vectors([f"stone{i}"])[0], 10)
+    grown.close()  # its connections say at their end what they did
+    until(lambda: used() >= before + 3)
+
+
+def test_rare_and_common_words_of_a_large_project_are_found(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (3, CROWD // 2, CROWD - 1):
+        found = call(grown, "recall", project="crowd", query=f"which filler is stone{number}", k=3)
+        assert f"stone{number} " in found[0].content
+    assert len(call(grown, "recall", project="crowd", query="filler", k=7)) == 7  # all hold it
+    assert len(call(grown, "recall", project="crowd", query="grey7 filler nowhere", k=7)) == 7
+
+
+def test_a_server_that_spreads_queries_over_workers_finds_the_same(grown: App, large: str) -> None:
+    name = name_of(large)
+    expected = [hit.id for hit in call(grown, "recall", project="crowd", query="filler stone9 grey9", k=5)]
+    for setting in ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size"):
+        query(large, f"ALTER DATABASE {name} SET {setting} = 0")
+    try:
+        app = bag_app(large)
+        found = [hit.id for hit in call(app, "recall", project="crowd", query="filler stone9 grey9", k=5)]
+        app.close()
+    finally:
+        query(large, f"ALTER DATABASE {name} RESET ALL")
+    assert found[0] == expected[0]
+
+
+def test_nothing_of_another_project_is_ever_found(grown: App) -> None:
+    for asked in ("filler", "stone7 grey7", "rare7 lantern"):
+        assert {hit.project for hit in call(grown, "recall", project="small", query=asked, k=50)} <= {"small"}
+        assert {hit.project for hit in call(grown, "recall", project="crowd", query=asked, k=200)} <= {"crowd"}
+        assert call(grown, "recall", project="nobody's", query=asked) == []
+    assert not [hit for hit in call(grown, "recall", project="small", query="stone7", k=50) if "stone" in hit.content]
+    known = call(grown, "remember", project="user", content="heard everywhere about the stone7")
+    assert call(grown, "recall", project="small", query="heard everywhere", k=1)[0].id == known.id
+    call(grown, "forget", project="user", memory_id=known.id)
+
+
+def test_filters_by_tag_type_and_time_hold_on_every_page(grown: App) -> None:
+    odd = call(grown, "recall", project="small", query="lantern in the house", k=100, tags=["odd"])
+    assert len(odd) == 25
+    assert {hit.tags for hit in odd} == {("odd",)}
+    decided = call(grown, "recall", project="small", query="lantern", k=100, memory_type="decision")
+    assert {hit.memory_type for hit in decided} == {"decision"}
+    assert len(decided) == 10
+    both = call(grown, "recall", project="small", query="lantern", k=100, memory_type="decision", tags=["even"])
+    assert len(both) == 5
+    pages = [
+        call(grown, "recall", project="small", query="house", k=7, offset=at, tags=["odd"]) for at in (0, 7, 14, 21)
+    ]
+    assert sorted(hit.id for page in pages for hit in page) == sorted(hit.id for hit in odd)
+    assert call(grown, "recall", project="small", query="lantern", since="tomorrow") == []
+    assert len(call(grown, "recall", project="crowd", query="stone", k=30, until="1970-01-02")) == 30
+    assert call(grown, "recall", project="crowd", query="stone7", since="yesterday") == []
+
+
+@pytest.mark.parametrize("exact", [10_000, 100])
+def test_deep_pages_show_every_memory_once(
+    server: postgres.Server, monkeypatch: pytest.MonkeyPatch, exact: int
+) -> None:
+    """Also where some memories have so many passages that these alone would fill the list."""
+    url = new_database(server)
+    app = bag_app(url)
+    call(app, "remember", content="warm up")  # so that the model has its number
+    call(app, "forget", memory_id=1)
+    fill(url, "test", 120, each=12)
+    for i in range(60):
+        call(app, "remember", content=f"lonely{i} thing without company")
+    monkeypatch.setattr(vectors, "EXACT", exact)
+    call(app, "recall", query="stone7")
+    if exact < 1_000:
+        until(lambda: graphs(url) == [(GRAPH, True)], 60)
+    for asked in ("stone5 p3", "nowhere to be seen", "filler"):
+        whole = call(app, "recall", query=asked, k=1_000)
+        assert len({hit.id for hit in whole}) == len(whole) == 180
+        pages = [hit.id for at in range(0, 200, 40) for hit in call(app, "recall", query=asked, k=40, offset=at)]
+        assert sorted(pages[40:]) == sorted(set(pages[40:]))
+        assert {*pages} == {hit.id for hit in whole}
+        assert len(pages) == 180
+    assert call(app, "verify").problems == ()
+    app.close()
+
+
+def building(url: str, holding: psycopg.Connection[Any]) -> None:
+    """Keep a graph from being finished for as long as this connection is in its transaction."""
+    holding.execute("BEGIN")
+    holding.execute("LOCK TABLE athena.passages IN ROW EXCLUSIVE MODE")
+    holding.execute("SELECT pg_current_xact_id()")
+
+
+def drawing(url: str) -> bool:
+    return bool(query(url, "SELECT 1 FROM pg_stat_progress_create_index WHERE command = 'CREATE INDEX CONCURRENTLY'"))
+
+
+@pytest.fixture
+def middling(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[str, App]]:
+    """A project that is large enough for a graph, and has none yet."""
+    monkeypatch.setattr(vectors, "EXACT", 100)
+    url = new_database(server)
+    app = bag_app(url)
+    call(app, "remember", content="lantern")
+    fill(url, "crowd", 300)
+    yield url, app
+    app.close()
+
+
+def test_a_store_works_while_its_graph_is_being_drawn(middling: tuple[str, App]) -> None:
+    url, app = middling
+    with psycopg.connect(url, autocommit=True) as holding:
+        building(url, holding)
+        assert call(app, "recall", project="crowd", query="stone7", k=1)[0].content.startswith("filler stone7 ")
+        until(lambda: drawing(url))
+        began = time.monotonic()
+        assert call(app, "recall", project="crowd", query="stone8", k=1)[0].content.startswith("filler stone8 ")
+        new = call(app, "remember", project="crowd", content="stored meanwhile")
+        assert call(app, "recall", project="crowd", query="meanwhile", k=1)[0].id == new.id
+        call(app, "forget", project="crowd", memory_id=new.id)
+        assert call(app, "verify").problems == ()
+        assert call(app, "purge", project="crowd", expect=1) == 1
+        assert call(app, "health").status == "healthy"
+        assert time.monotonic() - began < 8
+        assert drawing(url)
+        assert graphs(url) == [(GRAPH, False)]
+        holding.execute("COMMIT")
+    until(lambda: graphs(url) == [(GRAPH, True)])
+    found = call(app, "recall", project="crowd", query="stone7", k=1)
+    assert found[0].content.startswith("filler stone7 ")
+
+
+def test_a_graph_that_was_left_unfinished_is_drawn_again(middling: tuple[str, App]) -> None:
+    url, app = middling
+    with psycopg.connect(url, autocommit=True) as holding:
+        building(url, holding)
+        call(app, "recall", project="crowd", query="stone7")
+        until(lambda: drawing(url))
+        query(url, "SELECT pg_terminate_backend(pid) FROM pg_stat_progress_create_index")
+        until(lambda: not drawing(url))
+        holding.execute("COMMIT")
+    assert graphs(url) == [(GRAPH, False)]
+    assert call(app, "verify").problems == ()
+    assert call(app, "recall", project="crowd", query="stone8", k=1)[0].content.startswith("filler stone8 ")
+    until(lambda: graphs(url) == [(GRAPH, True)])
+    assert call(app, "verify").problems == ()
+
+
+def test_a_limit_on_the_time_of_statements_does_not_keep_a_graph_from_being_drawn(
+    middling: tuple[str, App],
+) -> None:
+    url, _ = middling
+    name = name_of(url)
+    query(url, f"ALTER DATABASE {name} SET statement_timeout = '400ms'")
+    app = bag_app(url)
+    with psycopg.connect(url, autocommit=True) as holding:
+        building(url, holding)
+        call(app, "recall", project="crowd", query="stone7")
+        until(lambda: drawing(url))
+        time.sleep(0.8)
+        holding.execute("COMMIT")
+    until(lambda: graphs(url) == [(GRAPH, True)], 10)
+    app.close()
+
+
+def test_only_one_of_many_draws_the_graph(middling: tuple[str, App]) -> None:
+    url, _ = middling
+    apps = [bag_app(url) for _ in range(3)]
+    with psycopg.connect(url, autocommit=True) as holding, ThreadPoolExecutor(6) as pool:
+        building(url, holding)
+        list(pool.map(lambda i: call(apps[i % 3], "recall", project="crowd", query=f"stone{i}"), range(12)))
+        until(lambda: drawing(url))
+        time.sleep(0.3)
+        assert query(url, "SELECT count(*) FROM pg_stat_progress_create_index") == [(1,)]
+        holding.execute("COMMIT")
+    until(lambda: graphs(url) == [(GRAPH, True)])
+    for app in apps:
+        app.close()
+
+
+def test_models_with_other_dimensions_live_side_by_side(middling: tuple[str, App]) -> None:
+    url, first = middling
+    call(first, "recall", project="crowd", query="stone7")
+    until(lambda: graphs(url) == [(GRAPH, True)])
+    second = bag_app(url, Bag("wide", 40))
+    kept = call(second, "remember", project="crowd", content="made by the other model")
+    assert call(second, "recall", project="crowd", query="made by the other", k=1)[0].id == kept.id
+    assert call(first, "recall", project="crowd", query="made by the other", k=1)[0].id == kept.id  # by its words
+    assert call(first, "recall", project="crowd", query="stone7", k=1)[0].content.startswith("filler stone7 ")
+    while call(second, "reembed", limit=200).remaining:
+        pass
+    call(second, "recall", project="crowd", query="stone7")
+    until(lambda: ("passages_near_2_40", True) in graphs(url))
+    found = call(second, "recall", project="crowd", query="stone9 grey9", k=1)[0]
+    assert found.content.startswith("filler stone9 ")
+    assert call(first, "recall", project="crowd", query="stone7", k=1)[0].content.startswith("filler stone7 ")
+    assert call(second, "verify").problems == ()
+    second.close()
+
+
+def test_a_model_that_changed_its_dimensions_under_the_same_name_does_not_break_the_store(
+    middling: tuple[str, App],
+) -> None:
+    url, first = middling
+    call(first, "recall", project="crowd", query="stone7")
+    until(lambda: graphs(url) == [(GRAPH, True)])
+    second = bag_app(url, Bag("bag", 40))
+    new = [call(second, "remember", project="crowd", content=f"kettle on the stove {i}") for i in range(3)]
+    long = "which filler is stone7 grey7 and where did the old kettle stand all day on that stove"
+    for app in (second, first):  # each by its own vectors, and the other's by their words
+        for asked in ("stone7", long):
+            assert "stone7 " in str(call(app, "recall", project="crowd", query=asked, k=5))
+        assert call(app, "recall", project="crowd", query="kettle", k=3)[0].id in {one.id for one in new}
+        assert len(call(app, "recall", project="crowd", query="stove", k=1_000)) >= 3
+        call(app, "find_duplicates", project="crowd")
+    second.close()
+
+
+def test_searches_and_writes_at_once_always_see_a_whole_store(grown: App) -> None:
+    """A search that sees a memory in one index sees it in all."""
+    over = threading.Event()
+    stored: list[int] = []
+
+    def writing() -> None:
+        for i in range(40):
+            stored.append(call(grown, "remember", project="busy", content=f"comet{i} passes the lantern").id)
+            if i % 3 == 0:
+                call(grown, "forget", project="busy", memory_id=stored[-1])
+        over.set()
+
+    with ThreadPoolExecutor(3) as pool:
+        work = pool.submit(writing)
+        while not over.is_set():
+            hits = call(grown, "recall", project="busy", query="comet lantern", k=60)
+            listed = call(grown, "list_memories", project="busy", k=100)
+            assert len({hit.id for hit in hits}) == len(hits)
+            assert abs(len(listed) - len(hits)) <= 3
+        work.result()
+    assert len(call(grown, "recall", project="busy", query="comet lantern", k=60)) == 26

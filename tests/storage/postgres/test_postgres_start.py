@@ -1,0 +1,332 @@
+"""Servers, databases and roles that do not work: one clear line and a hint, in time, and never a password."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from urllib.parse import quote
+
+import postgres
+import psycopg
+import pytest
+from postgres_tools import call, name_of, new_database, opened, query, until
+
+from athena import api
+from athena.storage.postgres.store import Postgres
+
+SECRET = "hunter2-is-secret"
+UNAVAILABLE, MISCONFIGURED = 7, 8
+HBA = """
+local all banned reject
+local all postgres trust
+local all all scram-sha-256
+"""
+
+
+@pytest.fixture(scope="module")
+def strict(server: postgres.Server) -> Generator[postgres.Server]:
+    """A server that asks everybody but its owner for a password."""
+    with postgres.running(postgres.QUICK) as started:
+        (started.data / "pg_hba.conf").write_text(HBA)
+        query(started.url(), "SELECT pg_reload_conf()")
+        for role in ("keeper", "visitor", "banned"):
+            query(started.url(), f"CREATE ROLE {role} LOGIN PASSWORD '{SECRET}'")
+        yield started
+
+
+def as_role(url: str, role: str, password: str | None = SECRET) -> str:
+    return url.replace("postgres@", f"{role}:{quote(password, safe='')}@" if password else f"{role}@")
+
+
+def complaint(url: str, code: int, *words: str, command: tuple[str, ...] = ("-m", "athena", "list")) -> str:
+    """Return what a command says about a database that it cannot use."""
+    began = time.monotonic()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=60,
+        env=environment | {"ATHENA_DATABASE_URL": url},
+    )  # fmt: skip
+    assert time.monotonic() - began < 15
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["error", "hint"], done.stderr
+    assert done.returncode == code, done.stderr
+    for word in words:
+        assert word.lower() in done.stderr.lower()
+    for part in ("Traceback", "psycopg", SECRET, SECRET[8:]):
+        assert part not in done.stderr
+    return done.stderr
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def test_a_wrong_port_is_told() -> None:
+    port = free_port()
+    complaint(f"postgresql://keeper:{SECRET}@127.0.0.1:{port}/athena", UNAVAILABLE, str(port), "refused")
+
+
+def test_a_wrong_host_is_told() -> None:
+    complaint(f"postgresql://keeper:{SECRET}@no-such-host.invalid/athena", UNAVAILABLE, "no-such-host.invalid")
+
+
+def test_a_socket_that_is_not_there_is_told() -> None:
+    complaint("postgresql:///athena?host=%2Fno%2Fsuch%2Ffolder", UNAVAILABLE, "/no/such/folder")
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_a_server_that_says_nothing_or_nonsense_is_told(answer: bytes) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(8)
+        listening.settimeout(0.1)
+        over = threading.Event()
+        held: list[socket.socket] = []
+
+        def answering() -> None:
+            while not over.is_set():
+                try:
+                    held.append(listening.accept()[0])
+                except TimeoutError:
+                    continue
+                if answer:
+                    held[-1].sendall(answer)
+                    held[-1].shutdown(socket.SHUT_RDWR)
+
+        thread = threading.Thread(target=answering)
+        thread.start()
+        port = listening.getsockname()[1]
+        try:
+            complaint(f"postgresql://u:{SECRET}@127.0.0.1:{port}/athena?connect_timeout=2", UNAVAILABLE, str(port))
+        finally:
+            over.set()
+            thread.join()
+            for one in held:
+                one.close()
+
+
+def test_a_database_that_does_not_exist_is_told(strict: postgres.Server) -> None:
+    complaint(strict.url("nowhere"), MISCONFIGURED, "nowhere", "does not exist", "createdb")
+
+
+@pytest.mark.parametrize(
+    ("role", "password"),
+    [("keeper", "wrong"), ("keeper", None), ("nobody_we_know", SECRET), ("banned", SECRET)],
+    ids=["wrong password", "no password", "unknown role", "rejected role"],
+)
+def test_a_user_whom_the_server_refuses_is_told(strict: postgres.Server, role: str, password: str | None) -> None:
+    url = as_role(strict.url("postgres"), role, password)
+    complaint(url, MISCONFIGURED, "refuses this user", "ATHENA_DATABASE_URL")
+
+
+def test_a_role_that_may_create_nothing_is_told(strict: postgres.Server) -> None:
+    url = new_database(strict)
+    complaint(as_role(url, "visitor"), MISCONFIGURED, "vector", "CREATE EXTENSION")
+    query(url, "CREATE EXTENSION vector")
+    complaint(as_role(url, "visitor"), MISCONFIGURED, "right", "GRANT")
+
+
+def test_a_role_needs_no_more_rights_than_those_on_its_schema(strict: postgres.Server) -> None:
+    url = new_database(strict)
+    query(url, "CREATE EXTENSION vector")
+    query(url, "CREATE SCHEMA athena AUTHORIZATION keeper")
+    with opened(as_role(url, "keeper")) as app:
+        call(app, "remember", content="the kettle stands by the window")
+        assert call(app, "recall", query="kettle")
+        assert call(app, "forget", memory_id=1)
+        assert call(app, "purge", expect=1) == 1
+        assert call(app, "verify").ok
+
+
+def test_a_role_that_may_create_in_its_database_makes_the_schema_itself(strict: postgres.Server) -> None:
+    url = new_database(strict)
+    query(url, "CREATE EXTENSION vector")
+    query(url, f"GRANT CREATE ON DATABASE {name_of(url)} TO keeper")
+    with opened(as_role(url, "keeper")) as app:
+        call(app, "remember", content="the kettle stands by the window")
+        assert call(app, "verify").ok
+
+
+def test_a_role_that_may_not_use_the_store_of_another_is_told(strict: postgres.Server) -> None:
+    url = new_database(strict)
+    with opened(url):
+        pass
+    complaint(as_role(url, "visitor"), MISCONFIGURED, "right", "GRANT")
+
+
+def test_a_server_without_pgvector_is_told(strict: postgres.Server) -> None:
+    url = new_database(strict)
+    query(url, f"ALTER DATABASE {name_of(url)} SET extension_control_path = '/no/such/folder'")
+    complaint(url, MISCONFIGURED, "no pgvector", "install")
+
+
+def test_a_pgvector_that_is_too_old_is_told(strict: postgres.Server) -> None:
+    url = new_database(strict)
+    query(url, "CREATE EXTENSION vector")
+    query(url, "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
+    complaint(url, MISCONFIGURED, "0.7.4", "too old")
+
+
+def test_a_pgvector_in_a_schema_of_its_own_is_found(strict: postgres.Server) -> None:
+    url = new_database(strict)
+    query(url, 'CREATE SCHEMA "Ext ""quoted"""')
+    query(url, 'CREATE EXTENSION vector SCHEMA "Ext ""quoted"""')
+    with opened(url) as app:
+        call(app, "remember", content="the kettle stands by the window")
+        assert call(app, "recall", query="where is the pot for tea")
+        assert call(app, "verify").ok
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_in_another_encoding_is_told(strict: postgres.Server, encoding: str) -> None:
+    name = f"encoded_{encoding.lower()}"
+    query(strict.url(), f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+    complaint(strict.url(name), MISCONFIGURED, encoding, "UTF8")
+
+
+def test_a_store_of_a_newer_version_is_told_and_left_alone(strict: postgres.Server) -> None:
+    url = new_database(strict)
+    with opened(url) as app:
+        call(app, "remember", content="before")
+    query(url, "UPDATE counters SET value = value + 1 WHERE name = 'version'")
+    version = query(url, "SELECT value FROM counters WHERE name = 'version'")
+    complaint(url, MISCONFIGURED, "newer", "upgrade")
+    assert query(url, "SELECT value FROM counters WHERE name = 'version'") == version
+    assert query(url, "SELECT content FROM memories") == [("before",)]
+
+
+def test_a_schema_of_that_name_that_is_not_ours_is_told_and_left_alone(strict: postgres.Server) -> None:
+    url = new_database(strict)
+    query(url, "CREATE SCHEMA athena")
+    query(url, "CREATE TABLE athena.memories (invoice INTEGER)")
+    query(url, "INSERT INTO athena.memories VALUES (7)")
+    complaint(url, MISCONFIGURED, "athena", "memories")
+    assert query(url, "SELECT * FROM athena.memories") == [(7,)]
+
+
+def test_a_read_only_server_is_told_where_something_would_be_written(strict: postgres.Server) -> None:
+    empty, used = new_database(strict), new_database(strict)
+    with opened(used) as app:
+        call(app, "remember", content="before")
+    for url in (empty, used):
+        query(strict.url(), f"ALTER DATABASE {name_of(url)} SET default_transaction_read_only = on")
+    complaint(empty, UNAVAILABLE, "read-only", "replica")
+    complaint(used, UNAVAILABLE, "read-only", "replica", command=("-m", "athena", "remember", "a text"))
+    with opened(used) as app:
+        assert [m.content for m in call(app, "list_memories")] == ["before"]
+        assert call(app, "recall", query="before")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://keeper:{SECRET}%zz@127.0.0.1/athena",
+        f"postgresql://keeper:{SECRET}/more@127.0.0.1/athena",
+        f"postgresql://keeper:x@{SECRET}@127.0.0.1/athena",
+        f"postgresql://keeper:{SECRET}/a?b@127.0.0.1/athena",
+        f"postgresql://keeper:1234/{SECRET}@127.0.0.1/athena",
+        f"postgresql://keeper:{SECRET}@127.0.0.1:port/athena",
+        f"postgresql://keeper:{SECRET}@127.0.0.1/athena?no_such_option=1",
+        f"postgresql://keeper:{SECRET}@[::1/athena",
+    ],
+    ids=["percent", "slash", "at", "question mark", "digits", "port", "option", "bracket"],
+)
+def test_a_url_that_cannot_be_right_is_told_without_its_password(url: str) -> None:
+    complaint(url, MISCONFIGURED, "ATHENA_DATABASE_URL", "postgresql://")
+
+
+def test_a_url_of_another_kind_of_database_is_told() -> None:
+    complaint(f"mysql://keeper:{SECRET}@127.0.0.1/athena", MISCONFIGURED, "postgresql://")
+
+
+@pytest.mark.parametrize("module", ["psycopg", "psycopg_pool"])
+def test_a_driver_that_is_missing_is_told(module: str) -> None:
+    script = f"import sys; sys.modules['{module}'] = None; sys.argv = ['athena', 'list']; import athena.__main__"
+    environment = os.environ | {"ATHENA_DATABASE_URL": f"postgresql://keeper:{SECRET}@127.0.0.1/athena"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == MISCONFIGURED
+    assert "pip install 'athena-memory[postgres]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_the_place_of_a_store_is_shown_without_its_password(
+    strict: postgres.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_database(strict)
+    query(url, "CREATE EXTENSION vector")
+    query(url, f"GRANT CREATE ON DATABASE {name_of(url)} TO keeper")
+    monkeypatch.setenv("ATHENA_DATABASE_URL", as_role(url, "keeper"))
+    api.store("the kettle stands by the window")
+    for words in (["doctor"], ["call", "health"], ["call", "stats"]):
+        done = subprocess.run([sys.executable, "-m", "athena", *words], capture_output=True, text=True, timeout=60)
+        assert SECRET not in done.stdout + done.stderr
+
+
+def test_a_database_whose_transactions_see_one_snapshot_by_default_works(strict: postgres.Server) -> None:
+    """Whoever waits for another to create the store must then see what the other made."""
+    url = new_database(strict)
+    query(strict.url(), f"ALTER DATABASE {name_of(url)} SET default_transaction_isolation = 'repeatable read'")
+    errors: list[BaseException] = []
+
+    def open_one() -> None:
+        try:
+            Postgres(url).close()
+        except BaseException as error:  # noqa: BLE001  # shown below
+            errors.append(error)
+
+    with psycopg.connect(url) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [0x41746865])  # all wait, then go one by one
+        threads = [threading.Thread(target=open_one) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 10
+        while query(url, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")[0][0] < 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    for thread in threads:
+        thread.join(30)
+    assert errors == []
+
+
+@pytest.fixture
+def replica(server: postgres.Server) -> Generator[postgres.Server]:
+    """A server that follows another and cannot be written to."""
+    folder = Path(tempfile.mkdtemp(prefix="athena-pg-"))
+    owner = server.folder.stat()
+    os.chown(folder, owner.st_uid, owner.st_gid)
+    server._run("pg_basebackup", "-D", str(folder / "data"), "-d", server.url(), "-R", "--no-sync", "-c", "fast")
+    made = postgres.Server(folder, (*postgres.QUICK, "hot_standby_feedback=on"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_replica_can_be_read_and_says_that_it_cannot_be_written(
+    server: postgres.Server, request: pytest.FixtureRequest
+) -> None:
+    url = new_database(server)
+    with opened(url) as app:
+        call(app, "remember", content="the kettle stands by the window")
+    follower: postgres.Server = request.getfixturevalue("replica")
+    there = follower.url(name_of(url))
+    complaint(there, UNAVAILABLE, "read-only", "replica", command=("-m", "athena", "remember", "a text"))
+    complaint(follower.url("postgres"), UNAVAILABLE, "read-only", "replica")
+    with opened(there) as copy, opened(url) as app:
+        assert call(copy, "recall", query="kettle")[0].content == "the kettle stands by the window"
+        new = call(app, "remember", content="a lantern in the hall")
+        until(lambda: new.id in {hit.id for hit in call(copy, "recall", query="lantern")})
+        assert call(copy, "health").status == "healthy"
+        assert call(copy, "stats")["memories"] == 2

@@ -1,0 +1,503 @@
+"""A store copied into another: nothing lost, nothing half done, whatever happens on the way."""
+
+import itertools
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import numpy as np
+import postgres
+import pytest
+from numpy.typing import NDArray
+
+from athena.app import App, database_at
+from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound, Unavailable
+from athena.storage import copying
+from athena.storage.copying import TABLES
+from athena.storage.database import Copying, Database, Row, Table
+from athena.storage.sqlite.store import Sqlite
+from athena.threads import drive
+from conftest import _model, rounds
+
+pytestmark = pytest.mark.sqlite_only("each test names its engines")
+MADE_ANEW = {"scopes.passages", "passages.claimed"}  # by each engine for itself
+LONG = " ".join(f"Chapter {i} is about the {'crane' if i % 2 else 'pier'} of the old harbour." for i in range(180))
+QUESTIONS = ("when do we deploy", "who pays the invoices", "数据库", "crane of the old harbour", "what does Ann drink")
+
+
+class Letters:
+    """An embedder that takes no time."""
+
+    name, dimensions = "letters/1", 4
+
+    def load(self) -> None: ...
+
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        made = np.array([[len(t), t.count("a"), t.count("e"), 1] for t in texts], np.float32)
+        unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+        return unit
+
+
+class Stores:
+    """Opens stores of both kinds, and closes them at the end."""
+
+    def __init__(self, folder: Path, server: postgres.Server) -> None:
+        self._folder, self._server = folder, server
+        self._opened: list[Database | App] = []
+
+    def place(self, kind: str) -> str:
+        """Return where a new store may be."""
+        number = next(_numbers)
+        return str(self._folder / f"{number}.db") if kind == "sqlite" else self._server.create(f"copy{number}")
+
+    def to(self, place: str) -> Database:
+        return self._kept(database_at(place, "to"))
+
+    def open(self, place: str) -> Database:
+        return self._kept(database_at(place, ""))
+
+    def app(self, place: str, embedder: Any = _model) -> App:
+        made = App(database_at(place, ""), embedder)
+        self._opened.append(made)
+        return made
+
+    def _kept(self, database: Database) -> Database:
+        self._opened.append(database)
+        return database
+
+    def close(self) -> None:
+        for one in self._opened:
+            one.close()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def stores(tmp_path: Path, server: postgres.Server) -> Iterator[Stores]:
+    made = Stores(tmp_path, server)
+    yield made
+    made.close()
+
+
+def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
+    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+
+
+@pytest.fixture(scope="module")
+def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which everything has happened once."""
+    path = tmp_path_factory.mktemp("filled") / "athena.db"
+    app = App(Sqlite(path), _model)
+    for text, tags in (
+        ("Deploys run on Fridays at 15:00", ["Deploy", "ops"]),
+        ("Mara pays the invoices", ["Geld ähm", "日本"]),
+        ("数据库在柏林 🚀 naïve «x»\n\tand a tab \\N \\. 'quoted' \"twice\" %s :name {}", ["wörter"]),
+        ("Ann drinks tea", []),
+        ("The parrot is green", []),
+    ):
+        call(app, "remember", content=text, tags=tags)
+    call(app, "remember", content=LONG, metadata={"source": "harbour.md"})
+    for i in range(4):
+        talk = {"session_id": "s", "role": "tool"}
+        call(app, "remember", content=f"turn {i}: the ferry leaves at {i}", metadata=talk)
+    call(app, "remember", "user", content="Everybody speaks English")
+    call(app, "remember", "q", content="Deploys run on Mondays", key="once")
+    first, second, *_ = sorted(call(app, "list_memories", k=100), key=lambda memory: memory.id)
+    call(app, "relate_memories", memory_id=first.id, other_id=second.id, relation="about")
+    call(app, "update_memory", memory_id=second.id, content="Mara pays all invoices")
+    gone = call(app, "remember", content="to be removed for good").id
+    call(app, "forget", memory_id=gone)
+    call(app, "purge", memory_ids=[gone], expect=1)
+    fifth = next(m for m in call(app, "list_memories", k=100) if "parrot" in m.content)
+    call(app, "update_memory", memory_id=fifth.id, content="The parrot is blue")
+    call(app, "forget", memory_id=fifth.id)
+    while call(app, "reembed").remaining:
+        pass
+    app.close()
+    with apsw.Connection(str(path)) as connection:  # every value that a byte of a vector can have
+        whole = bytes(range(129, 256)) + bytes(range(128))
+        connection.execute("UPDATE passages SET code = ? WHERE live = 0 AND memory <> 0", [whole])
+        assert connection.changes() == 1
+    connection.close()
+    return path
+
+
+@pytest.fixture
+def filled(_filled: Path, tmp_path: Path) -> str:
+    return str(shutil.copy(_filled, tmp_path / "filled.db"))
+
+
+@pytest.fixture(scope="module")
+def _large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with enough rows to be stopped in the middle."""
+    path = tmp_path_factory.mktemp("large") / "athena.db"
+    app = App(Sqlite(path), Letters())
+    texts = [{"content": f"memory {i} of the large store", "tags": [f"t{i % 7}"]} for i in range(1_500)]
+    call(app, "remember_batch", items=texts)
+    app.close()
+    return path
+
+
+@pytest.fixture
+def large(_large: Path, tmp_path: Path) -> str:
+    return str(shutil.copy(_large, tmp_path / "large.db"))
+
+
+def rows_of(database: Database) -> dict[str, list[Row]]:
+    async def work(tx: Any) -> dict[str, list[Row]]:
+        return {table.name: list(database.bulk.scan(tx, table)) for table in TABLES}
+
+    return drive(database.read(work))
+
+
+def run_sql(database: Database, sql: str) -> list[Row]:
+    return drive(database.write(lambda tx: tx.fetch(sql)))
+
+
+def change(database: Database, sql: str) -> None:
+    drive(database.write(lambda tx: tx.execute(sql)))
+
+
+def dump(path: str) -> dict[str, Any]:
+    """Read a file's tables in full, by nothing of ours."""
+    connection = apsw.Connection(path)
+    found: dict[str, Any] = {}
+    for table in TABLES:
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")]
+        kept = [name for name in columns if f"{table.name}.{name}" not in MADE_ANEW | {"passages.stamp"}]
+        where = f"WHERE {table.only} ORDER BY {table.key}"
+        found[table.name] = connection.execute(f"SELECT {', '.join(kept)} FROM {table.name} {where}").fetchall()
+    found["words"] = connection.execute("SELECT term, col, doc, offset FROM word_places").fetchall()
+    connection.close()
+    return found
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_at(stage: str, rows: int = 0) -> copying.Tell:
+    """Let a copy fail when it has done so many rows of a stage."""
+    done = 0
+
+    def tell(doing: str, more: int, total: int) -> None:
+        nonlocal done
+        done += more if doing == stage else 0
+        if doing == stage and done > rows:
+            raise Stopped
+
+    return tell
+
+
+def at(stage: str, action: Callable[[], object]) -> copying.Tell:
+    """Do something once when a copy has come to a stage."""
+    left = [action]
+
+    def tell(doing: str, more: int, total: int) -> None:
+        if doing == stage and left:
+            left.pop()()
+
+    return tell
+
+
+def test_every_column_is_copied_or_made_anew_by_each_engine(stores: Stores) -> None:
+    known = {f"{table.name}.{name}" for table in TABLES for name in table.names} | MADE_ANEW
+    known |= {"counters.name", "counters.value"}
+    names = [table.name for table in TABLES] + ["counters"]
+    file = stores.open(stores.place("sqlite"))
+    for table in names:
+        found = {f"{table}.{row[1]}" for row in run_sql(file, f"PRAGMA table_info({table})")}
+        assert found
+        assert found <= known
+    tables = run_sql(file, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
+    assert {name for (name,) in tables if not re.match("word(s|_)", name)} == set(names)
+    server = stores.open(stores.place("postgres"))
+    listed = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'athena'"
+    columns = run_sql(server, listed)
+    assert {f"{table}.{name}" for table, name in columns if table in names} == known
+
+
+def test_a_round_trip_keeps_all_rows_and_what_searches_find(filled: str, stores: Stores) -> None:
+    there, back = stores.place("postgres"), stores.place("sqlite")
+    counts = copying.copy(stores.open(filled), stores.to(there))
+    assert counts == {name: len(rows) for name, rows in dump(filled).items() if name != "words"}
+    assert all(counts.values())
+    assert rows_of(stores.open(there)) == rows_of(stores.open(filled))
+    copying.copy(stores.open(there), stores.to(back))
+    assert dump(back) == dump(filled)
+    removed = "SELECT count(*) > 0 FROM passages WHERE memory = 0"
+    assert [run_sql(stores.open(place), removed)[0][0] for place in (filled, there, back)] == [True, False, False]
+    found = []
+    for place in (filled, there, back):
+        app = stores.app(place)
+        found.append([[hit.hash for hit in call(app, "recall", query=one, k=2)] for one in QUESTIONS])
+        assert call(app, "verify").problems == ()
+    assert found[0] == found[1] == found[2]
+    assert all(found[0])
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_copy_goes_on_as_the_store_would_have(filled: str, stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    last = max(row[0] for row in dump(filled)["memories"]) + 1  # one was purged after it
+    copying.copy(stores.open(filled), stores.to(place))
+    if kind == "postgres":
+        known = run_sql(stores.open(place), "SELECT DISTINCT tablename FROM pg_stats WHERE schemaname = 'athena'")
+        assert {name for (name,) in known} >= {"memories", "passages", "words", "tallies"}, "the planner knows them"
+        numbers = "SELECT nextval('passage_numbers') > max(id % 4294967296) FROM passages"
+        assert run_sql(stores.open(place), numbers) == [(True,)]
+    app = stores.app(place)
+    again = call(app, "remember", "q", content="Deploys run on Mondays", key="once")
+    assert again.outcome == "new", "the receipt of the first call is the answer to the second"
+    assert [change.action for change in call(app, "undo")] == ["undid: forgotten"]
+    assert call(app, "recall", query="which colour has the parrot", k=1)[0].content == "The parrot is blue"
+    assert [change.action for change in call(app, "undo")] == ["undid: updated"]
+    assert call(app, "recall", query="which colour has the parrot", k=1)[0].content == "The parrot is green"
+    new = call(app, "remember", content="The lighthouse is striped", tags=["new"], metadata={"session_id": "s"})
+    assert new.id > last
+    assert call(app, "recall", query="lighthouse", k=1)[0].id == new.id
+    call(app, "remember", "a new project", content=LONG + " And a new end.")
+    assert {tag.tag for tag in call(app, "list_tags")} >= {"Deploy", "日本", "new"}
+    assert call(app, "forget", memory_id=new.id)
+    assert call(app, "purge", expect=1) == 1
+    assert call(app, "verify").problems == ()
+
+
+COPIER = """
+import sys
+from athena.app import database_at
+from athena.storage import copying
+copying.ROWS = 50
+left = int(sys.argv[3])
+def tell(doing, rows, total):
+    global left
+    left -= 1
+    if left == 0:
+        print("there", flush=True)
+        sys.stdin.readline()
+copying.copy(database_at(sys.argv[1], "from"), database_at(sys.argv[2], "to"), tell)
+"""
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+@pytest.mark.parametrize("number", range(rounds(2, 10)))
+def test_a_copy_that_was_killed_goes_on(large: str, stores: Stores, kind: str, number: int) -> None:
+    chance = random.Random(number)
+    place = stores.place(kind)
+    for _ in range(2):
+        command = [sys.executable, "-c", COPIER, large, place, str(chance.randrange(1, 100))]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as copier:
+            assert copier.stdin is not None
+            assert copier.stdout is not None
+            assert copier.stdout.readline() == "there\n"
+            copier.stdin.write("go on\n")
+            copier.stdin.flush()
+            time.sleep(chance.uniform(0, 0.005))  # somewhere in the batches that follow
+            copier.kill()
+        assert copier.wait(10) == -9
+        with pytest.raises(Misconfigured, match="a copy into this store is not finished"):
+            stores.open(place)
+    copying.copy(stores.open(large), stores.to(place))
+    assert rows_of(stores.open(place)) == rows_of(stores.open(large))
+    assert call(stores.app(place, Letters()), "verify").problems == ()
+
+
+class Counting:
+    """Counts the rows that are written, and hands them on."""
+
+    def __init__(self, target: Database) -> None:
+        self._bulk, self._load = target.bulk, target.bulk.load
+        self.rows: dict[str, int] = {}
+        self._bulk.load = self.load  # type: ignore[method-assign]
+
+    async def load(self, tx: Any, table: Table, rows: Sequence[Row]) -> None:
+        self.rows[table.name] = self.rows.get(table.name, 0) + len(rows)
+        await self._load(tx, table, rows)
+
+
+@pytest.fixture
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "ROWS", 100)
+
+
+@pytest.mark.usefixtures("_small_batches")
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_only_what_is_missing_is_copied_after_a_stop(large: str, stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    with pytest.raises(Stopped):
+        copying.copy(stores.open(large), stores.to(place), stop_at("passages", 700))
+    target = stores.to(place)
+    counting = Counting(target)
+    copying.copy(stores.open(large), target)
+    assert "memories" not in counting.rows
+    assert counting.rows["passages"] == 1_500 - 800
+    assert counting.rows["history"] == 1_500
+
+
+@pytest.mark.usefixtures("_small_batches")
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_source_that_changed_meanwhile_is_copied_as_it_is_now(large: str, stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    with pytest.raises(Stopped):
+        copying.copy(stores.open(large), stores.to(place), stop_at("passages", 700))
+    app = stores.app(large, Letters())
+    first, second, third = call(app, "recall", query="memory", k=3)
+    call(app, "update_memory", memory_id=first.id, content="it says something else now")
+    call(app, "remember", content=first.content)  # a text that another memory has in the copy
+    call(app, "remember", "another project", content="new there")
+    call(app, "forget", memory_id=second.id)
+    call(app, "purge", memory_ids=[third.id], expect=1)
+    copying.copy(stores.open(large), stores.to(place))
+    assert rows_of(stores.open(place)) == rows_of(stores.open(large))
+    assert call(stores.app(place, Letters()), "verify").problems == ()
+
+
+@pytest.mark.usefixtures("_small_batches")
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_source_that_was_replaced_is_copied_as_it_is_now(large: str, filled: str, stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    source = stores.open(large)
+    with pytest.raises(Stopped):
+        copying.copy(source, stores.to(place), stop_at("passages", 700))
+    source.close()
+    shutil.copy(filled, large)
+    copying.copy(stores.open(large), stores.to(place))
+    assert rows_of(stores.open(place)) == rows_of(stores.open(filled))
+
+
+@pytest.mark.usefixtures("_small_batches")
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_project_that_has_another_name_now_brings_all_of_its_rows(large: str, stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    with pytest.raises(Stopped):
+        copying.copy(stores.open(large), stores.to(place), stop_at("passages", 700))
+    change(stores.open(large), "UPDATE scopes SET name = 'renamed'")
+    copying.copy(stores.open(large), stores.to(place))
+    assert rows_of(stores.open(place)) == rows_of(stores.open(large))
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_the_copy_is_of_one_moment(filled: str, stores: Stores, kind: str) -> None:
+    source, target = stores.place(kind), stores.place("sqlite")
+    copying.copy(stores.open(filled), stores.to(source))
+    app = stores.app(source)
+    write = at("scopes", lambda: call(app, "remember", content="too late"))
+    copying.copy(stores.open(source), stores.to(target), write)
+    assert rows_of(stores.open(target)) == rows_of(stores.open(filled))
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_store_with_memories_is_no_target(filled: str, stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    app = stores.app(place, Letters())
+    call(app, "remember", content="already here")
+    with pytest.raises(Conflict, match="is not empty"):
+        copying.copy(stores.open(filled), stores.to(place))
+    assert call(app, "verify").ok
+    assert len(call(app, "list_memories")) == 1
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_store_that_was_only_looked_at_is_a_target(filled: str, stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    app = stores.app(place, Letters())
+    assert call(app, "health").count == 0
+    app.close()  # the call is recorded now
+    copying.copy(stores.open(filled), stores.to(place))
+    assert rows_of(stores.open(place)) == rows_of(stores.open(filled))
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_an_unfinished_copy_opens_for_nothing_but_its_own_source(
+    filled: str, large: str, stores: Stores, kind: str
+) -> None:
+    place = stores.place(kind)
+    with pytest.raises(Stopped):
+        copying.copy(stores.open(filled), stores.to(place), stop_at("full-text index"))
+    whys: tuple[Copying, ...] = ("", "from")
+    for why in whys:
+        with pytest.raises(Misconfigured, match="a copy into this store is not finished") as refused:
+            database_at(place, why)
+        assert "athena migrate again" in (refused.value.hint or "")
+    with pytest.raises(Conflict, match="an unfinished copy of another store"):
+        copying.copy(stores.open(large), stores.to(place))
+    copying.copy(stores.open(filled), stores.to(place))
+    assert call(stores.app(place), "verify").problems == ()
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_row_that_is_not_what_was_read_is_noticed(filled: str, stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    target = stores.to(place)
+    spoil = "UPDATE memories SET importance = 0.75 WHERE id = 2"
+    with pytest.raises(Conflict, match=r"not what was read: memories \(12 rows of 12\)"):
+        copying.copy(stores.open(filled), target, at("calls", lambda: change(target, spoil)))
+    with pytest.raises(Misconfigured, match="not finished"):
+        stores.open(place)
+    copying.copy(stores.open(filled), stores.to(place))
+    assert rows_of(stores.open(place)) == rows_of(stores.open(filled))
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_somebody_who_writes_into_the_target_is_noticed(filled: str, stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    target = stores.to(place)
+    intrude = "INSERT INTO tags (scope, tag, memory) SELECT 1, 'ops', min(id) FROM memories"
+    with pytest.raises(Conflict, match="something else writes"):
+        copying.copy(stores.open(filled), target, at("memories", lambda: change(target, intrude)))
+
+
+@pytest.mark.usefixtures("_small_batches")
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_later_run_takes_over(large: str, stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    source, target = stores.open(large), stores.to(place)
+    with pytest.raises(Conflict, match="another run"):
+        copying.copy(source, target, at("passages", lambda: copying.copy(stores.open(large), stores.to(place))))
+    assert rows_of(stores.open(place)) == rows_of(stores.open(large))
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_store_is_not_copied_into_itself(stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    stores.open(place)
+    with pytest.raises(InvalidInput, match="the same store"):
+        copying.copy(stores.open(place), stores.to(place))
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_source_that_is_not_there_is_not_made(stores: Stores, kind: str) -> None:
+    place = stores.place(kind)
+    for _ in range(2):
+        with pytest.raises(NotFound, match="there is no store at"):
+            database_at(place, "from")
+    assert kind != "sqlite" or not Path(place).exists()
+
+
+def test_a_zero_may_lose_its_sign(filled: str, stores: Stores) -> None:
+    there, back = stores.place("postgres"), stores.place("sqlite")
+    copying.copy(stores.open(filled), stores.to(there))
+    change(stores.open(there), "UPDATE memories SET strength = '-0' WHERE id = 1")
+    copying.copy(stores.open(there), stores.to(back))
+    assert rows_of(stores.open(there)) == rows_of(stores.open(back))
+
+
+def test_a_lost_connection_to_the_source_ends_the_copy(filled: str, stores: Stores) -> None:
+    there, back = stores.place("postgres"), stores.place("sqlite")
+    copying.copy(stores.open(filled), stores.to(there))
+    source = stores.open(there)
+    theirs = "datname = current_database() AND state LIKE 'idle in%'"
+    end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {theirs}"
+    with pytest.raises(Unavailable, match="connection to the source was lost") as lost:
+        copying.copy(source, stores.to(back), at("scopes", lambda: run_sql(source, end)))
+    assert not lost.value.retry
+    copying.copy(source, stores.to(back))
+    assert dump(back) == dump(filled)
