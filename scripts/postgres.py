@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -77,11 +77,18 @@ class Server:
             time.sleep(0.01)
 
     def kill(self) -> None:
-        """End the server and all its workers at once, as a power cut would."""
-        if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._process = None
+        """End the server and all its workers at the same moment, as a power cut would."""
+        if self._process is None:
+            return
+        os.kill(self._process.pid, signal.SIGSTOP)  # so that it starts no more
+        workers = [pid for pid, parent in _processes() if parent == self._process.pid]
+        for pid in (*workers, self._process.pid):  # workers are in sessions of their own
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+        while {pid for pid, _ in _processes()} & set(workers):
+            time.sleep(0.01)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -116,6 +123,13 @@ class Server:
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{program} failed: {done.stderr[-2000:]}")
+
+
+def _processes() -> list[tuple[int, int]]:
+    """Return all that run, each with its parent; those that are dead but not buried count no more."""
+    told = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,state="], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in told.stdout.splitlines()]
+    return [(int(pid), int(parent)) for pid, parent, state in rows if not state.startswith("Z")]
 
 
 @contextmanager

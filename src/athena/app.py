@@ -36,8 +36,8 @@ class App:
         return Context(self.store, self.catalog, Scope.named(project), surface, key=key)
 
     def close(self) -> None:
+        self.store.database.close()  # first, so that what runs in the background ends at its next step
         self.store.encoder.stop()
-        self.store.database.close()
 
 
 def start(settings: Settings) -> App:

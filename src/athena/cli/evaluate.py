@@ -16,7 +16,7 @@ from athena.evaluation.measures import MEASURES, Answered, Figures, summarise
 @click.option("--locomo", type=click.Path(path_type=Path), help="A LoCoMo file.")
 @click.option("--cranfield", type=click.Path(path_type=Path), help="A folder with the Cranfield collection.")
 @click.option("--set", "lines", type=click.Path(path_type=Path), help="A file of your own; see docs/evaluation.md.")
-@click.option("--database", help="Use a PostgreSQL database, best an empty one, instead of memory.", metavar="URL")
+@click.option("--database", help="Use a project of its own in a PostgreSQL database, which stays there.", metavar="URL")
 @click.option("--ablate", is_flag=True, help="Also leave out each term of the ranking in turn.")
 @click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 def evaluate(

@@ -15,7 +15,6 @@ from athena.storage import copying
 from athena.storage.database import Copying, Database
 
 SETTINGS = re.compile("ATHENA_(DATABASE_URL|DB_PATH|HOME)")
-PASSWORD = re.compile(r"(?P<before>://[^:@/]*:)[^@]*(?=@)|(?P<named>password=)[^&]*")
 
 
 @click.command()
@@ -31,7 +30,7 @@ def migrate(target: str, source: str | None, json_output: bool) -> None:
     """
     with closing(_opened(source, "from")) as one, closing(_opened(target, "to")) as other:
         rows = _copy(one, other)
-        use = _use(target, other)
+        use = _use(other)
         if json_output:
             return shown.as_json({"from": one.location(), "to": other.location(), "rows": rows, "use": use})
         memories = shown.counted(rows["memories"])
@@ -72,12 +71,8 @@ def _naming(option: str | None) -> Generator[None]:
         raise type(error)(SETTINGS.sub(option, str(error)), hint=hint, retry=error.retry) from None
 
 
-def _use(target: str, opened: Database) -> str:
+def _use(opened: Database) -> str:
     """Say how to use the copy, without its password."""
     if opened.kind == "sqlite":
         return f"export ATHENA_DB_PATH={shlex.quote(opened.location())}; unset ATHENA_DATABASE_URL"
-    return f"export ATHENA_DATABASE_URL={shlex.quote(PASSWORD.sub(_hidden, target))}"
-
-
-def _hidden(found: re.Match[str]) -> str:
-    return (found["before"] or found["named"]) + "***"
+    return f"export ATHENA_DATABASE_URL={shlex.quote(opened.location())}, with your user and password"

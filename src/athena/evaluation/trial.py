@@ -11,6 +11,7 @@ from athena.embedding.embedder import Embedder
 from athena.evaluation.collection import Collection
 from athena.evaluation.measures import Answered
 from athena.memory.ranking import Weights
+from athena.model.scope import Scope
 from athena.storage import memories
 from athena.storage.sqlite.opening import MEMORY
 from athena.storage.sqlite.store import Sqlite
@@ -48,7 +49,7 @@ class Trial:
         """Ask every question once, of memories that nobody has recalled yet."""
         self._app.store = self._app.store._replace(weights=weights)
         for _ in range(2):  # once more, for what was noted behind the first
-            drive(self._app.store.database.write(memories.weaken))
+            drive(self._app.store.database.write(lambda tx: memories.weaken(tx, Scope.named(self._project))))
         return [
             self._answer(question.text, question.gold, question.category) for question in self._collection.questions
         ]

@@ -55,7 +55,7 @@ class Encoder:
         if isinstance(self.embedder, MiniLM):
             return await self._try(self.embedder.ask, question)
         vectors = await self._try(self.embedder.vectors, [question])
-        return None if vectors is None else Asked(vectors[0], vectors[:0], [])
+        return None if vectors is None or not vectors[0].any() else Asked(vectors[0], vectors[:0], [])
 
     @property
     def reads_windows(self) -> bool:

@@ -142,26 +142,38 @@ async def undo(store: Store, call: Call) -> list[Change]:
     now = store.clock()
 
     async def work(tx: Transaction) -> list[Change]:
-        async def take_back(number: int) -> list[list[str]]:
+        texts: dict[int, str] = {}  # not part of what is kept with the call's key: a purge could not reach them there
+
+        async def take_back(number: int) -> list[list[Any]]:
             steps = await history.last_call(tx, call.scope.project)
             if not steps:
                 raise NotFound("there is nothing to undo in this project")
-            return [await _take_back(store, tx, step, number, now) for step in steps]
+            return [[await _take_back(store, tx, step, number, now, texts), step.scope, step.memory] for step in steps]
 
         undone = await calls.once(tx, call, take_back)
-        return [Change(now, action, "undo", {"hash": short, "content": text}) for action, short, text in undone]
+        changes = []
+        for action, scope, memory in undone:
+            found = (await memories.fetch(tx, [scope], [memory], forgotten=True)).get(memory)
+            before = {"hash": found.hash if found else "", "content": texts.get(memory, found.content if found else "")}
+            changes.append(Change(now, action, "undo", before))
+        return changes
 
     changes = await store.database.write(work)
     await settle(store)
     return changes
 
 
-async def _take_back(store: Store, tx: Transaction, step: Step, call: int, now: float) -> list[str]:
+async def _take_back(store: Store, tx: Transaction, step: Step, call: int, now: float, texts: dict[int, str]) -> str:
     """Undo one step. What it undoes stays in the history, so that nothing is ever lost by it."""
     if step.action == PURGED:
         await history.mark_undone(tx, step)
-        return ["a purge cannot be undone; undo again takes back the change before it", "", ""]
-    kept = (await memories.find(tx, [step.scope], "m.id = :id", id=step.memory))[0]
+        return "a purge cannot be undone; undo again takes back the change before it"
+    found = await memories.find(tx, [step.scope], "m.id = :id", id=step.memory)
+    if not found:
+        await history.mark_undone(tx, step)
+        return "this memory was removed for good; undo again takes back the change before it"
+    kept = found[0]
+    texts[step.memory] = kept.memory.content
     if await history.changed_since(tx, step):
         raise Conflict(
             f"memory {kept.memory.hash} was changed since, from another project",
@@ -176,7 +188,7 @@ async def _take_back(store: Store, tx: Transaction, step: Step, call: int, now: 
     await history.mark_undone(tx, step)
     if step.action != RELATED:
         await history.add(tx, step.scope, step.memory, call, now, "undone", kept.snapshot(), undone=True)
-    return [f"undid: {step.action}", kept.memory.hash, kept.memory.content]
+    return f"undid: {step.action}"
 
 
 async def _set(store: Store, tx: Transaction, kept: Kept, state: dict[str, Any], now: float) -> None:
@@ -253,6 +265,8 @@ async def relate(store: Store, ref: Ref, other: Ref, relation: str, call: Call) 
             one, two = await locate(tx, call.scope, ref), await locate(tx, call.scope, other)
             if one.memory.id == two.memory.id:
                 raise InvalidInput("a memory cannot be related to itself")
+            for kept in (one, two):  # so that neither is purged meanwhile
+                await memories.hold(tx, kept)
             if await memories.link(tx, one.scope, one.memory.id, two.memory.id, relation, now):
                 before = {"other": two.memory.id, "relation": relation}
                 await history.add(tx, one.scope, one.memory.id, number, now, RELATED, before)

@@ -54,6 +54,7 @@ async def health(store: Store, scope: Scope) -> Health:
         problems.append(f"{pending:,} passages are found by words only until `athena reembed` has run")
         status = "degraded" if pending > 64 else "healthy"
     database = store.database
+    problems += [database.hindrance] if database.hindrance else []
     return Health(
         status, count, database.kind, tuple(problems), store.encoder.name, pending, database.location(), __version__
     )

@@ -58,7 +58,7 @@ async def _put_passages(store: Store, tx: Transaction, scope: int, memory: int, 
     await vectors.add(tx, rows)
     await vectors.put_tokens(tx, [(n, code.signs) for n, code in zip(numbers, one.codes, strict=False) if code.signs])
     if last is not None and store.encoder.reads_windows:
-        await tx.execute("UPDATE passages SET windowed = 0 WHERE scope = :scope AND id = :id", scope=scope, id=last)
+        await vectors.mark_behind(tx, last)
     await store.database.words.put(
         tx, [Indexed(n, p.of(one.draft.content), one.label) for n, p in zip(numbers, one.pieces, strict=True)]
     )

@@ -33,6 +33,7 @@ def encode(vectors: "Floats") -> list[bytes]:
     """Return each vector as signed bytes; only directions count, so the scale is dropped."""
     import numpy as np
 
+    vectors = np.where(np.abs(vectors).max(axis=1, keepdims=True) > 0, vectors, 1.0)  # any direction rather than none
     largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), 1e-12)
     return [row.tobytes() for row in np.round(vectors * (127 / largest)).astype(np.int8)]
 

@@ -95,14 +95,18 @@ async def own_ids(tx: Any, only: Filter) -> list[int]:
 
 
 async def newest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Memory]:
-    condition, values = where(only, await scopes.visible(tx, only.scope))
-    rows = await tx.fetch(
-        f"SELECT {COLUMNS} {FROM} WHERE {condition} ORDER BY m.happened DESC, m.id DESC LIMIT :limit OFFSET :offset",
-        limit=limit,
-        offset=offset,
-        **values,
-    )
-    return [as_memory(row) for row in rows]
+    found: list[tuple[float, int, Memory]] = []
+    for number in await scopes.visible(tx, only.scope):  # one by one, so that each follows its index
+        condition, values = where(only, [number])
+        rows = await tx.fetch(
+            f"""SELECT {COLUMNS}, m.happened {FROM} WHERE {condition}
+                ORDER BY m.happened DESC, m.id DESC LIMIT :limit""",
+            limit=limit + offset,
+            **values,
+        )
+        found += [(row[10], row[0], as_memory(row)) for row in rows]
+    found.sort(key=lambda one: one[:2], reverse=True)
+    return [memory for _, _, memory in found[offset : offset + limit]]
 
 
 async def fetch(
@@ -212,6 +216,13 @@ async def change(tx: Any, kept: Kept, fields: dict[str, Any]) -> None:
     names = ", ".join(f"{name} = :{name}" for name in fields)
     await tx.execute(
         f"UPDATE memories SET {names} WHERE scope = :scope AND id = :id", scope=kept.scope, id=kept.memory.id, **fields
+    )
+
+
+async def hold(tx: Any, kept: Kept) -> None:
+    """Let nobody change or remove a memory until this transaction ends."""
+    await tx.execute(
+        "UPDATE memories SET updated = updated WHERE scope = :scope AND id = :id", scope=kept.scope, id=kept.memory.id
     )
 
 
@@ -335,20 +346,18 @@ async def ages(tx: Any, scope_numbers: list[int], numbers: list[int]) -> Any:
 async def strengthen(scope: Scope, numbers: list[int], now: float, half_life: float, tx: Any) -> None:
     """Let memories that were used grow stronger, from what time has left of their strength."""
     inside = ", ".join(map(str, await scopes.visible(tx, scope))) or "NULL"
-    for number in sorted(numbers):  # in the same order everywhere, so that two never wait for each other
-        row = await tx.fetch_one(
-            f"SELECT strength, used FROM memories WHERE scope IN ({inside}) AND id = :id", id=number
-        )
-        if row is not None:
-            left = row[0] * 2 ** (-max(now - row[1], 0) / half_life)
-            await tx.execute(
-                f"UPDATE memories SET strength = :strength, used = :now WHERE scope IN ({inside}) AND id = :id",
-                strength=left + (1 - left) * 0.2,
-                now=now,
-                id=number,
-            )
+    names, bound = listed("id", numbers)
+    await tx.execute(
+        f"""UPDATE memories SET used = :now, strength =
+                0.2 + 0.8 * strength * power(2.0, -(CASE WHEN used > :now THEN 0 ELSE :now - used END) / :half_life)
+            WHERE scope IN ({inside}) AND id IN ({names})""",
+        now=now,
+        half_life=half_life,
+        **bound,
+    )
 
 
-async def weaken(tx: Any) -> None:
-    """Forget that anything was ever used."""
-    await tx.execute("UPDATE memories SET strength = 0, used = 0 WHERE strength > 0")
+async def weaken(tx: Any, scope: Scope) -> None:
+    """Forget that anything of a project was ever used."""
+    inside = ", ".join(map(str, await scopes.own(tx, scope))) or "NULL"
+    await tx.execute(f"UPDATE memories SET strength = 0, used = 0 WHERE scope IN ({inside}) AND strength > 0")

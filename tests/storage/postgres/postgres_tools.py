@@ -4,7 +4,6 @@ import json
 import os
 import select
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -44,28 +43,6 @@ def name_of(url: str) -> str:
 # A crash is followed by a sync of all files, one by one; this asks for it once for all.
 DURABLE = ("recovery_init_sync_method=syncfs",)
 MORTAL = (*DURABLE, "fsync=off", "full_page_writes=off")  # a dead process does not take with it what it gave the system
-
-
-def crash(server: postgres.Server) -> None:
-    """Kill the server and all its workers at the same moment, as a power cut would.
-
-    Workers are in process groups of their own, and would otherwise finish what they are at.
-    """
-    first = int((server.data / "postmaster.pid").read_text().split()[0])
-    os.kill(first, signal.SIGSTOP)  # so that it starts no more
-    workers = [pid for pid, parent in _processes() if parent == first]
-    for pid in workers:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    server.kill()
-    until(lambda: not {pid for pid, _ in _processes()} & set(workers))
-
-
-def _processes() -> list[tuple[int, int]]:
-    """Return all that run, each with its parent; those that are dead but not buried count no more."""
-    told = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,state="], capture_output=True, text=True, check=True)
-    rows = [line.split() for line in told.stdout.splitlines()]
-    return [(int(pid), int(parent)) for pid, parent, state in rows if not state.startswith("Z")]
 
 
 @contextmanager

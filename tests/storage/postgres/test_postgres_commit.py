@@ -14,7 +14,6 @@ from postgres_tools import (
     Line,
     Proxy,
     call,
-    crash,
     lose_the_answer,
     lose_the_commit,
     new_database,
@@ -161,7 +160,7 @@ def test_a_store_that_a_crash_took_back_is_not_acknowledged(others: int) -> None
             call(other, "remember", content="before")
 
             def power_cut(line: Line, commit: bytes) -> None:
-                crash(server)
+                server.kill()
                 proxy.refusing = True
                 line.cut()
 

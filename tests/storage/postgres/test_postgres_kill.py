@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import postgres
 import pytest
-from postgres_tools import DURABLE, begin, call, crash, hear, new_database, opened, query, say
+from postgres_tools import DURABLE, begin, call, hear, new_database, opened, query, say
 
 from conftest import rounds
 
@@ -60,7 +60,7 @@ def test_every_acknowledged_memory_is_there_once_after_the_server_was_killed() -
             say(process, "go")
         for _ in range(rounds(2, 20)):
             time.sleep(chance.uniform(0.3, 1.2))
-            crash(server)
+            server.kill()
             time.sleep(chance.choice([0, 0, 0.2, 1.5]))
             server.start()
         time.sleep(0.5)
@@ -110,7 +110,7 @@ def test_a_server_that_dies_in_the_middle_of_large_writes_keeps_all_of_each_or_n
                 texts = [f"batch {number} item {i} about the {i % 7} lanterns" for i in range(40)]
                 storing = pool.submit(call, app, "remember_batch", items=texts)
                 time.sleep(random.Random(number).uniform(0.02, 0.4))
-                crash(server)
+                server.kill()
                 server.start()
                 assert {one.outcome for one in storing.result(60)} == {"new"}
             rows = query(

@@ -185,7 +185,7 @@ def test_a_store_that_was_dumped_and_restored_is_whole(server: postgres.Server, 
     "key",
     [
         None,
-        pytest.param("k1", marks=pytest.mark.skip("the receipt of an undo keeps the text, on both engines")),
+        "k1",
     ],
 )
 def test_nothing_of_a_purged_memory_is_left_in_any_table(url: str, key: str | None) -> None:

@@ -15,7 +15,6 @@ from postgres_tools import (
     MORTAL,
     begin,
     call,
-    crash,
     end,
     hear,
     name_of,
@@ -70,7 +69,7 @@ def test_calls_say_in_time_that_the_server_is_gone_and_work_again_when_it_is_bac
 ) -> None:
     with opened(url, patience=0.5) as app:
         first = call(app, "remember", content="the kettle stands by the window")
-        crash(mortal)
+        mortal.kill()
         try:
             for name, arguments in (
                 ("remember", {"content": "a lantern"}),
@@ -98,7 +97,7 @@ def test_calls_say_in_time_that_the_server_is_gone_and_work_again_when_it_is_bac
 def test_a_call_waits_for_a_server_that_is_back_soon(mortal: postgres.Server, url: str) -> None:
     with opened(url) as app, ThreadPoolExecutor(6) as pool:
         call(app, "remember", content="before")
-        crash(mortal)
+        mortal.kill()
         storing = [pool.submit(call, app, "remember", content=f"item {i}") for i in range(5)]
         asking = pool.submit(call, app, "recall", query="before")
         time.sleep(0.4)
@@ -120,7 +119,7 @@ def test_idle_connections_that_broke_are_not_noticed(mortal: postgres.Server, ur
                 mortal.stop()
                 mortal.start()
             elif how == "crash":
-                crash(mortal)
+                mortal.kill()
                 mortal.start()
             else:
                 query(url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'athena'")
@@ -164,7 +163,7 @@ def test_a_program_that_began_without_its_server_goes_on_once_it_is_there(
     mortal: postgres.Server, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATHENA_DATABASE_URL", url)
-    crash(mortal)
+    mortal.kill()
     try:
         with pytest.raises(Unavailable, match="does not answer"):
             api.store("too early")
@@ -192,9 +191,7 @@ def test_what_was_put_off_is_written_when_a_program_ends(url: str) -> None:
     "busy",
     [
         False,
-        pytest.param(
-            True, marks=pytest.mark.skip("it is held up 5 s: `App.close` stops the encoder before it closes the store")
-        ),
+        True,
     ],
 )
 def test_a_program_ends_soon_when_its_server_is_gone(mortal: postgres.Server, url: str, busy: bool) -> None:
@@ -212,7 +209,7 @@ def test_a_program_ends_soon_when_its_server_is_gone(mortal: postgres.Server, ur
         ATHENA_DATABASE_URL=url,
     )
     assert hear(process) == "ready"
-    crash(mortal)
+    mortal.kill()
     try:
         began = time.monotonic()
         say(process, "go")

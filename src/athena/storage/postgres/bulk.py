@@ -50,6 +50,7 @@ class PostgresBulk:
         return {name: number for name, number in await tx.fetch(parts) if number is not None}
 
     async def complete(self, tx: Any, numbers: Mapping[str, int]) -> None:
+        await tx.execute("SET LOCAL statement_timeout = 0")
         await tx.execute("ANALYZE scopes, memories, tags, passages, tokens, history, links, calls, receipts")
         await self._index(tx)
         for name, number in numbers.items():

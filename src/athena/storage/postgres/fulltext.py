@@ -15,14 +15,12 @@ import apsw
 from athena.storage.arrays import distinct
 from athena.storage.database import Indexed, Matches
 from athena.storage.passages import scope_of
+from athena.storage.postgres.nodes import Nodes, best_of_each, highest
 from athena.storage.postgres.packing import array, packed, unpacked
 from athena.storage.terms import (
-    LABEL_WEIGHT,
-    LENGTH_WEIGHT,
     NEARBY,
     Term,
     idf,
-    saturated,
     stems,
     terms_of,
     tokenizer,
@@ -32,7 +30,7 @@ from athena.storage.terms import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from athena.storage.database import Floats, Ids
+    from athena.storage.database import Ids
     from athena.storage.postgres.vectors import Selection
 
 LISTED = 5_000  # passages that a term may occur in and still be read in full
@@ -42,41 +40,6 @@ LONGEST = 200  # letters of a stem
 ROOM = 900_000  # bytes of a tsvector, which may have 1 MB: a table without spaces is one passage of many stems
 # A stem in the text counts a thousandth and one in the label a whole, so that one number tells both.
 COUNTED = "ts_rank_cd('{{0.001, 0, 0, 1}}', lexemes, :query{i}::tsquery)"
-
-
-class Nodes:
-    """The passages that hold any term of a question, in order, with what each term counts in them."""
-
-    def __init__(self, passages: "Ids", terms: int) -> None:
-        import numpy as np
-
-        self.passages = passages
-        self.memories: Ids = np.zeros(len(passages), np.int64)
-        self.sessions: Ids = np.zeros(len(passages), np.int64)  # 0 where a passage stands alone
-        self.lengths: Floats = np.ones(len(passages), np.float32)
-        self.allowed = np.ones(len(passages), bool)
-        self.text = np.zeros((terms, len(passages)), np.float32)
-        self.label = np.zeros((terms, len(passages)), bool)
-
-    def with_more(self, passages: "Ids") -> "Nodes":
-        """Return the same nodes among others that hold no term themselves."""
-        import numpy as np
-
-        grown = Nodes(distinct(np.concatenate([self.passages, passages])), len(self.text))
-        at = np.searchsorted(grown.passages, self.passages)
-        for name in ("memories", "sessions", "lengths", "allowed"):
-            getattr(grown, name)[at] = getattr(self, name)
-        grown.text[:, at], grown.label[:, at] = self.text, self.label
-        return grown
-
-    def normalised(self, mean: float) -> "NDArray[Any]":
-        """Return how much each term counts in each text: less in long passages."""
-        made: NDArray[Any] = self.text / (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * self.lengths / mean)
-        return made
-
-    def scores(self, frequency: "NDArray[Any]", weights: "Floats") -> "Floats":
-        made: Floats = weights @ saturated(frequency + LABEL_WEIGHT * self.label)
-        return made
 
 
 class PostgresWords:
@@ -103,6 +66,7 @@ class PostgresWords:
                PRIMARY KEY (scope, id)
            )""",
         "CREATE INDEX calls_by_number ON calls (id)",
+        "CREATE INDEX memories_by_number ON memories (id)",
     )
 
     def __init__(self) -> None:
@@ -190,10 +154,10 @@ class PostgresWords:
         known = {term.stem: weight for term, weight in zip([*rare, *common], weights, strict=True)}
         spans = word_weights(cut, question, known, live)
         each = np.array(weights, np.float32)
-        first = nodes.scores(nodes.normalised(mean), each) * nodes.allowed
-        top = np.flatnonzero(first)
-        if len(top) > (most := max(limit, FIRST)):
-            top = top[np.argpartition(-first[top], most)[:most]]
+        first = nodes.scores(nodes.normalised(mean), each)
+        top = highest(first * nodes.allowed, max(limit, FIRST))
+        if not among.is_open:  # what the filter leaves out may still stand beside what it lets in
+            top = distinct(np.concatenate([top, highest(first * (nodes.sessions > 0), FIRST)]))
         if common and len(top):
             await self._look_for(tx, among, nodes, top, common, len(rare))
         chosen = nodes.passages[top]
@@ -212,14 +176,17 @@ class PostgresWords:
             shown = np.sort(np.searchsorted(nodes.passages, chosen))
         scores = (nodes.scores(total, each) * nodes.allowed)[shown]
         coverage = ((each / (float(each.sum()) or 1.0)) @ ((nodes.text > 0) | nodes.label))[shown]
-        return _best_of_each(nodes.memories[shown], scores, coverage, limit, spans)
+        return best_of_each(nodes.memories[shown], scores, coverage, limit, spans)
 
     async def _sort(self, tx: Any, among: "Selection", terms: list[Term]) -> tuple[list[Term], list[Term]]:
         """Separate the terms that may be read in full from those that only score, the rarest first."""
         if among.passages <= LISTED or not terms:
             return terms, []
+        about = await _estimate(tx, among, terms)
+        if sum(about) > READ:  # not all can be read, so the rarest must be known
+            about = [n if n > LISTED else await _count(tx, among, term) for term, n in zip(terms, about, strict=True)]
         counted = sorted(
-            (t._replace(passages=n) for t, n in zip(terms, await _estimate(tx, among, terms), strict=True)),
+            (term._replace(passages=n) for term, n in zip(terms, about, strict=True)),
             key=lambda term: term.passages or 0,
         )
         rare: list[Term] = []
@@ -316,25 +283,21 @@ class PostgresWords:
                WHERE p.id IS NULL OR w.passage IS NULL OR w.memory <> p.memory OR w.length <> p.words LIMIT 20"""
         )
         found = [f"passage {row[0]} is {'still' if row[1] else 'not rightly'} in the full-text index" for row in rows]
-        texts = await tx.fetch(
-            """SELECT m.content, m.label, array_agg(ARRAY[p.id, p.start, p.length] ORDER BY p.id),
-                      array_agg(w.lexemes::text ORDER BY p.id) FROM memories m
-               JOIN passages p ON p.scope = m.scope AND p.memory = m.id AND p.live = 1
-               JOIN words w ON w.scope = p.scope AND w.passage = p.id GROUP BY m.scope, m.id"""
-        )
-        rows = [
-            (number, self.lexemes(scope_of(number), Indexed(number, text[start : start + length], label)), lexemes)
-            for text, label, places, kept in texts
-            for (number, start, length), lexemes in zip(places, kept, strict=True)
-        ]
-        for at in range(0, len(rows), 1_000):
+        last = (0, 0)
+        while texts := await tx.fetch(PAGE, scope=last[0], memory=last[1]):
+            last = texts[-1][:2]
+            rows = [
+                (number, self.lexemes(scope, Indexed(number, text[start : start + length], label)), lexemes)
+                for scope, _, text, label, places, kept in texts
+                for (number, start, length), lexemes in zip(places, kept, strict=True)
+            ]
             wrong = await tx.fetch(
                 """SELECT place FROM unnest(:made::text[], :kept::text[]) WITH ORDINALITY AS t (made, kept, place)
                    WHERE made::tsvector <> kept::tsvector""",
-                made=[row[1] for row in rows[at : at + 1_000]],
-                kept=[row[2] for row in rows[at : at + 1_000]],
+                made=[row[1] for row in rows],
+                kept=[row[2] for row in rows],
             )
-            found += [f"the words of passage {rows[at + place - 1][0]} are not those of its text" for (place,) in wrong]
+            found += [f"the words of passage {rows[place - 1][0]} are not those of its text" for (place,) in wrong]
         rows = await tx.fetch(
             """SELECT s.name FROM scopes s
                LEFT JOIN (SELECT scope, sum(memories) AS memories, sum(passages) AS passages, sum(words) AS words
@@ -354,6 +317,15 @@ class PostgresWords:
         return self._tokenizers.made
 
 
+PAGE = """SELECT m.scope, m.id, m.content, m.label, array_agg(ARRAY[p.id, p.start, p.length] ORDER BY p.id),
+        array_agg(w.lexemes::text ORDER BY p.id)
+    FROM (SELECT * FROM memories WHERE (scope, id) > (:scope, :memory) AND deleted IS NULL
+          ORDER BY scope, id LIMIT 50) m
+    JOIN passages p ON p.scope = m.scope AND p.memory = m.id AND p.live = 1
+    JOIN words w ON w.scope = p.scope AND w.passage = p.id
+    GROUP BY m.scope, m.id, m.content, m.label ORDER BY m.scope, m.id"""
+
+
 def _lexeme(scope: int, stem: str) -> str:
     """Write a stem with its scope, between quotes."""
     text = stem[:LONGEST].replace("\\", "\\\\").replace("'", "''")
@@ -364,6 +336,15 @@ def _query(among: "Selection", term: Term, weight: str = "") -> str:
     return " | ".join(_lexeme(scope, term.stem) + (f":{weight}" if weight else "") for scope in among.scopes)
 
 
+async def _count(tx: Any, among: "Selection", term: Term) -> int:
+    """Return how many passages hold a term, as far as that matters."""
+    row = await tx.fetch_one(
+        f"SELECT count(*) FROM (SELECT 1 FROM words WHERE lexemes @@ :query::tsquery LIMIT {LISTED + 1}) AS found",
+        query=_query(among, term),
+    )
+    return int(row[0])
+
+
 async def _estimate(tx: Any, among: "Selection", terms: list[Term]) -> list[int]:
     """Return about how many passages hold each term, from the server's own statistics."""
     counts = " UNION ALL ".join(f"SELECT 1 FROM words WHERE lexemes @@ :query{i}::tsquery" for i in range(len(terms)))
@@ -372,22 +353,3 @@ async def _estimate(tx: Any, among: "Selection", terms: list[Term]) -> list[int]
     plan = (row[0] if isinstance(row[0], list) else json.loads(row[0]))[0]["Plan"]
     parts = plan["Plans"] if plan["Node Type"] == "Append" else [plan]
     return [int(part["Plan Rows"]) for part in parts]
-
-
-def _best_of_each(
-    memories: "Ids", scores: "Floats", coverage: "Floats", limit: int, spans: list[tuple[int, int, float]]
-) -> Matches:
-    """Reduce passages to their memories: the best score and the best coverage of each."""
-    import numpy as np
-
-    kept = scores > 0
-    memories, scores, coverage = memories[kept], scores[kept], coverage[kept]
-    every = distinct(memories)
-    at = np.searchsorted(every, memories)
-    best, held = np.zeros(len(every), np.float32), np.zeros(len(every), np.float32)
-    np.maximum.at(best, at, scores)
-    np.maximum.at(held, at, coverage)
-    if len(every) > limit:
-        chosen = np.argpartition(-best, limit)[:limit]
-        every, best, held = every[chosen], best[chosen], held[chosen]
-    return Matches(every, best, held, [every], spans)

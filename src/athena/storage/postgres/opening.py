@@ -16,6 +16,9 @@ OLDEST = 140_000  # PostgreSQL 14
 PGVECTOR = (0, 8)  # the first with iterative index scans
 LOCK = 0x41746865  # "Athe": whoever brings a database into shape holds it
 SCHEMA = "athena"
+# What two that write at once may both insert; one of them then finds what the other left.
+RACES = {"scopes_name_key", "models_name_key", "memories_live", "memories_named"}
+RACES |= {"tags_pkey", "links_pkey", "receipts_pkey", "tokens_pkey", "commits_pkey"}
 LOST_RACE = (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation)
 # Seconds, or milliseconds for the last: a server that vanished is noticed, not waited for.
 DEFAULTS = {"connect_timeout": "5", "keepalives_idle": "10", "keepalives_interval": "5", "tcp_user_timeout": "15000"}
@@ -61,6 +64,7 @@ def prepare(connection: psycopg.Connection[Any]) -> None:
     settings = (
         f'SET search_path TO {SCHEMA}, "{vector}"',
         "SET lock_timeout = '15s'",
+        "SET statement_timeout = '60s'",  # lifted for what is known to take long
         "SET idle_in_transaction_session_timeout = '10min'",
         "SET jit = off",  # it takes longer than any statement of ours
         "SET max_parallel_workers_per_gather = 0",  # many short questions share the cores better than one spread out
@@ -155,6 +159,14 @@ def translated(url: str) -> Generator[None]:
     """Turn the driver's errors into ours."""
     try:
         yield
+    except errors.UniqueViolation as error:
+        if error.diag.constraint_name in RACES:
+            raise  # to be run again
+        raise Unavailable(
+            f"the database refuses a number that is taken: {error.diag.constraint_name}",
+            hint="was it restored in part? restore all of it, its sequences too",
+            retry=False,
+        ) from error
     except LOST_RACE:
         raise  # to be run again
     except errors.InsufficientPrivilege as error:

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from athena.errors import AthenaError, Unavailable
+from athena.errors import AthenaError, Misconfigured, Unavailable
 from athena.storage import forking
 from athena.storage.database import Copying, Row, Work
 from athena.storage.postgres import opening
@@ -39,10 +39,19 @@ TRIES = 3  # of work that loses a race, at least: it may itself take longer than
 CONNECTIONS = 8  # of one process
 SOON = 2.0  # seconds that a deferred write may wait for company
 GROUP = 256  # deferred writes in one commit, at most
+LATER = 10.0  # seconds before a graph is tried again
+AGAIN_COPY = "run athena migrate again to finish it"
 FOLDED = 200  # memories written after which the tallies are folded
 READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 WRITING = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
+INSERT INTO commits (token) SELECT gen_random_uuid()
+WHERE NOT EXISTS (SELECT 1 FROM counters WHERE name = 'copy source')
+RETURNING token::text, pg_current_xact_id()::text"""
+COPYING = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
 INSERT INTO commits DEFAULT VALUES RETURNING token::text, pg_current_xact_id()::text"""
+# Nobody waits for it, so it waits for nobody: neither for the disk nor, for long, for another's rows.
+DEFERRED = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
+SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = 200"""
 ONCE = (
     "CREATE TABLE commits (token UUID PRIMARY KEY DEFAULT gen_random_uuid(), at TIMESTAMPTZ NOT NULL DEFAULT now())",
     # Two that write at once do not see each other, and might choose the same short name.
@@ -96,6 +105,10 @@ class Postgres:
         self._deferred: list[Work[None]] = []
         self._guard = threading.Condition()
         self._later: threading.Thread | None = None
+        self._writing = COPYING if copying == "to" else WRITING
+        self._writes = 0
+        self._not_before = 0.0  # when a graph that could not be drawn is tried again
+        self.hindrance = ""
         opening.bring_into_shape(url, (*self.words.schema, *self.vectors.schema, *ONCE), copying=copying)
         self._pool = ConnectionPool(
             kwargs=opening.parameters(url) | {"autocommit": True},
@@ -126,19 +139,22 @@ class Postgres:
                AND c.relname NOT LIKE 'passages_near%'""",
             schema=opening.SCHEMA,
         )
+        await tx.execute("SET LOCAL statement_timeout = 0")  # what follows looks at everything
         return [f"index {row[0]} is not valid; run: REINDEX INDEX {opening.SCHEMA}.{row[0]}" for row in rows]
 
     async def read(self, work: Work[T]) -> T:
         made = await aside(self._transact, READING, work)
-        if self.vectors.wanted is not None:
-            graph, self.vectors.wanted = self.vectors.wanted, None
+        graph, self.vectors.wanted = self.vectors.wanted, None
+        if graph is not None and time.monotonic() > self._not_before:
+            self._not_before = time.monotonic() + LATER  # or until it is drawn
             start(self._draw, graph)
         return made
 
     async def write(self, work: Work[T]) -> T:
-        made = await aside(self._transact, WRITING, work)
-        if self.words.unfolded >= FOLDED:
-            self.words.unfolded = 0
+        made = await aside(self._transact, self._writing, work)
+        self._writes += 1
+        if self.words.unfolded >= FOLDED or self._writes >= 5 * FOLDED:
+            self.words.unfolded = self._writes = 0
             self.later(self._tidy)
         return made
 
@@ -218,7 +234,9 @@ class Postgres:
             raise Unavailable("all connections to the database are in use", hint="try again") from None
         try:
             cursor = connection.execute(begin, prepare=False)  # it may be two statements
-            mark = cursor.fetchone() if cursor.nextset() else None
+            mark = None
+            if begin in (WRITING, COPYING) and cursor.nextset() and (mark := cursor.fetchone()) is None:
+                raise Misconfigured("a copy into this store is not finished", hint=AGAIN_COPY)
             made = drive(work(PostgresTransaction(connection)), closed_to=ONLY_THE_TRANSACTION)
             try:
                 connection.execute("COMMIT")
@@ -263,7 +281,7 @@ class Postgres:
 
     def _outside(self, statement: bytes) -> None:
         """Run what must stand outside of a transaction."""
-        with translated(self.url), self._pool.connection(self._patience) as connection:
+        with translated(self.url), psycopg.connect(**opening.parameters(self.url), autocommit=True) as connection:
             connection.execute(statement)
 
     def _draw(self, graph: Graph) -> None:
@@ -273,8 +291,10 @@ class Postgres:
                 opening.prepare(connection)
                 if graph.is_free(connection):
                     graph.draw(connection)
-        except psycopg.Error:
-            pass  # searches scan meanwhile, and the next one asks again
+            self.hindrance, self._not_before = "", time.monotonic() + SOON
+        except psycopg.Error as error:  # searches scan meanwhile, and it is tried again
+            said = str(error).strip().partition("\n")[0]
+            self.hindrance = f"large projects are searched slowly, their graph cannot be drawn: {said}"
 
     def _do_later(self) -> None:
         """Commit what was put off, in company."""
@@ -290,24 +310,21 @@ class Postgres:
                 return
 
     def _finish(self, jobs: list[Work[None]]) -> None:
-        """Run deferred jobs in one transaction; nobody waits for them, so one that fails is let go."""
+        """Run deferred jobs in one transaction; where that fails each alone, so that only what cannot be is let go."""
 
-        async def together(tx: PostgresTransaction) -> None:
+        async def together(tx: Any) -> None:
             for job in jobs:
-                await tx.execute("SAVEPOINT job")
-                try:
-                    await job(tx)
-                except AthenaError:
-                    await tx.execute("ROLLBACK TO job")
+                await job(tx)
 
         for _ in range(3):
             try:
-                with translated(self.url):
-                    return self._attempt(WRITING, together, time.monotonic() + 1.0)  # type: ignore[arg-type]
-            except LOST_RACE:
-                continue
-            except Exception:  # noqa: BLE001  # notes about calls and use, which a store can do without
-                return None
+                return self._attempt(DEFERRED, together, time.monotonic() + 1.0)
+            except (psycopg.Error, AthenaError):  # notes about calls and use, which a store can do without
+                if len(jobs) > 1:
+                    for job in jobs:
+                        self._finish([job])
+                    return None
+                time.sleep(0.05 * random.random())
         return None
 
 

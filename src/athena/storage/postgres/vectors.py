@@ -96,9 +96,18 @@ class PostgresVectors:
     async def put(self, tx: Any, passages: Iterable[tuple[int, bytes]], model: str) -> None:
         number = await self.model(tx, model)
         await tx.each(
-            """UPDATE passages SET model = :model, code = :code::halfvec, windowed = 1, claimed = NULL
+            # No longer claimed: a neighbour came while it was being read, so it has to be read once more.
+            """UPDATE passages SET model = :model, code = :code::halfvec, claimed = NULL,
+                   windowed = CASE WHEN claimed IS NULL THEN windowed ELSE 1 END
                WHERE scope = :scope AND id = :id""",
             [{"model": number, "code": _written(code), "scope": scope_of(p), "id": p} for p, code in passages],
+        )
+
+    async def mark_behind(self, tx: Any, passage: int) -> None:
+        await tx.execute(
+            "UPDATE passages SET windowed = 0, claimed = NULL WHERE scope = :scope AND id = :id",
+            scope=scope_of(passage),
+            id=passage,
         )
 
     async def put_tokens(self, tx: Any, passages: Iterable[tuple[int, bytes]]) -> None:
@@ -135,18 +144,23 @@ class PostgresVectors:
         """Nothing is left to drop: rows go at once, since nobody holds a copy of them."""
 
     async def claim(self, tx: Any, model: str, limit: int, now: float) -> list[int]:
-        rows = await tx.fetch(
-            f"""UPDATE passages SET claimed = :now WHERE (scope, id) IN (
-                    SELECT scope, id FROM passages
-                    WHERE live = 1 AND (windowed = 0 OR {PENDING}) AND (claimed IS NULL OR claimed < :ended)
-                    ORDER BY model IS NOT NULL, id LIMIT :limit FOR UPDATE SKIP LOCKED)
-                RETURNING id""",
-            name=model,
-            now=now,
-            ended=now - LEASE,
-            limit=limit,
-        )
-        return sorted(row[0] for row in rows)
+        number = await _known_model(tx, model) or 0
+        taken: list[int] = []
+        for needs in ("model IS NULL", f"model < {number}", f"model > {number}", "windowed = 0"):  # each has an index
+            rows = await tx.fetch(
+                f"""UPDATE passages SET claimed = :now WHERE (scope, id) IN (
+                        SELECT scope, id FROM passages
+                        WHERE live = 1 AND {needs} AND (claimed IS NULL OR claimed < :ended)
+                        LIMIT :limit FOR UPDATE SKIP LOCKED)
+                    RETURNING id""",
+                now=now,
+                ended=now - LEASE,
+                limit=limit - len(taken),
+            )
+            taken += [row[0] for row in rows]
+            if len(taken) >= limit:
+                break
+        return sorted(taken)
 
     async def count_behind(self, tx: Any) -> int:
         return int((await tx.fetch_one("SELECT count(*) FROM passages WHERE live = 1 AND windowed = 0"))[0])
@@ -157,8 +171,10 @@ class PostgresVectors:
         return await tx.fetch_one(missing) is not None or await tx.fetch_one(behind) is not None
 
     async def count_pending(self, tx: Any, model: str) -> int:
-        row = await tx.fetch_one(f"SELECT count(*) FROM passages WHERE live = 1 AND {PENDING}", name=model)
-        return int(row[0])
+        number = await _known_model(tx, model) or 0
+        needs = ("model IS NULL", f"model < {number}", f"model > {number}")
+        counts = " + ".join(f"(SELECT count(*) FROM passages WHERE live = 1 AND {one})" for one in needs)
+        return int((await tx.fetch_one(f"SELECT {counts}"))[0])
 
     async def problems(self, tx: Any) -> list[str]:
         rows = await tx.fetch(
@@ -307,9 +323,6 @@ class PostgresVectors:
                 owners = np.array([row[0] for row in rows], np.int64)
                 pairs += likest(owners, np.stack([_read(row[1]) for row in rows]), threshold)
         return pairs
-
-
-PENDING = "(model IS NULL OR model NOT IN (SELECT id FROM models WHERE name = :name))"
 
 
 async def _known_model(tx: Any, name: str) -> int | None:

@@ -70,6 +70,7 @@ class Sqlite:
     """A store in one file, or in memory for tests."""
 
     kind = "sqlite"
+    hindrance = ""
 
     def __init__(self, path: str | Path, *, copying: Copying = "") -> None:
         self.path = str(path)

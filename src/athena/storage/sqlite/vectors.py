@@ -87,6 +87,9 @@ class SqliteVectors:
                 id=passage,
             )
 
+    async def mark_behind(self, tx: Any, passage: int) -> None:
+        await tx.execute("UPDATE passages SET windowed = 0 WHERE id = :id", id=passage)
+
     async def put_tokens(self, tx: Any, passages: Iterable[tuple[int, bytes]]) -> None:
         for passage, signs in passages:
             await tx.execute(
