@@ -22,6 +22,7 @@ BUNDLED = Path(__file__).parent / "minilm"
 
 # The model saw no longer text in training; its table of positions ends here.
 LONGEST = 256
+FEW = 5  # tokens projected at once
 
 # Far more than 256 tokens of any prose: without it a whole book would be split before its start is taken.
 LONGEST_CHARACTERS = 100 * LONGEST
@@ -265,7 +266,10 @@ def project(states: NDArray[np.float32], projection: NDArray[np.float32]) -> NDA
     import numpy as np
 
     unit = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-6)
-    shortened: NDArray[np.float32] = unit @ projection[:-1] + projection[-1]
+    # A question's few tokens in parts that OpenBLAS does on this thread: its other threads go on burning the CPU.
+    some = FEW if len(unit) <= 16 * FEW else len(unit)
+    parts = [unit[at : at + some] @ projection[:-1] for at in range(0, max(1, len(unit)), some)]
+    shortened: NDArray[np.float32] = np.concatenate(parts) + projection[-1]
     return shortened
 
 

@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from athena.embedding.embedder import Asked
+from athena.storage.arrays import product
 from athena.storage.database import TokenSets
 
 if TYPE_CHECKING:
@@ -25,14 +26,14 @@ def likeness(asked: Asked, weights: list[tuple[int, int, float]], sets: TokenSet
         return None
     bits = np.unpackbits(sets.signs, axis=1).astype(np.float32)
     tokens = asked.tokens
-    alike = (bits @ (2 * tokens.T) - tokens.sum(axis=1)) / math.sqrt(tokens.shape[1])
+    alike = (product(bits, 2 * tokens.T) - tokens.sum(axis=1)) / math.sqrt(tokens.shape[1])
     best = np.vstack([np.maximum.reduceat(alike, sets.starts, axis=0), np.full(len(tokens), -1, np.float32)])
     met = best[sets.around[:, 0]]  # the last row, -1, stands for what has no tokens
     for column, discount in ((1, NEARBY[0]), (2, NEARBY[0]), (3, NEARBY[1]), (4, NEARBY[1])):
         met = np.maximum(met, discount * best[sets.around[:, column]])
     found = np.full(memories, -1, np.float32)
     known = sets.around[:, 0] >= 0
-    np.maximum.at(found, sets.owners[known], (met @ (words / words.sum()))[known])
+    np.maximum.at(found, sets.owners[known], product(met, words / words.sum())[known])
     if (found == -1).all():
         return None
     return np.where(found == -1, found[found > -1].mean(), found)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from athena.storage.arrays import distinct
+from athena.storage.arrays import distinct, product
 from athena.storage.database import Indexed, Matches
 from athena.storage.passages import scope_of
 from athena.storage.postgres.nodes import Nodes, best_of_each, highest
@@ -175,7 +175,8 @@ class PostgresWords:
         else:
             shown = np.sort(np.searchsorted(nodes.passages, chosen))
         scores = (nodes.scores(total, each) * nodes.allowed)[shown]
-        coverage = ((each / (float(each.sum()) or 1.0)) @ ((nodes.text > 0) | nodes.label))[shown]
+        held = ((nodes.text > 0) | nodes.label)[:, shown].T.astype(np.float32)
+        coverage = product(held, each / (float(each.sum()) or 1.0))
         return best_of_each(nodes.memories[shown], scores, coverage, limit, spans)
 
     async def _sort(self, tx: Any, among: "Selection", terms: list[Term]) -> tuple[list[Term], list[Term]]:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from athena.storage.arrays import distinct
+from athena.storage.arrays import distinct, product
 from athena.storage.database import Matches
 from athena.storage.terms import LABEL_WEIGHT, LENGTH_WEIGHT, saturated
 
@@ -43,7 +43,7 @@ class Nodes:
         return made
 
     def scores(self, frequency: "NDArray[Any]", weights: "Floats") -> "Floats":
-        made: Floats = weights @ saturated(frequency + LABEL_WEIGHT * self.label)
+        made: Floats = product(saturated(frequency + LABEL_WEIGHT * self.label).T, weights)
         return made
 
 

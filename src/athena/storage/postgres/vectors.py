@@ -207,10 +207,8 @@ class PostgresVectors:
         small = min(among.passages, among.total * 4 if among.chosen else among.passages) <= EXACT
         every = limit > WIDEST or limit == among.total  # all memories are asked for, not the nearest passages
         found = None if small or every else await self._search(tx, among, vector, limit)
-        if found is None:
-            return Near(*await _scan(tx, among, vector, limit, named), mean, deviation)
-        owners, cosines = found
-        more, exact = await _cosines(tx, among, vector, named)
+        owners, cosines = found or await _scan(tx, among, vector, limit)
+        more, exact = await _cosines(tx, among, vector, np.setdiff1d(named, owners))
         return Near(np.concatenate([owners, more]), np.concatenate([cosines, exact]), mean, deviation)
 
     async def _search(self, tx: Any, among: Selection, vector: "Floats", limit: int) -> "tuple[Ids, Floats] | None":
@@ -345,21 +343,17 @@ async def _spread(tx: Any, among: Selection, vector: "Floats") -> tuple[float, f
     return row[0] or 0.0, row[1] or 1.0
 
 
-async def _scan(tx: Any, among: Selection, vector: "Floats", limit: int, also: "Ids") -> "tuple[Ids, Floats]":
-    """Compare all: return the nearest, and those that were named."""
+async def _scan(tx: Any, among: Selection, vector: "Floats", limit: int) -> "tuple[Ids, Floats]":
+    """Compare all, and return the nearest."""
     only = f" AND p.memory IN ({among.chosen})" if among.chosen else ""
-    several = among.chosen or among.passages > among.total  # then each memory counts once, by its best passage
-    nearest = f"SELECT memory, {'min(far) AS far' if several else 'far'} FROM compared"
-    nearest += " GROUP BY memory" if several else ""
+    compared = f"SELECT p.memory, p.code <=> :vector::halfvec AS far FROM passages p WHERE {among.ready}{only}"
+    if among.chosen or among.passages > among.total:  # each memory counts once, by its best passage
+        compared = f"SELECT memory, min(far) AS far FROM ({compared}) AS compared GROUP BY memory"
     row = await tx.fetch_one(
-        f"""WITH compared AS MATERIALIZED (
-                SELECT p.memory, p.code <=> :vector::halfvec AS far FROM passages p WHERE {among.ready}{only})
-            SELECT {packed("memory")}, {packed("far", "float8")} FROM (
-                ({nearest} ORDER BY far LIMIT :limit) UNION ALL
-                (SELECT memory, far FROM compared WHERE memory = ANY(:also::bigint[]))) AS found""",
+        f"""SELECT {packed("memory")}, {packed("far", "float8")} FROM (
+                {compared} ORDER BY far LIMIT :limit) AS nearest""",
         vector=_text(vector),
         limit=limit,
-        also=array(also.tolist()),
         **among.values,
     )
     return unpacked(row[0]), 1 - unpacked(row[1], ">f8").astype("f4")

@@ -8,6 +8,7 @@ import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from athena.storage.arrays import product
 from athena.storage.passages import SPAN
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class Shelf:
 
         codes = self.codes[rows].astype(np.float32)
         lengths = np.sqrt(np.einsum("ij,ij->i", codes, codes))
-        made: Floats = (codes @ vector) / np.maximum(lengths, 1e-6)
+        made: Floats = product(codes, vector) / np.maximum(lengths, 1e-6)
         return made
 
     def best_of_each(self, values: "NDArray[Any]") -> "NDArray[Any]":
