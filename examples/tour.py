@@ -1,20 +1,23 @@
 """A guided tour: what a coding agent could remember about a project, and how it finds it again.
 
-Everything happens in a temporary store. Your own is not opened.
+Everything happens in a temporary store; your own is not opened. With ATHENA_DATABASE_URL it happens in that database,
+in a project that is emptied at the end.
 """
 
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import date, timedelta
 from typing import Any, TypeVar
 
-from athena import api
+from athena import api, connect
 from athena.errors import AthenaError
 from athena.settings import load
+from athena.threads import drive
 
 T = TypeVar("T")
 COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
@@ -65,6 +68,10 @@ NOTES = {
         "The test suite takes four minutes on two cores; `make quick` runs the fast half",
     ],
 }
+
+
+PROJECT = "shop"
+OTHERS = ["another"]  # a second project
 
 
 def paint(text: str, code: str) -> str:
@@ -139,10 +146,11 @@ def change() -> None:
 
 def isolate() -> None:
     heading("9. Projects do not see each other")
-    api.store("This project deploys by hand, on Tuesdays", project="another")
+    another = OTHERS[0]
+    api.store("This project deploys by hand, on Tuesdays", project=another)
     question = "when do we deploy"
     ask(f"api.search({question!r}, limit=1)", api.search, question, limit=1)
-    ask(f"api.search({question!r}, limit=1, project='another')", api.search, question, limit=1, project="another")
+    ask(f"api.search({question!r}, limit=1, project={another!r})", api.search, question, limit=1, project=another)
 
 
 def warm() -> float:
@@ -151,20 +159,39 @@ def warm() -> float:
     return sorted(timed(api.search, question)[1] for question in questions)[len(questions) // 2]
 
 
-def own_store() -> str:
+def own_store(url: str | None) -> str:
     try:
-        return load().db_path
+        return load().db_path if url is None else str(drive(call("health", PROJECT)).data["location"])
     except AthenaError as error:
         return f"(not known: {error})"
 
 
+def call(operation: str, project: str, **arguments: Any) -> Coroutine[Any, Any, connect.Answer]:
+    return connect.Connection(connect.shared_app, project, "tour").call(operation, arguments)
+
+
+def leave_nothing(project: str) -> None:
+    """Remove for good what the tour kept in a database that is not its own."""
+    ids = [memory["id"] for memory in drive(call("list_memories", project, k=1_000)).data]
+    if ids:
+        drive(call("forget_batch", project, memory_ids=ids))
+    drive(call("purge", project, expect=drive(call("purge", project, dry_run=True)).data))
+
+
 def main() -> None:
-    own = own_store()
+    url = os.environ.get("ATHENA_DATABASE_URL")
+    own = own_store(None) if url is None else ""
     with tempfile.TemporaryDirectory(prefix="athena-tour-") as folder:
         for name in [name for name in os.environ if name.startswith("ATHENA_")]:
             del os.environ[name]
         os.environ |= {"ATHENA_HOME": folder, "ATHENA_PROJECT": "shop"}
-        print(paint("Athena: long-term memory for AI agents. A tour in a temporary store.", "1"))
+        where = "in a temporary store"
+        if url is not None:
+            os.environ |= {"ATHENA_DATABASE_URL": url, "ATHENA_PROJECT": f"tour {secrets.token_hex(4)}"}
+            OTHERS[0] = f"{os.environ['ATHENA_PROJECT']}, another"
+            own = own_store(url)
+            where = f"in {own}"
+        print(paint(f"Athena: long-term memory for AI agents. A tour {where}.", "1"))
         count, size = fill()
         sizes = search()
         change()
@@ -173,6 +200,9 @@ def main() -> None:
         print(f"stored     {size:,} characters in {count} memories")
         print(f"returned   {sum(sizes) / len(sizes):,.0f} characters a question; all memories would be {size:,}")
         print(f"search     {warm():.1f} ms, median of 20 in this process")
+        if url is not None:
+            for project in (os.environ["ATHENA_PROJECT"], OTHERS[0]):
+                leave_nothing(project)
         api.close()
     heading("Your turn")
     print(f"Your own memories will be in {own}; the tour left nothing there.")

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 import click
+import postgres
+import psycopg
 import pytest
 
 from athena.cli.commands import athena
@@ -100,6 +102,19 @@ def test_the_tour_runs_and_leaves_the_users_own_store_alone(tmp_path: Path) -> N
     assert "undid: forgotten" in written
     assert "[SECRET:github-token]" in written
     assert "\x1b" not in written
+
+
+def test_the_tour_runs_on_postgresql_and_leaves_nothing_there(tmp_path: Path, server: postgres.Server) -> None:
+    url = server.create("tour")
+    os.environ["ATHENA_DATABASE_URL"] = url
+    try:
+        written = run(sys.executable, str(ROOT / "examples" / "tour.py"), folder=tmp_path)
+    finally:
+        del os.environ["ATHENA_DATABASE_URL"]
+    assert "Mara owns payments" in written
+    assert "Your own memories will be in postgresql:///tour" in written
+    with psycopg.connect(url, autocommit=True) as connection:
+        assert connection.execute("SELECT count(*) FROM athena.memories").fetchone() == (0,)
 
 
 def test_the_reference_is_up_to_date(tmp_path: Path) -> None:
