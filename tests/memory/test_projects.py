@@ -46,3 +46,15 @@ def test_a_name_that_is_taken_or_missing_is_refused(isolated: App) -> None:
     with pytest.raises(Conflict, match="every project"):
         call(isolated, "rename_project", name="old", to="user")
     assert [m.preview for m in api.search("one", project="old").memories] == ["one"]
+
+
+def test_a_rename_that_is_repeated_after_another_says_that_the_name_is_gone(isolated: App) -> None:
+    api.store("one", project="old")
+    rename = isolated.catalog.find("rename_project")
+    drive(rename(isolated.context("old", "test", "key"), name="old", to="new"))
+    assert drive(rename(isolated.context("old", "test", "key2"), name="new", to="newer")).name == "newer"
+    with pytest.raises(Conflict, match="idempotency key"):
+        drive(rename(isolated.context("old", "test", "key2"), name="new", to="another"))
+    call(isolated, "rename_project", name="newer", to="last")
+    with pytest.raises(NotFound, match="any more"):
+        drive(rename(isolated.context("old", "test", "key2"), name="new", to="newer"))
