@@ -1,4 +1,4 @@
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -25,6 +25,9 @@ class Visitor:
     async def record(self, name: str, effect: Effect) -> AsyncGenerator["Visitor"]:
         self.calls.append(name)
         yield self
+
+    def spend(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
+        self.spent = (operation, dict(arguments), result)
 
 
 class Point(TypedDict):

@@ -1,5 +1,6 @@
 """An operation: one typed function that the product offers, declared once."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
@@ -27,6 +28,10 @@ class Caller(Protocol):
     def allowed(self) -> frozenset[Effect]: ...
 
     def record(self, operation: str, effect: Effect) -> AbstractAsyncContextManager[Self]: ...
+
+    def spend(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
+        """Note how much a call took and gave."""
+        ...
 
 
 class Parameter(NamedTuple):
@@ -65,7 +70,9 @@ class Operation(Generic[C, P, R]):
             raise Denied(f"{ctx.surface} may not {self.effect}", hint=f"{self.name} needs {str(self.effect)!r}")
         arguments = self.check(dict(zip(self.names, args, strict=False)) | kwargs)
         async with ctx.record(self.name, self.effect) as inside:
-            return await self.run(inside, **arguments)  # type: ignore[call-arg]  # checked just now
+            result = await self.run(inside, **arguments)  # type: ignore[call-arg]  # checked just now
+        ctx.spend(self.name, arguments, result)
+        return result
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments to run with, or say which one is wrong and how to write the call."""
@@ -117,6 +124,11 @@ class Operation(Generic[C, P, R]):
     @property
     def summary(self) -> str:
         return self.documentation.summary
+
+    @property
+    def brief(self) -> str:
+        """The summary's first words, for long lists."""
+        return re.split(r"[;:,.] |\.$", self.summary)[0]
 
     @cached_property
     def signature(self) -> str:

@@ -1,18 +1,22 @@
 """What an operation is given: who calls, for which project, and the services."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+from athena import tokens
 from athena.errors import AthenaError
 from athena.kernel.catalog import Catalog
 from athena.kernel.operation import Effect
 from athena.memory.store import Store
 from athena.model.call import Call
 from athena.model.scope import Scope
-from athena.storage import calls
+from athena.storage import calls, usage
 from athena.storage.database import Transaction
+
+PROGRAMS = {"python", "http"}  # surfaces whose results a program gets, and a model does not read
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,18 @@ class Context:
             if effect is Effect.READ or outcome != "done":
                 elapsed = (self.store.clock() - began) * 1000
                 self.store.database.later(partial(_note, call, outcome, elapsed))
+
+    def spend(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
+        """Note how many tokens went in and out, without being waited for."""
+        given, returned = tokens.measure(arguments), tokens.measure(result)
+        shown = 0 if self.surface in PROGRAMS else given + returned
+        spent = usage.Spent(given, returned, shown)
+        at = self.store.clock()
+        self.store.database.later(partial(_spend, self.scope.project, at, operation, self.surface, spent))
+
+
+async def _spend(project: str, at: float, operation: str, surface: str, spent: usage.Spent, tx: Transaction) -> None:
+    await usage.add(tx, project, at, operation, surface, spent)
 
 
 async def _note(call: Call, outcome: str, elapsed: float, tx: Transaction) -> None:

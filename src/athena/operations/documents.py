@@ -80,7 +80,7 @@ async def get_document(ctx: Context, source: Source) -> list[str]:
 
 @operation(Effect.WRITE)
 async def delete_document(ctx: Context, source: Source) -> int:
-    """Forget all pieces of a document and return how many there were; `undo` brings them back.
+    """Forget a document; returns how many pieces it had; `undo` brings them back.
 
     >>> documents.delete_document(source="README.md")
     """

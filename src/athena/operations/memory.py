@@ -100,7 +100,7 @@ async def search_by_tag(
     match: params.Match = "any",
     offset: params.Offset = 0,
 ) -> list[Memory]:
-    """List the memories that have any or all of some tags, the newest first.
+    """List memories by tag: those that have any or all of some tags, the newest first.
 
     >>> memory.search_by_tag(tags=["deploy"], match="any")
     """
@@ -146,7 +146,7 @@ async def forget(ctx: Context, memory_id: params.Ref) -> bool:
 
 @operation(Effect.WRITE)
 async def forget_batch(ctx: Context, memory_ids: params.Refs) -> int:
-    """Forget several memories and return how many there were.
+    """Forget several memories; returns how many there were.
 
     >>> memory.forget_batch(memory_ids=[1, 2])
     """
@@ -159,7 +159,7 @@ async def forget_by_tag(
     tags: Annotated[str | list[str], Param("One tag, several between commas, or a list.", least=1)],
     expect: params.Expect = None,
 ) -> int:
-    """Forget all memories that have any of some tags, if they are exactly `expect`.
+    """Forget memories by tag: all that have any of some tags, if they are exactly `expect`.
 
     >>> memory.forget_by_tag(tags=["obsolete"], expect=0)
     """

@@ -4,8 +4,9 @@ from typing import Annotated, Any
 
 from athena.kernel.operation import Effect, operation
 from athena.kernel.shapes import Param
-from athena.memory import projects, upkeep, vectorise
+from athena.memory import projects, savings, upkeep, vectorise
 from athena.memory.projects import Project
+from athena.memory.savings import Savings
 from athena.memory.upkeep import Health, Verdict
 from athena.memory.vectorise import Progress
 from athena.operations.context import Context
@@ -31,11 +32,20 @@ async def stats(ctx: Context) -> dict[str, Any]:
 
 @operation(Effect.READ)
 async def verify(ctx: Context) -> Verdict:
-    """Check that rows, full text, vectors and counts agree, and name what is damaged.
+    """Check the store for damage: whether rows, full text, vectors and counts agree.
 
     >>> meta.verify()
     """
     return await upkeep.verify(ctx.store)
+
+
+@operation(Effect.READ)
+async def token_savings(ctx: Context) -> Savings:
+    """Say how many tokens were spent, and what direct tool calls would have cost.
+
+    >>> meta.token_savings()
+    """
+    return await savings.savings(ctx.store, ctx.catalog)
 
 
 @operation(Effect.READ)
@@ -64,7 +74,7 @@ async def rename_project(
 async def reembed(
     ctx: Context, limit: Annotated[int, Param("How many passages to do now.", least=1, most=10_000)] = 256
 ) -> Progress:
-    """Give passages that lack one a vector of the model in use; repeat until none remain.
+    """Embed what has no vector of the model in use; repeat until none remain.
 
     >>> meta.reembed(limit=64)
     """

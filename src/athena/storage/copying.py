@@ -40,6 +40,11 @@ TABLES = (
     Table("history", "id, scope, memory, call, at, action, digest, before, undone", "id"),
     Table("links", "scope, memory, other, relation, at", "scope, memory, other, relation"),
     Table("calls", "id, scope, operation, surface, at, elapsed_ms, outcome", "id"),
+    Table(
+        "usage",
+        "scope, day, operation, surface, calls, given, returned, shown",
+        "scope, day, operation, surface",
+    ),
     Table("receipts", "scope, key, operation, fingerprint, result, at", "scope, key"),
 )
 RUN = "copy run"  # a counter with the number of the run that copies: a later one takes over

@@ -109,6 +109,17 @@ STEPS: tuple[str, ...] = (
         at DOUBLE PRECISION NOT NULL,
         PRIMARY KEY (scope, key)
     ) {clustered};
+    CREATE TABLE usage (
+        scope TEXT NOT NULL,
+        day BIGINT NOT NULL,
+        operation TEXT NOT NULL,
+        surface TEXT NOT NULL,
+        calls BIGINT NOT NULL,
+        given BIGINT NOT NULL,
+        returned BIGINT NOT NULL,
+        shown BIGINT NOT NULL,
+        PRIMARY KEY (scope, day, operation, surface)
+    ) {clustered};
     CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
     INSERT INTO counters VALUES ('purges', 0), ('stamp', 0);
     """,

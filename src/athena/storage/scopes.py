@@ -38,6 +38,6 @@ async def counted(tx: Any) -> list[tuple[str, int, float | None]]:
 async def rename(tx: Any, name: str, to: str) -> bool:
     """Give a project another name, with its calls and receipts; False if there is none of that name."""
     changed: int = await tx.execute("UPDATE scopes SET name = :new WHERE name = :name", name=name, new=to)
-    for table in ("calls", "receipts"):
+    for table in ("calls", "receipts", "usage"):
         await tx.execute(f"UPDATE {table} SET scope = :new WHERE scope = :name", name=name, new=to)
     return changed > 0

@@ -1,0 +1,49 @@
+"""How many tokens went in and out, by day, operation and surface."""
+
+from typing import Any, NamedTuple
+
+DAY = 86_400
+
+
+class Spent(NamedTuple):
+    """What one call moved: its arguments, its whole result, and what of that a model was shown."""
+
+    given: int
+    returned: int
+    shown: int
+
+
+class Used(NamedTuple):
+    """The calls of one operation by one surface, summed up."""
+
+    operation: str
+    surface: str
+    calls: int
+    given: int
+    returned: int
+    shown: int
+
+
+async def add(tx: Any, project: str, at: float, operation: str, surface: str, spent: Spent) -> None:
+    await tx.execute(
+        """INSERT INTO usage (scope, day, operation, surface, calls, given, returned, shown)
+           VALUES (:scope, :day, :operation, :surface, 1, :given, :returned, :shown)
+           ON CONFLICT (scope, day, operation, surface) DO UPDATE SET calls = usage.calls + 1,
+               given = usage.given + excluded.given, returned = usage.returned + excluded.returned,
+               shown = usage.shown + excluded.shown""",
+        scope=project,
+        day=int(at // DAY),
+        operation=operation,
+        surface=surface,
+        **spent._asdict(),
+    )
+
+
+async def summed(tx: Any) -> tuple[list[Used], int]:
+    """Return what was used, the most first, and on how many days anything was."""
+    rows = await tx.fetch(
+        """SELECT operation, surface, sum(calls), sum(given), sum(returned), sum(shown) FROM usage
+           GROUP BY operation, surface ORDER BY sum(given) + sum(returned) DESC, operation, surface"""
+    )
+    (days,) = await tx.fetch_one("SELECT count(DISTINCT day) FROM usage")
+    return [Used(row[0], row[1], *map(int, row[2:])) for row in rows], int(days)

@@ -1,0 +1,35 @@
+"""Tokens are counted as o200k does, offline."""
+
+import json
+
+import pytest
+
+from athena import tokens
+
+PROSE = "The staging database is read-only for people, and deploys run on Fridays at three. " * 20
+LINES = "7d49c4b4 0.35 2026-11-15 [deploy] Deploys run on Fridays at 15:00\n" * 20
+RECORDS = json.dumps([{"id": i, "hash": f"{i * 7919:08x}", "content": "Deploys run on Fridays"} for i in range(50)])
+OTHERS = "我们决定在星期五部署。数据库是只读的。" * 20
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("", 0), ("hello world", 2), ("Deploys run on Fridays at 15:00", 10), ("naïve café", 4), ("\n\n\n", 1)],
+)
+def test_the_count_is_that_of_the_published_vocabulary(text: str, count: int) -> None:
+    assert tokens.exactly(text) == count
+
+
+@pytest.mark.parametrize("text", [PROSE, LINES, RECORDS, OTHERS], ids=["prose", "lines", "records", "Chinese"])
+def test_an_estimate_is_not_far_from_the_count(text: str) -> None:
+    assert tokens.estimate(text) == pytest.approx(tokens.exactly(text), rel=0.25)
+
+
+def test_a_long_word_does_not_take_long() -> None:
+    assert tokens.exactly("x" * 1_000_000) > 0
+
+
+def test_a_value_is_measured_about_as_its_json() -> None:
+    value = json.loads(RECORDS)
+    assert tokens.measure(value) == pytest.approx(tokens.exactly(RECORDS), rel=0.35)
+    assert tokens.measure(value * 40) == pytest.approx(40 * tokens.measure(value), rel=0.1)
