@@ -33,6 +33,7 @@ ON_ONE = (
     "test_architecture.py",
     "test_docs.py",
     "test_threads.py",
+    "test_tokens.py",
 )
 _model = MiniLM()
 

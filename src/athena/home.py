@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 EVERYWHERE = "user"
 DEFAULT_PROJECT = "default"
+TOKEN = "token"
 
 
 def home_folder(environment: Mapping[str, str] = os.environ) -> str:
@@ -17,6 +18,40 @@ def home_folder(environment: Mapping[str, str] = os.environ) -> str:
     base = environment.get("XDG_DATA_HOME") or ""
     # The XDG specification: a relative path is to be ignored.
     return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.local/share"), "athena")
+
+
+def read_token(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the token that this machine's server asks for: `ATHENA_TOKEN`, else the one in the data folder."""
+    if chosen := environment.get("ATHENA_TOKEN", "").strip():
+        return chosen
+    try:
+        with open(os.path.join(home_folder(environment), TOKEN), encoding="ascii") as file:
+            return file.read().strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def make_token(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the token, making one that only its owner can read if there is none."""
+    if known := read_token(environment):
+        return known
+    folder = home_folder(environment)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    made = os.urandom(32).hex()
+    path = os.path.join(folder, TOKEN)
+    part = f"{path}.{os.getpid()}"
+    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, made.encode() + b"\n")
+        os.fsync(file)
+        try:
+            os.link(part, path)  # whoever is first wins, and nobody sees half a token
+        except FileExistsError:
+            return read_token(environment) or made
+    finally:
+        os.close(file)
+        os.unlink(part)
+    return made
 
 
 def current_project(environment: Mapping[str, str] = os.environ, folder: str | None = None) -> str:

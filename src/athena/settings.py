@@ -17,6 +17,9 @@ class Settings(NamedTuple):
     embedding_url: str | None = None  # ATHENA_EMBEDDING_URL, embedding.url: an OpenAI-compatible endpoint
     embedding_model: str | None = None  # ATHENA_EMBEDDING_MODEL, embedding.model: needed with a url
     embedding_key: str | None = None  # ATHENA_EMBEDDING_KEY, embedding.key: sent as a bearer token
+    host: str = "127.0.0.1"  # ATHENA_HOST, host: where `athena serve` listens
+    port: int = 3000  # ATHENA_PORT, port: and on which port; 0 takes a free one
+    auth: bool = True  # ATHENA_AUTH, auth: `off` lets every program on this machine in, without the token
     ranking_role: float = 0.6  # ATHENA_RANKING_ROLE, ranking.role: what it costs that an assistant or a tool speaks
     ranking_recency: bool = True  # ATHENA_RANKING_RECENCY, ranking.recency: new and often recalled memories come sooner
 
@@ -27,6 +30,9 @@ KEYS = (
     "embedding.url",
     "embedding.model",
     "embedding.key",
+    "host",
+    "port",
+    "auth",
     "ranking.role",
     "ranking.recency",
 )
@@ -51,6 +57,9 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
         given.get("embedding.url"),
         given.get("embedding.model"),
         given.get("embedding.key"),
+        given.get("host") or "127.0.0.1",
+        _port(given.get("port", "3000")),
+        _switch("auth", given.get("auth", "on")),
         _number("ranking.role", given.get("ranking.role", "0.6")),
         _switch("ranking.recency", given.get("ranking.recency", "on")),
     )
@@ -72,6 +81,12 @@ def _number(key: str, text: str) -> float:
     except ValueError:
         pass
     raise Misconfigured(f"{key} must be a number from 0 to 10, not {text!r}")
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 65_536):
+        raise Misconfigured(f"port must be a number from 0 to 65535, not {text!r:.40}")
+    return int(text)
 
 
 def _switch(key: str, text: str) -> bool:
@@ -99,7 +114,8 @@ def _read(file: str) -> dict[str, str]:
     for key, value in flat.items():
         if key not in KEYS:
             raise Misconfigured(f"{file}: there is no setting {key!r}", hint=f"there are {', '.join(KEYS)}")
-        if not isinstance(value, str | int | float if key.startswith("ranking.") else str):
+        numbers = key.startswith("ranking.") or key in ("port", "auth")
+        if not isinstance(value, str | int | float if numbers else str):
             raise Misconfigured(f"{file}: {key} cannot be a {type(value).__name__}")
     return {key: str(value) for key, value in flat.items()}
 

@@ -17,6 +17,8 @@ from athena.cli.doctor import doctor
 from athena.cli.evaluate import evaluate
 from athena.cli.migrate import migrate
 from athena.cli.projects import projects
+from athena.cli.savings import savings
+from athena.cli.serve import serve, token
 from athena.cli.tools import tools
 from athena.errors import AthenaError, InvalidInput
 from athena.home import EVERYWHERE
@@ -357,4 +359,7 @@ athena.add_command(doctor)
 athena.add_command(evaluate)
 athena.add_command(migrate)
 athena.add_command(projects)
+athena.add_command(savings)
+athena.add_command(serve)
+athena.add_command(token)
 athena.add_command(tools)

@@ -1,0 +1,37 @@
+"""`athena savings`: what was spent, and what direct tool calls would have cost."""
+
+import click
+
+from athena import connect
+from athena.cli import shown
+from athena.threads import drive
+
+
+@click.command()
+@click.option("--users", type=click.IntRange(1), help="Project it to so many people.")
+@click.option("--sessions-per-day", type=click.IntRange(1), default=5, show_default=True, help="Of each of them.")
+@click.option("--price", type=click.FloatRange(0), default=3.0, show_default=True, help="Of a million tokens.")
+@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+def savings(users: int | None, sessions_per_day: int, price: float, json_output: bool) -> None:
+    """Report tokens spent and saved; with --users, what that is in a year.
+
+    Example: athena savings --users 20 --sessions-per-day 8 --price 3
+    """
+    found = drive(connect.Connection(connect.shared_app, None, "cli").call("token_savings", {})).data
+    if users:
+        each = found["saved"] / max(1, found["days"])
+        tokens = round(each * users * sessions_per_day * 250)  # working days
+        found["a_year"] = {"tokens": tokens, "price": round(tokens * price / 1_000_000, 2)}
+    if json_output:
+        return shown.as_json(found)
+    click.echo(f"{found['calls']:,} calls on {shown.counted(found['days'], 'day', 'days')} (o200k tokens, about)")
+    click.echo(f"read by a model       {found['spent']:>12,}")
+    click.echo(f"with direct tools     {found['direct']:>12,}  ({found['definitions']:,} of definitions a day)")
+    click.echo(f"saved                 {found['saved']:>12,}  ({found['percent']} %)")
+    for one in found["operations"][:10]:
+        moved = one["given"] + one["returned"]
+        click.echo(f"  {one['operation']:<18} {one['surface']:<7} {one['calls']:>7,} calls {moved:>12,} tokens")
+    if users:
+        year = found["a_year"]
+        click.echo(f"a year, {users:,} people   {year['tokens']:>12,}  ({year['price']:,.2f} at {price} a million)")
+    return None

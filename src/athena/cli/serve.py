@@ -1,0 +1,50 @@
+"""`athena serve`: the operations over HTTP; `athena token`: what a caller must show."""
+
+import click
+
+from athena import settings as configuration
+from athena.app import start
+from athena.home import current_project, make_token
+
+
+@click.command()
+@click.option("--host", help="Where to listen; 127.0.0.1 by default, which only this machine reaches.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="On which port; 3000 by default, 0 takes a free one.")
+@click.option("--no-auth", is_flag=True, help="Ask nobody for the token; on this machine only.")
+@click.option("--allow-host", multiple=True, metavar="NAME", help="Another name by which this server is called.")
+def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[str, ...]) -> None:
+    """Offer all operations over HTTP, until interrupted.
+
+    Example: athena serve --port 3000
+    """
+    from athena.server import Server  # brings Starlette and uvicorn
+
+    settings = configuration.load()
+    auth = settings.auth and not no_auth
+    app = start(settings)
+    try:
+        server = Server(
+            app,
+            settings.home,
+            current_project(),
+            host or settings.host,
+            settings.port if port is None else port,
+            auth=auth,
+            hosts=allow_host,
+        )
+    except BaseException:
+        app.close()
+        raise
+    click.echo(f"Athena answers at {server.url}; a caller shows the token that `athena token` prints")
+    if not auth:
+        click.echo("WARNING: no token is asked for: every program on this machine can read and change all", err=True)
+    server.run()
+
+
+@click.command()
+def token() -> None:
+    """Print the token that the server asks for.
+
+    Example: curl -H "Authorization: Bearer $(athena token)" localhost:3000/tools/discover
+    """
+    click.echo(make_token())

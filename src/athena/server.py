@@ -1,0 +1,268 @@
+"""One server for each home: its lock, its sockets, its token, its start and its end."""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import signal
+import socket
+import stat
+import struct
+import sys
+import time
+from collections.abc import AsyncIterator, Generator
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from athena import tokens
+from athena.app import App
+from athena.errors import Conflict, Misconfigured
+from athena.home import make_token
+from athena.kernel.invoke import invoke
+from athena.kernel.shapes import plain
+from athena.surfaces.guard import HEAD, HEADERS, Guard, Malformed, Policy, refusal
+from athena.surfaces.http import Application, Registry
+from athena.threads import start
+
+LOCK = "server.json"
+SOCKET = "athena.sock"
+LONGEST = 100  # bytes of a socket's path: systems allow 103 to 107
+HURRY = 10.0  # seconds in which a head must have arrived
+CONNECTIONS = 2_000
+BACKLOG = 2_048
+DRAIN = 30  # seconds that calls in flight may take when the server is told to stop
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Patient(H11Protocol):
+    """uvicorn's own protocol, which lets nobody in by the Unix socket but its owner, and waits for no head for ever."""
+
+    _hurry: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("socket")
+        stranger = peer.family == socket.AF_UNIX and _user(peer) != os.getuid()
+        nobody = peer.family != socket.AF_UNIX and self.client is None  # gone already; without an address is trusted
+        if stranger or nobody or len(self.connections) > CONNECTIONS:
+            transport.abort()
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        if self._hurry is None and not self._is_answering():
+            self._wait()
+        super().data_received(data)
+        if self._hurry is not None and self._is_answering():
+            self._hurry.cancel()
+            self._hurry = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._hurry is not None:
+            self._hurry.cancel()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP in the same words and with the same headers as all else."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            headers, body = refusal(Malformed("this is not a valid HTTP request"))
+            number = secrets.token_hex(8).encode()
+            every = [*headers, *HEADERS, (b"cache-control", b"no-store"), (b"x-request-id", number)]
+            for event in (h11.Response(status_code=400, headers=every), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        if self._is_answering():
+            self.cycle.disconnected = True  # this was the answer; the call's own comes too late
+        self.transport.close()
+
+    def _wait(self) -> None:
+        self._hurry = self.loop.call_later(HURRY, self._too_slow)
+
+    def _too_slow(self) -> None:
+        self._hurry = None
+        if not self._is_answering():
+            self.transport.abort()
+
+    def _is_answering(self) -> bool:
+        cycle: Any = self.cycle  # None before the first request, whatever its annotation says
+        return cycle is not None and not cycle.response_complete
+
+
+def _user(peer: Any) -> int:
+    """Return who is at the other end of a Unix socket."""
+    if hasattr(socket, "SO_PEERCRED"):
+        return int(struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
+    return os.getuid()  # macOS: the socket's own rights, 0600, say the same
+
+
+class Stoppable(uvicorn.Server):
+    """uvicorn, which stops on a signal and then lets us tidy up, instead of dying of the same signal again."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+
+class Held:
+    """The right to serve a home, for as long as this process lives."""
+
+    def __init__(self, home: str) -> None:
+        os.makedirs(home, mode=0o700, exist_ok=True)
+        self._path = os.path.join(home, LOCK)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(self._file, 4096).decode(errors="replace")
+            os.close(self._file)
+            raise Conflict(f"this home is served already: {_who(holder)}", hint="stop that server first") from None
+
+    def say(self, **facts: Any) -> None:
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, json.dumps({"pid": os.getpid(), **facts}).encode(), 0)
+
+    def let_go(self) -> None:
+        os.ftruncate(self._file, 0)
+        os.close(self._file)
+
+
+def _who(holder: str) -> str:
+    try:
+        facts = json.loads(holder)
+        return f"process {facts['pid']} at {facts.get('url', 'a socket')}"
+    except (ValueError, KeyError):
+        return "another process"
+
+
+class Server:
+    """An app behind HTTP."""
+
+    def __init__(
+        self, app: App, home: str, project: str, host: str, port: int, *, auth: bool, hosts: tuple[str, ...]
+    ) -> None:
+        if not auth and host not in LOOPBACK:
+            raise Misconfigured(
+                "--no-auth is for this machine only", hint="leave --host at 127.0.0.1, or keep the token"
+            )
+        self._app, self._home, self._project = app, home, project
+        self._held = Held(home)
+        self._sockets = [*_tcp(host, port), _unix(home)]
+        self._path = self._sockets[-1].getsockname()
+        self.port = self._sockets[0].getsockname()[1]
+        self.url = f"http://{'localhost' if host in LOOPBACK else host}:{self.port}"
+        names = {"localhost", "127.0.0.1", "[::1]", host, *hosts}
+        policy = Policy(
+            frozenset({f"{name}:{self.port}".lower() for name in names} | {"athena"} | {h.lower() for h in hosts}),
+            make_token() if auth else None,
+            trusted=lambda scope: scope.get("client") is None,
+        )
+        facts = {"project": project, "backend": app.store.database.kind}
+        self._registry = Registry(app.catalog, self._caller, self._ready, facts)
+        self.guard = Guard(Application(self._registry.routes(), self._during), policy, _log)
+        for one in self._sockets:
+            one.listen(BACKLOG)  # who reads where we are may call at once
+        self._held.say(url=self.url, socket=self._path, since=time.time())
+
+    def run(self) -> None:
+        """Serve until told to stop; calls in flight are answered first."""
+        config = uvicorn.Config(
+            self.guard,
+            http=Patient,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            h11_max_incomplete_event_size=HEAD,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=DRAIN,
+            backlog=BACKLOG,
+        )
+        server = Stoppable(config)
+        _log({"event": "serving", "url": self.url, "pid": os.getpid()})
+        try:
+            server.run(sockets=self._sockets)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+            self._held.let_go()
+            self._app.close()
+            _log({"event": "stopped", "pid": os.getpid()})
+
+    def _caller(self, project: str | None, key: str | None) -> Any:
+        return self._app.context(self._project if project is None else project, "http", key)
+
+    async def _ready(self) -> dict[str, Any]:
+        caller = self._caller(None, None)
+        health = plain(await invoke(self._app.catalog, "health", {}, caller))
+        stats = await invoke(self._app.catalog, "stats", {}, caller)
+        return {**health, "bytes": stats["bytes"]}
+
+    @contextlib.asynccontextmanager
+    async def _during(self, _: Any) -> AsyncIterator[None]:
+        import numpy  # noqa: F401  # before the threads: two that import it at once break it for good
+
+        start(self._app.store.encoder.embedder.load)  # warm before the first question
+        start(tokens.load)
+        yield
+
+
+def _tcp(host: str, port: int) -> list[socket.socket]:
+    made = []
+    for family, address in ((socket.AF_INET6 if ":" in host else socket.AF_INET, host),):
+        one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle's delay on
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((address, port))
+        except OSError as error:
+            one.close()
+            raise Misconfigured(
+                f"{host}:{port} cannot be used: {error.strerror}",
+                hint=f"choose another: athena serve --port {port + 1}, or set ATHENA_PORT",
+            ) from None
+        made.append(one)
+    return made
+
+
+def socket_path(home: str) -> str:
+    """Return where the Unix socket of a home is: in it, or where its path is short enough."""
+    name = hashlib.sha256(os.fsencode(home)).hexdigest()[:24] + ".sock"
+    paths = [os.path.join(home, SOCKET)]
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        paths.append(os.path.join(runtime, "athena", name))
+    last = f"/tmp/athena-{os.getuid()}/{name}"  # right below /tmp, where nobody can rename what is ours
+    return next((path for path in paths if len(os.fsencode(path)) <= LONGEST), last)
+
+
+def _unix(home: str) -> socket.socket:
+    path = socket_path(home)
+    folder = os.path.dirname(path)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    if folder != os.path.dirname(os.path.join(home, SOCKET)):
+        found = os.lstat(folder)
+        if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+            raise Misconfigured(f"others can write to {folder}", hint="set ATHENA_HOME to a shorter path")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # we hold the lock, so nobody listens there
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        made.bind(path)
+    finally:
+        os.umask(before)
+    return made
+
+
+def _log(facts: dict[str, Any]) -> None:
+    print(json.dumps({"at": round(time.time(), 3), **facts}, ensure_ascii=False), file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Ways in from outside the process: bytes to operations, and results to bytes."""

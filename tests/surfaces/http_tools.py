@@ -1,0 +1,208 @@
+"""A real server in a process of its own, and ways to talk to it that no library would allow."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SERVE = [sys.executable, "-m", "athena", "serve"]
+KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
+SECURE = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+Headers = Sequence[tuple[str, str]]
+
+
+@dataclass
+class Reply:
+    """One answer as it came over the wire."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        return next((value for key, value in self.headers if key == name), None)
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error, which must have the one shape that all errors have."""
+        made = self.json
+        assert set(made) == {"success", "error"}, made
+        assert made["success"] is False
+        error = made["error"]
+        assert set(error) == {"code", "message", "hint", "retry"}, error
+        assert isinstance(error["code"], str)
+        assert error["message"]
+        assert isinstance(error["retry"], bool)
+        assert isinstance(error, dict)
+        return error
+
+
+@dataclass
+class Running:
+    """A server that runs."""
+
+    process: subprocess.Popen[bytes]
+    home: Path
+    port: int
+    token: str
+    log: Path
+    replies: list[Reply] = field(default_factory=list)
+
+    @property
+    def right(self) -> list[tuple[str, str]]:
+        return [("Host", f"localhost:{self.port}"), ("Authorization", f"Bearer {self.token}")]
+
+    def connect(self, timeout: float = 30.0) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout)
+
+    def send(self, data: bytes, timeout: float = 30.0) -> Reply:
+        """Send some bytes and read one answer."""
+        with self.connect(timeout) as connection:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(data)
+            return read(connection)
+
+    def ask(self, method: str, path: str, headers: Headers | None = None, body: bytes | None = None) -> Reply:
+        given = list(self.right if headers is None else headers)
+        if body is not None:
+            given.append(("Content-Length", str(len(body))))
+        return self.send(request(method, path, given, body or b""))
+
+    def get(self, path: str, *headers: tuple[str, str]) -> Reply:
+        return self.ask("GET", path, [*self.right, *headers])
+
+    def execute(self, name: str, arguments: Any, *headers: tuple[str, str]) -> Reply:
+        body = arguments if isinstance(arguments, bytes) else json.dumps(arguments).encode()
+        given = [*self.right, ("Content-Type", "application/json"), *headers]
+        return self.ask("POST", f"/tools/{name}/execute", given, body)
+
+    def call(self, name: str, /, *headers: tuple[str, str], **arguments: Any) -> Any:
+        """Run an operation that must succeed."""
+        reply = self.execute(name, arguments, *headers)
+        assert reply.status == 200, reply
+        return reply.json["data"]
+
+    def count(self) -> int:
+        return int(self.call("health")["count"])
+
+    def resident(self) -> int:
+        """Return how many MB of memory the server holds."""
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        assert found
+        return int(found[1]) >> 10
+
+
+def request(method: str, path: str, headers: Headers, body: bytes = b"") -> bytes:
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body
+
+
+def read(connection: socket.socket) -> Reply:
+    """Read one answer, whole; status 0 is a connection that was closed without one."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = _some(connection)
+        if not piece:
+            return Reply(0, [], data)
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+    reply = Reply(int(first.split()[1]), headers, body)
+    length = reply.header("content-length")
+    if reply.header("transfer-encoding") == "chunked":
+        while not reply.body.endswith(b"0\r\n\r\n") and (piece := _some(connection)):
+            reply.body += piece
+        reply.body = _unchunked(reply.body)
+    elif length is None and reply.status not in (204, 304):
+        while piece := _some(connection):
+            reply.body += piece
+    while length is not None and len(reply.body) < int(length) and (piece := _some(connection)):
+        reply.body += piece
+    return reply
+
+
+def _some(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(65_536)
+    except ConnectionResetError:
+        return b""
+
+
+def _unchunked(data: bytes) -> bytes:
+    made = b""
+    while data:
+        size, _, data = data.partition(b"\r\n")
+        made, data = made + data[: int(size, 16)], data[int(size, 16) + 2 :]
+    return made
+
+
+def surroundings(home: Path, **more: str) -> dict[str, str]:
+    """Return an environment that holds nothing of ours but this home."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    return kept | {"ATHENA_HOME": str(home), "ATHENA_PROJECT": "test"} | more
+
+
+def spawn(home: Path, log: Path, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+    with log.open("ab") as errors:
+        return subprocess.Popen(
+            [*SERVE, *(words or ("--port", "0"))],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=surroundings(home, **environment),
+        )
+
+
+@contextmanager
+def running(folder: Path, *words: str, home: Path | None = None, **environment: str) -> Generator[Running]:
+    """Start a server, wait until it is ready, and stop it at the end."""
+    where, log = home or folder / "home", folder / "server.log"
+    process = spawn(where, log, *words, **environment)
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline().decode()
+        found = re.search(r"http://[^:]+:(\d+)", said)
+        assert found, (said, log.read_text())
+        token = where / "token"
+        made = Running(process, where, int(found[1]), token.read_text().strip() if token.exists() else "", log)
+        deadline = time.monotonic() + 30
+        while made.get("/health").status != 200:
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        yield made
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=40)
+        finally:
+            process.kill()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def secured(reply: Reply) -> None:
+    """Check what every answer must have, and what none may have."""
+    for name, value in SECURE.items():
+        assert reply.header(name) == value, (name, reply)
+    assert reply.header("cache-control"), reply
+    assert reply.header("x-request-id"), reply
+    assert not [name for name, _ in reply.headers if name.startswith("access-control-")], reply
+    assert reply.header("server") is None

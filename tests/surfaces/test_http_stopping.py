@@ -1,0 +1,107 @@
+"""A server that is told to stop: what it said it kept is kept, and nobody is left without an answer."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from http_tools import Running, read, request, running, surroundings
+
+pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
+
+CALLERS = 50
+
+
+class Callers:
+    """Threads that store text after text until the server is gone, and note what they were told."""
+
+    def __init__(self, served: Running) -> None:
+        self.kept: list[str] = []
+        self.refused: list[int] = []
+        self.unanswered: list[str] = []
+        self._served = served
+        self._threads = [threading.Thread(target=self._call, args=(number,)) for number in range(CALLERS)]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+    def _call(self, number: int) -> None:
+        for turn in range(10_000):
+            text = f"caller {number} turn {turn}"
+            body = json.dumps({"content": text}).encode()
+            headers = [*self._served.right, ("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+            try:
+                connection = self._served.connect()
+            except OSError:
+                return  # nobody listens any more
+            with connection:
+                try:
+                    connection.sendall(request("POST", "/tools/remember/execute", headers, body))
+                    reply = read(connection)
+                except OSError:
+                    reply = None
+            if reply is None or reply.status == 0:
+                self.unanswered.append(text)
+                return
+            if reply.status != 200:
+                self.refused.append(reply.status)
+                return
+            self.kept.append(text)
+
+
+def stored(home: Path) -> list[str]:
+    """Read all texts with a process of their own."""
+    made: list[str] = []
+    while True:
+        words = [sys.executable, "-m", "athena", "call", "list_memories", "--json"]
+        words.append(json.dumps({"k": 1000, "offset": len(made)}))
+        done = subprocess.run(words, env=surroundings(home), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done
+        some = [one["content"] for one in json.loads(done.stdout)]
+        made += some
+        if not some:
+            return made
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_every_text_that_was_acknowledged_is_kept(tmp_path: Path, how: signal.Signals) -> None:
+    with running(tmp_path) as served:
+        callers = Callers(served)
+        callers.start()
+        deadline = time.monotonic() + 20
+        while len(callers.kept) < 2 * CALLERS:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        served.process.send_signal(how)
+        assert served.process.wait(timeout=35) == 0
+        callers.join()
+    assert set(callers.refused) <= {503}
+    kept = stored(served.home)
+    assert len(kept) == len(set(kept))
+    assert set(callers.kept) <= set(kept)
+    assert not set(kept) & set(callers.unanswered), "kept, but its caller was not told"
+    log = served.log.read_text()
+    assert '"stopped"' in log
+    assert "Traceback" not in log
+    assert not (served.home / "athena.sock").exists()
+    assert (served.home / "server.json").read_text() == ""
+
+
+def test_a_home_can_be_served_again_after_its_server_was_killed(tmp_path: Path) -> None:
+    with running(tmp_path) as first:
+        made = first.call("remember", content="before the kill")
+        first.process.kill()
+        first.process.wait(timeout=10)
+        with running(tmp_path, home=first.home) as second:
+            assert second.token == first.token
+            assert second.call("get_memory", memory_id=made["hash"])["content"] == "before the kill"
