@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 from athena.version import __version__
 
 if TYPE_CHECKING:
+    from athena.client import AthenaClient
     from athena.connect import open  # noqa: A004  # `athena.open` is the public name
 
-__all__ = ["__version__", "open"]
+__all__ = ["AthenaClient", "__version__", "open"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +17,8 @@ def __getattr__(name: str) -> Any:
         from athena import connect
 
         return connect.open
+    if name == "AthenaClient":
+        from athena.client import AthenaClient
+
+        return AthenaClient
     raise AttributeError(f"module 'athena' has no attribute {name!r}")

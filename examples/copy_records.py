@@ -1,0 +1,44 @@
+"""Copy records from one project to another in batches. Run twice, it copies nothing twice."""
+
+import time
+from typing import Any
+
+from server import project, serving
+
+from athena import AthenaClient
+
+BATCH = 100
+
+
+def records(client: AthenaClient) -> list[dict[str, Any]]:
+    """Read everything that a project holds, a batch at a time."""
+    found: list[dict[str, Any]] = []
+    while page := client.call_tool("list_memories", k=BATCH, offset=len(found)):
+        found += page
+    return [one for one in found if one["project"] == client.project]
+
+
+def copy(source: AthenaClient, target: AthenaClient) -> int:
+    """Copy all records and return how many were new."""
+    kept = [{name: one[name] for name in ("content", "tags", "memory_type", "metadata")} for one in records(source)]
+    made = [one for at in range(0, len(kept), BATCH) for one in target.remember_batch(kept[at : at + BATCH])]
+    return sum(one["outcome"] == "new" for one in made)
+
+
+def main() -> None:
+    with serving() as (url, token), project(url, token) as source, project(url, token) as target:
+        source.remember_batch(
+            [
+                {"content": f"Order {number} was shipped to customer {number % 40}", "metadata": {"order": number}}
+                for number in range(350)
+            ]
+        )
+        began = time.perf_counter()
+        print(f"copied {copy(source, target)} records in {time.perf_counter() - began:.1f} s")
+        print(f"copied {copy(source, target)} records the second time")
+        same = sorted(one["content"] for one in records(source)) == sorted(one["content"] for one in records(target))
+        print(f"both projects hold the same: {same}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""What the examples share: a server to talk to, and a project that is empty again afterwards."""
+
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+from athena import AthenaClient
+from athena.errors import AthenaError
+
+USUAL = "http://localhost:3000"
+
+
+@contextlib.contextmanager
+def athena() -> Iterator[AthenaClient]:
+    """Give a client with a project of its own."""
+    with serving() as (url, token), project(url, token) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[tuple[str, str | None]]:
+    """Give the address of the server that is up, or of one that lives as long as the example."""
+    if is_up():
+        yield USUAL, None
+    else:
+        with started() as (url, token):
+            yield url, token
+
+
+@contextlib.contextmanager
+def project(url: str, token: str | None) -> Iterator[AthenaClient]:
+    with AthenaClient(url, token=token, project=f"example-{secrets.token_hex(4)}") as client:
+        try:
+            yield client
+        finally:
+            clear(client)
+
+
+def is_up() -> bool:
+    try:
+        socket.create_connection(("localhost", 3000), 0.5).close()
+        with AthenaClient(USUAL, timeout=2) as client:
+            return bool(client.info()["name"] == "athena")
+    except (OSError, AthenaError, KeyError):
+        return False
+
+
+@contextlib.contextmanager
+def started() -> Iterator[tuple[str, str]]:
+    """Start a server with a data folder of its own; stop it and remove the folder at the end."""
+    with tempfile.TemporaryDirectory(prefix="athena-example-") as home:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "athena", "serve", "--port", "0"],
+            env=os.environ | {"ATHENA_HOME": home},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()  # Athena answers at http://localhost:40123; ...
+            url = next(word for word in line.split() if word.startswith("http")).rstrip(";")
+            with open(os.path.join(home, "token"), encoding="ascii") as file:
+                token = file.read().strip()
+            time.sleep(2)  # it loads its model, which is not what the examples measure
+            yield url, token
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+
+
+def clear(client: AthenaClient) -> None:
+    """Remove what the example stored, and nothing else."""
+    while ids := [one["id"] for one in client.call_tool("list_memories", k=1_000) if one["project"] == client.project]:
+        client.call_tool("purge", memory_ids=ids, expect=len(ids))

@@ -1,0 +1,35 @@
+"""Keep notes about servers while many jobs run at once, and find the one that matters at night."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from server import athena
+
+KNOWN = {
+    "web-3": "restarts by itself when memory runs out; look at the image cache before calling anybody",
+    "db-1": "replication falls behind during the nightly export; it catches up within ten minutes",
+    "mail-2": "its certificate is renewed by hand every March, because the provider has no API",
+}
+
+
+def main() -> None:
+    with athena() as client:
+
+        def check(number: int) -> str:
+            """Look at a server and write down what was seen. All jobs share the client."""
+            name = f"{('web', 'db', 'mail')[number % 3]}-{number}"
+            seen = KNOWN.get(name, f"disk {number * 7 % 100} percent full, load {number % 5}, nothing to do")
+            return str(client.remember(f"{name}: {seen}", tags=["server", name])["hash"])
+
+        began = time.perf_counter()
+        with ThreadPoolExecutor(10) as pool:
+            hashes = list(pool.map(check, range(100)))
+        print(f"{len(set(hashes))} notes from 10 jobs in {time.perf_counter() - began:.1f} s")
+
+        for question in ("why does the replica lag behind at night?", "who renews the certificate of the mail server?"):
+            (best,) = client.recall(question, k=1, tags=["server"])
+            print(f"{question}\n  {best['content']}")
+
+
+if __name__ == "__main__":
+    main()
