@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 .PHONY: run test test-full setup check bench demo postgres lock clean
 
 run: $(VENV)/.runtime
-	@$(BIN)/python examples/tour.py
+	@$(BIN)/athena serve
 
-demo: run
+demo: $(VENV)/.runtime
+	@$(BIN)/python examples/tour.py
 
 setup: $(VENV)/.dev
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from bench import cold, footprint, imports, machine, postgres, processes, report, search, store, tokens
+from bench import cold, footprint, http, imports, machine, postgres, processes, report, search, store, tokens
 from bench.result import Result
 from bench.run import PROJECT, Run
 
@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "store": store,
     "processes": processes,
     "postgres": postgres,
+    "http": http,
     "footprint": footprint,
     "tokens": tokens,
 }

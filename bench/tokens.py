@@ -1,11 +1,16 @@
-"""How much an agent has to read."""
+"""How much an agent has to read, in o200k tokens."""
 
+import json
 from statistics import median
 
-from athena import api
+from athena import api, tokens
+from athena.operations import CATALOG
+from athena.surfaces import registry
 from bench import corpus
 from bench.result import Result, Row, Table
 from bench.run import Run
+
+FIVE, HEALTH, A_TOOL = 280, 20, 18
 
 
 def run(run: Run) -> Result:
@@ -13,20 +18,27 @@ def run(run: Run) -> Result:
     with run.opened(run.stores.copy(run.ordinary)):
         found = [str(api.search(query, limit=5)) for query in queries]
         health = str(api.health())
-    lengths = sorted(map(len, found))
+    counts = sorted(tokens.exactly(text) for text in found)
+    well = tokens.exactly(health)
+    listed = tokens.exactly(json.dumps(registry.discover(CATALOG), ensure_ascii=False, separators=(",", ":")))
+    each = listed / len(CATALOG)
     return Result(
         "What an agent reads",
-        "Characters of `str(api.search(query, limit=5))` over 20 questions, and of `str(api.health())`. The bars are "
-        "in o200k tokens; that tokenizer is not among the dependencies yet, so only characters are counted here.",
+        "o200k tokens, counted offline with the bundled ranks: of `str(api.search(query, limit=5))` over 20 questions, "
+        "of `str(api.health())`, and of the body of `GET /tools/discover` for each operation.",
         [
             Row(
                 "`str(search(...))`, five ordinary memories",
-                "at most 280 o200k tokens",
-                f"{median(lengths):.0f} characters (most {lengths[-1]}); tokens not counted yet",
-                None,
+                f"at most {FIVE} tokens",
+                f"{median(counts):.0f} (most {counts[-1]})",
+                counts[-1] <= FIVE,
             ),
+            Row("`str(health())`", f"at most {HEALTH} tokens", str(well), well <= HEALTH),
             Row(
-                "`str(health())`", "at most 20 o200k tokens", f"{len(health)} characters; tokens not counted yet", None
+                f"`GET /tools/discover`, {len(CATALOG)} operations",
+                f"at most {A_TOOL} tokens each",
+                f"{each:.1f}: {listed:,} in all",
+                each <= A_TOOL,
             ),
         ],
         [Table(("one answer",), [(f"`{line}`",) for line in found[0].splitlines()]), f"Health: `{health}`"],

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 
 from athena import AthenaClient
@@ -68,7 +67,8 @@ def started() -> Iterator[tuple[str, str]]:
             url = next(word for word in line.split() if word.startswith("http")).rstrip(";")
             with open(os.path.join(home, "token"), encoding="ascii") as file:
                 token = file.read().strip()
-            time.sleep(2)  # it loads its model, which is not what the examples measure
+            with AthenaClient(url, token) as client:
+                client.call_tool("health")  # waits until the model is there, which is not what the examples measure
             yield url, token
         finally:
             process.terminate()

@@ -29,8 +29,7 @@ from athena.errors import (
 
 pytestmark = pytest.mark.sqlite_only("the client knows no engine")
 TOKEN = "0123456789abcdef"
-# numpy first: two threads that import it at the same time, as the first request and the loading of the model do, fail.
-SERVE = [sys.executable, "-c", "import numpy; from athena.cli import main; main()", "serve", "--port"]
+SERVE = [sys.executable, "-m", "athena", "serve", "--port"]
 Talk = Callable[[socket.socket, int], None]
 
 
@@ -329,8 +328,10 @@ def test_connections_are_kept_open() -> None:
 def test_a_server_that_starts_anew_is_found_again(tmp_path: Path) -> None:
     first = Started(tmp_path / "served")
     with AthenaClient(first.url, first.token) as client:
-        assert client.info()
-        first.stop()
+        try:
+            assert client.info()
+        finally:
+            first.stop()
         port = first.url.rpartition(":")[2]
         second = subprocess.Popen(
             [*SERVE, port],

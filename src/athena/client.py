@@ -205,7 +205,7 @@ class AthenaClient:
             raise InvalidInput(f"{name}: the arguments cannot be written as JSON: {error}") from None
         # The same key for every attempt, so that a write whose answer was lost is not made twice.
         headers = {"Content-Type": "application/json", "Idempotency-Key": f"client-{os.urandom(12).hex()}"}
-        headers["Athena-Project"] = self._named
+        headers["X-Athena-Project"] = self._named
         answer = self._request("POST", path, headers, body)
         if "data" not in answer:
             raise Unavailable(f"{self.url} answered without data", hint=NOT_OURS, retry=False)

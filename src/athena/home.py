@@ -39,7 +39,7 @@ def make_token(environment: Mapping[str, str] = os.environ) -> str:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     made = os.urandom(32).hex()
     path = os.path.join(folder, TOKEN)
-    part = f"{path}.{os.getpid()}"
+    part = f"{path}.{os.urandom(6).hex()}"
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.write(file, made.encode() + b"\n")
@@ -47,10 +47,13 @@ def make_token(environment: Mapping[str, str] = os.environ) -> str:
         try:
             os.link(part, path)  # whoever is first wins, and nobody sees half a token
         except FileExistsError:
-            return read_token(environment) or made
+            if first := read_token(environment):
+                return first
+            os.replace(part, path)  # there is a file, but no token in it
     finally:
         os.close(file)
-        os.unlink(part)
+        if os.path.lexists(part):
+            os.unlink(part)
     return made
 
 

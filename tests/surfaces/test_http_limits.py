@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -179,9 +180,9 @@ def test_many_headers_and_long_addresses_are_refused(served: Running) -> None:
 def test_idempotency_keys_and_projects_have_a_length(served: Running) -> None:
     for name, value in (
         ("Idempotency-Key", "x" * 201),
-        ("Athena-Project", "x" * 501),
-        ("Athena-Project", "\xe9"),
-        ("Athena-Project", "a\tb"),
+        ("X-Athena-Project", "x" * 9_001),
+        ("X-Athena-Project", "\xe9"),
+        ("X-Athena-Project", "a\tb"),
         ("Idempotency-Key", " "),
     ):
         reply = served.execute("remember", {"content": "x"}, (name, value))
@@ -189,8 +190,8 @@ def test_idempotency_keys_and_projects_have_a_length(served: Running) -> None:
         assert name in reply.error["message"]
 
 
-def test_three_hundred_callers_who_never_finish_a_request_keep_nobody_waiting(served: Running) -> None:
-    waiting = [served.connect() for _ in range(300)]
+def test_five_hundred_callers_who_never_finish_a_request_keep_nobody_waiting(served: Running) -> None:
+    waiting = [served.connect() for _ in range(500)]
     try:
         for number, one in enumerate(waiting):
             one.sendall((b"GET /hea", b"GET / HTTP/1.1\r\nHost: x\r\nX-", b"", b"\r\n")[number % 4])
@@ -250,15 +251,17 @@ def test_a_home_with_a_long_path_has_a_socket_too(tmp_path: Path, runtime: str) 
 def test_a_folder_for_the_socket_that_others_could_change_is_not_used(tmp_path: Path) -> None:
     home = tmp_path / ("long" * 30)
     home.mkdir()
-    (tmp_path / "athena").mkdir()
-    (tmp_path / "athena").chmod(0o777)
-    done = serve(home, "--port", "0", XDG_RUNTIME_DIR=str(tmp_path))
-    assert done.returncode == 8, done
-    assert "others can write" in done.stderr
-    (tmp_path / "athena").rmdir()
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    (tmp_path / "athena").symlink_to(tmp_path / "elsewhere")
-    assert serve(home, "--port", "0", XDG_RUNTIME_DIR=str(tmp_path)).returncode == 8
+    with tempfile.TemporaryDirectory() as short:  # a socket's path may not be as long as those of pytest
+        folder = Path(short, "athena")
+        folder.mkdir()
+        folder.chmod(0o777)
+        done = serve(home, "--port", "0", XDG_RUNTIME_DIR=short)
+        assert done.returncode == 8, done
+        assert "others can write" in done.stderr
+        folder.rmdir()
+        Path(short, "elsewhere").mkdir(mode=0o700)
+        folder.symlink_to(Path(short, "elsewhere"))
+        assert serve(home, "--port", "0", XDG_RUNTIME_DIR=short).returncode == 8
 
 
 def serve(home: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,5 +1,9 @@
 """`athena serve`: the operations over HTTP; `athena token`: what a caller must show."""
 
+import os
+import shutil
+import sys
+
 import click
 
 from athena import settings as configuration
@@ -35,10 +39,20 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
     except BaseException:
         app.close()
         raise
-    click.echo(f"Athena answers at {server.url}; a caller shows the token that `athena token` prints")
+    click.echo(_greeting(server.url, app.store.database.location()))
     if not auth:
         click.echo("WARNING: no token is asked for: every program on this machine can read and change all", err=True)
     server.run()
+
+
+def _greeting(url: str, location: str) -> str:
+    command = "athena" if shutil.which("athena") else os.path.relpath(sys.argv[0])
+    return f"""Athena answers at {url}; its data is in {location}
+Try in another terminal:
+  {command} remember "Deploys run on Fridays at 15:00" --tags deploy
+  {command} recall "when do we ship?"
+  curl -H "Authorization: Bearer $({command} token)" {url}/tools/discover
+Ctrl-C stops the server."""
 
 
 @click.command()

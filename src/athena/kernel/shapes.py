@@ -111,6 +111,8 @@ def _plain(kind: Any) -> Check:
                 return float(value)
             except OverflowError:
                 raise InvalidInput(f"{where} must be a finite number") from None
+        if kind is int and type(value) is float and value.is_integer():
+            return int(value)  # to JSON, 5 and 5.0 are the same
         if kind is not bool and isinstance(value, kind) and not isinstance(value, bool):
             return kind(value)  # a subclass, e.g. a str enum or a numpy number
         raise _WrongKind(where, SPOKEN[kind], value)

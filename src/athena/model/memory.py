@@ -112,6 +112,8 @@ def clean_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return tags trimmed and without repeats; a string holds one, or several between commas."""
     if tags is None:
         return ()
+    if isinstance(tags, str) and len(tags) > MOST_TAGS * LONGEST_TAG * 4:
+        raise InvalidInput(f"tags: {len(tags):,} characters are more than {MOST_TAGS} tags can have")
     given = tags.split(",") if isinstance(tags, str) else tags
     kept: dict[str, str] = {}
     for tag in given:

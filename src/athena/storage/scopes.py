@@ -38,6 +38,21 @@ async def counted(tx: Any) -> list[tuple[str, int, float | None]]:
 async def rename(tx: Any, name: str, to: str) -> bool:
     """Give a project another name, with its calls and receipts; False if there is none of that name."""
     changed: int = await tx.execute("UPDATE scopes SET name = :new WHERE name = :name", name=name, new=to)
-    for table in ("calls", "receipts", "usage"):
-        await tx.execute(f"UPDATE {table} SET scope = :new WHERE scope = :name", name=name, new=to)
+    names = {"name": name, "new": to}
+    # Under the new name there may have been questions, and calls with the same keys, though there was no project.
+    await tx.execute(
+        """DELETE FROM receipts WHERE scope = :new AND key IN (SELECT key FROM receipts WHERE scope = :name)""", **names
+    )
+    await tx.execute(
+        """INSERT INTO usage (scope, day, operation, surface, calls, given, returned, shown)
+           SELECT CAST(:new AS TEXT), day, operation, surface, calls, given, returned, shown FROM usage
+           WHERE scope = :name
+           ON CONFLICT (scope, day, operation, surface) DO UPDATE SET calls = usage.calls + excluded.calls,
+               given = usage.given + excluded.given, returned = usage.returned + excluded.returned,
+               shown = usage.shown + excluded.shown""",
+        **names,
+    )
+    await tx.execute("DELETE FROM usage WHERE scope = :name", name=name)
+    for table in ("calls", "receipts"):
+        await tx.execute(f"UPDATE {table} SET scope = :new WHERE scope = :name", **names)
     return changed > 0

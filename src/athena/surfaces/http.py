@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -23,9 +24,9 @@ from athena.model.page import Page
 from athena.surfaces import openapi, registry
 from athena.surfaces.guard import Malformed, NoSuchMethod, NotJson
 from athena.surfaces.metrics import Metrics
+from athena.surfaces.openapi import LONGEST_KEY, LONGEST_NAME
 from athena.version import __version__
 
-AT_ONCE = 16  # operations that run at the same time
 DEEPEST = 64  # levels of a JSON document
 LINES = 500  # of a stream, sent together
 JSON = "application/json"
@@ -36,15 +37,18 @@ Ready = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Registry:
-    """The routes of one catalog. `caller` makes the context of a call, `ready` asks the store how it is."""
+    """The routes of one catalog. `caller` makes the context of a call, `ready` asks the store how it is.
 
-    def __init__(self, catalog: Catalog, caller: Open, ready: Ready, facts: dict[str, Any]) -> None:
+    So many operations run `at_once`; the others wait for their turn, and what is only read about them does not.
+    """
+
+    def __init__(self, catalog: Catalog, caller: Open, ready: Ready, facts: dict[str, Any], at_once: int) -> None:
         self.catalog = catalog
         self.metrics = Metrics()
         self._caller = caller
         self._ready = ready
         self._facts = facts
-        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._turn = asyncio.Semaphore(at_once)
         self._kept: dict[str, tuple[bytes, str]] = {}
         self._well = (0.0, False)
 
@@ -132,14 +136,15 @@ class Registry:
         except ClientDisconnect:
             raise Malformed("the body broke off") from None
         arguments = _arguments(request, raw)
-        key, project = request.headers.get("idempotency-key"), _decoded(request.headers.get("athena-project"))
-        for name, value, most in (("Idempotency-Key", key, 200), ("Athena-Project", project, 1_000)):
+        key, named = request.headers.get("idempotency-key"), request.headers.get("x-athena-project")
+        for name, value, most in (("Idempotency-Key", key, LONGEST_KEY), ("X-Athena-Project", named, LONGEST_NAME)):
             if value is not None and not (
                 value.strip() and len(value) <= most and value.isascii() and value.isprintable()
             ):
                 raise Malformed(
                     f"{name} must have 1 to {most} printable ASCII characters", hint="percent-encode all others"
                 )
+        project = None if named is None else unquote(named, errors="replace")
         began = time.perf_counter()
         outcome = "done"
         try:
@@ -211,13 +216,6 @@ def _depth(value: Any) -> int:
             if isinstance(child, dict | list)
         ]
     return deep
-
-
-def _decoded(header: str | None) -> str | None:
-    """Read a header as a client writes it: percent-encoded, since headers hold ASCII only."""
-    from urllib.parse import unquote
-
-    return None if header is None else unquote(header, errors="replace")
 
 
 def _json(value: Any, status: int = 200) -> Response:

@@ -147,16 +147,18 @@ def failure(error: AthenaError) -> dict[str, Any]:
     return {"success": False, "error": error.to_json()}
 
 
+LONGEST_KEY = 200
+LONGEST_NAME = 9_000  # a project's name of 1,000 characters, percent-encoded
 PROJECT = {
-    "name": "Athena-Project",
+    "name": "X-Athena-Project",
     "in": "header",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 500, "pattern": "^[!-~]([ -~]*[!-~])?$"},
-    "description": "Whose memories; the server's own project without it.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    "description": "Whose memories, percent-encoded; the server's own project without it.",
 }
 IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]([ -~]*[!-~])?$"},
     "description": "A call that is repeated with the same key happens once.",
 }
 

@@ -1,0 +1,230 @@
+"""The registry over HTTP: how much of the engine's own speed is left, and of a bare route's."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from itertools import cycle
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from athena import connect
+from athena.threads import drive
+from bench import corpus
+from bench.result import Result, Row, Table
+from bench.run import PROJECT, Run
+from bench.timing import ms, percentile
+
+CLIENTS = 200
+KEPT = 5  # of so many calls, one is a remember
+CONNECTIONS = 8
+TOKEN = "0" * 64
+BARE = """
+import socket, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+async def same(request): return JSONResponse({"name": "recall"})
+app = Starlette(routes=[Route("/tools/recall", same)])
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+print(f"http://localhost:{port}", flush=True)
+uvicorn.run(app, port=port, access_log=False, log_level="error")
+"""
+
+
+class Load(NamedTuple):
+    """What a number of callers saw."""
+
+    times: list[float]
+    errors: list[str]
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return len(self.times) / self.seconds
+
+
+def run(run: Run) -> Result:
+    seconds = 5.0 if run.quick else 60.0
+    rounds = 2 if run.quick else 5
+    home = run.stores.copy(run.ordinary)
+    with bare() as other, served(run, home) as ours:
+        asyncio.run(reads(ours, 0.5))
+        pairs = [(asyncio.run(reads(ours, 1.0)), asyncio.run(reads(other, 1.0))) for _ in range(rounds)]
+    route, empty = (median(load.rate for load in side) for side in zip(*pairs, strict=True))
+    inside = max((engine(run, threads, seconds / 4) for threads in (1, 2, 8)), key=lambda load: load.rate)
+    with served(run, run.stores.copy(run.ordinary)) as ours:
+        mixed(run, ours, 2.0)
+        load = mixed(run, ours, seconds)
+    middle, slow = median(load.times), percentile(load.times, 0.99)
+    return Result(
+        "Over HTTP",
+        f"`athena serve` with {run.ordinary:,} memories. `GET /tools/recall` in turn with a bare Starlette route, both "
+        f"on uvicorn, {CONNECTIONS} connections. Then {CLIENTS} clients at once for {seconds:.0f} s, four recalls to "
+        "one remember, each waiting for its answer before it asks again; against the same calls in one process by 1, 2 "
+        "and 8 threads, the fastest of them. The callers use a part of the same cores.",
+        [
+            Row(
+                "`GET /tools/recall`",
+                "at least 50 % of a bare Starlette route's rate",
+                f"{route / empty:.0%}: {route:,.0f} a second against {empty:,.0f}",
+                route >= empty / 2,
+            ),
+            Row(f"{CLIENTS} clients for {seconds:.0f} s: errors", "none", str(len(load.errors)), not load.errors),
+            Row(
+                "The same: p99",
+                "under 10x the median",
+                f"{slow / middle:.1f}x: {ms(slow)} against {ms(middle)}",
+                slow < 10 * middle,
+            ),
+            Row(
+                "The same: calls a second",
+                "at least 60 % of the engine's in-process",
+                f"{load.rate / inside.rate:.0%}: {load.rate:,.0f} against {inside.rate:,.0f}",
+                load.rate >= 0.6 * inside.rate,
+            ),
+        ],
+        [
+            Table(
+                ("calls", "a second", "median", "p99"),
+                [
+                    ("in-process, the fastest", f"{inside.rate:,.0f}", *_both(inside)),
+                    (f"{CLIENTS} clients over HTTP", f"{load.rate:,.0f}", *_both(load)),
+                ],
+            ),
+            *(f"Error: {error}" for error in sorted(set(load.errors))[:5]),
+        ],
+    )
+
+
+def _both(load: Load) -> tuple[str, str]:
+    return ms(median(load.times)), ms(percentile(load.times, 0.99))
+
+
+@contextmanager
+def started(command: list[str], environment: dict[str, str]) -> Generator[str]:
+    """Start a server that prints its address first, and give the address."""
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=environment["HOME"]
+    )
+    try:
+        assert process.stdout is not None
+        words = process.stdout.readline().split()
+        url = next(word for word in words if word.startswith("http")).rstrip(";")
+        await_port(url)
+        yield url
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def await_port(url: str) -> None:
+    for _ in range(100):
+        try:
+            return socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))).close()
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    raise SystemExit(f"{url} does not answer")
+
+
+@contextmanager
+def served(run: Run, home: Path) -> Generator[str]:
+    environment = run.environment(home) | {"ATHENA_TOKEN": TOKEN}
+    with started([sys.executable, "-m", "athena", "serve", "--port", "0"], environment) as url:
+        yield url
+
+
+@contextmanager
+def bare() -> Generator[str]:
+    with started([sys.executable, "-c", BARE], {"PATH": os.environ["PATH"], "HOME": "/"}) as url:
+        yield url
+
+
+def request(url: str, path: str, body: dict[str, object] | None = None) -> bytes:
+    text = b"" if body is None else json.dumps(body).encode()
+    kind = f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n" if body is not None else ""
+    head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: {url.removeprefix('http://')}\r\n"
+    return f"{head}Authorization: Bearer {TOKEN}\r\n{kind}\r\n".encode() + text
+
+
+async def reads(url: str, seconds: float) -> Load:
+    asked = request(url, "/tools/recall")
+    return await crowd(url, CONNECTIONS, seconds, lambda _: asked)
+
+
+def mixed(run: Run, url: str, seconds: float) -> Load:
+    calls = cycle(_calls(run, int(time.time())))
+
+    def next_one(_: int) -> bytes:
+        name, arguments = next(calls)
+        return request(url, f"/tools/{name}/execute", arguments)
+
+    return asyncio.run(crowd(url, CLIENTS, seconds, next_one))
+
+
+def _calls(run: Run, seed: int) -> Generator[tuple[str, dict[str, object]]]:
+    questions = corpus.queries(200, run.ordinary)
+    for i in range(100_000):
+        if i % KEPT:
+            yield "recall", {"query": questions[i % len(questions)], "k": 5}
+        else:
+            yield "remember", {"content": f"{questions[i % len(questions)]} (note {seed}-{i})"}
+
+
+async def crowd(url: str, clients: int, seconds: float, next_one: Callable[[int], bytes]) -> Load:
+    """Let so many clients ask, each over its own connection, until time is up."""
+    port = int(url.rpartition(":")[2])
+    times: list[float] = []
+    errors: list[str] = []
+    end = time.perf_counter() + seconds
+
+    async def one(number: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while (began := time.perf_counter()) < end:
+            writer.write(next_one(number))
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+            body = await reader.readexactly(length)
+            times.append(time.perf_counter() - began)
+            if not head.startswith(b"HTTP/1.1 200"):
+                errors.append(body.decode()[:200])
+        writer.close()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(one(number) for number in range(clients)))
+    return Load(times, errors, time.perf_counter() - began)
+
+
+def engine(run: Run, threads: int, seconds: float) -> Load:
+    """Make the same calls in this process."""
+    times: list[float] = []
+    calls = iter(_calls(run, threads))
+    turn = threading.Lock()
+    with run.opened(run.stores.copy(run.ordinary)):
+        connection = connect.Connection(connect.shared_app, PROJECT, "http")
+        drive(connection.call("recall", {"query": "warm", "k": 5}))
+        end = time.perf_counter() + seconds
+
+        def work() -> None:
+            while (began := time.perf_counter()) < end:
+                with turn:
+                    name, arguments = next(calls)
+                drive(connection.call(name, arguments))
+                times.append(time.perf_counter() - began)
+
+        workers = [threading.Thread(target=work) for _ in range(threads)]
+        began = time.perf_counter()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return Load(times, [], time.perf_counter() - began)
