@@ -9,7 +9,7 @@
     │  └─ ApprovalNeeded     approval_needed   403     5
     ├─ LimitExceeded         limit_exceeded    429     6
     ├─ Unavailable           unavailable       503     7   trying again may help
-    └─ Misconfigured         misconfigured     500     8   at start only
+    └─ Misconfigured         misconfigured     503     8   mostly at start
 
 A program of the agent's that fails is a result, not one of these. Anything else that escapes is a bug.
 """
@@ -87,6 +87,6 @@ class Unavailable(AthenaError):
 
 
 class Misconfigured(AthenaError):
-    """A setting, file or engine that cannot work; found at start."""
+    """A setting, file or engine that cannot work; found at start, or when a database is taken away."""
 
-    code, http, exit = "misconfigured", 500, 8
+    code, http, exit = "misconfigured", 503, 8

@@ -79,7 +79,7 @@ def test_a_server_whose_store_is_gone_is_live_but_not_ready(tmp_path: Path, serv
         assert (seen.status, seen.json) == (503, {"live": True, "ready": False})
         assert served.get("/tools/recall").status == 200
         refused = served.execute("recall", {"query": "anything"})
-        assert (refused.status, refused.error["code"]) == (503, "unavailable")
+        assert (refused.status, refused.error["code"]) == (503, "misconfigured")
 
 
 @pytest.mark.parametrize("left", ["", "\n"])
