@@ -1,52 +1,51 @@
-"""An agent that works in code: it looks up one tool, keeps large results to itself and reports a few lines.
-
-An agent that calls tools directly reads every tool's definition first, and every result in full. What that would have
-been is counted here in o200k tokens, next to what this agent printed.
-"""
+"""An agent that works in code: it finds the tool it needs, keeps large results to itself and reports a few lines."""
 
 import json
 import os
 import tempfile
 from typing import Any
 
-from server import athena
+from server import Report, athena
 
 from athena import AthenaClient
-from athena.tokens import exactly
 
 AREAS = ["checkout", "search", "login", "export", "mail"]
 CAUSES = ["a timeout of the database", "a full disk", "an expired certificate", "a wrong cache key"]
 
 
-def discover(client: AthenaClient) -> tuple[str, dict[str, Any]]:
-    """Look at the categories, then at the one tool that is needed."""
-    categories = client.discover_tools()["categories"]
-    overview = "\n".join(f"{name}: {group['count']} tools" for name, group in categories.items())
-    return overview, client.get_tool("recall")
+def discover(client: AthenaClient, task: str) -> dict[str, Any]:
+    """Look for tools by the task, and read the descriptions until one takes a question."""
+    tools = (client.get_tool(one["name"]) for one in client.search_tools(task))
+    return next(tool for tool in tools if "query" in [parameter["name"] for parameter in tool["parameters"]])
 
 
-def store(client: AthenaClient) -> int:
+def store(client: AthenaClient, report: Report) -> None:
     records = [
         {
-            "content": f"Incident {number}: {AREAS[number % 5]} failed because of {CAUSES[number % 4]}, "
+            "content": f"Incident {number}: {AREAS[number % 7 % 5]} failed because of {CAUSES[number % 4]}, "
             f"{number % 50 + 1} minutes until it was repaired",
-            "tags": ["incident", AREAS[number % 5]],
+            "tags": ["incident", AREAS[number % 7 % 5]],
             "metadata": {"minutes": number % 50 + 1},
         }
         for number in range(400)
     ]
-    return len(client.remember_batch(records))
+    report.moved(records, [one["hash"] for one in client.remember_batch(records)])
+    report.say(f"stored {len(records)} records")
 
 
-def fetch(client: AthenaClient, cache: str) -> tuple[list[dict[str, Any]], bool]:
-    """Ask once and keep the answer in a file; a later run goes on from there."""
+def fetch(client: AthenaClient, tool: str, cache: str, report: Report) -> list[dict[str, Any]]:
+    """Ask once and keep the answer in a file; an agent that is interrupted goes on from there."""
     if os.path.exists(cache):
+        report.say("resumed from the file")
         with open(cache, encoding="utf-8") as file:
-            return json.load(file), True
-    found = list(client.recall_iter("incident caused by the database", k=300, tags=["incident"]))
+            return list(json.load(file))
+    question = {"query": "incident caused by the database", "k": 300, "tags": ["incident"]}
+    found = client.call_tool(tool, **question)
+    report.moved(question, found)
+    report.say(f"fetched {len(found)} records")
     with open(cache, "w", encoding="utf-8") as file:
         json.dump(found, file)
-    return found, False
+    return list(found)
 
 
 def summary(found: list[dict[str, Any]]) -> str:
@@ -58,29 +57,15 @@ def summary(found: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
+    report = Report()
     with athena() as client, tempfile.TemporaryDirectory() as folder:
         cache = os.path.join(folder, "incidents.json")
-        overview, tool = discover(client)
-        print(overview)
-        print(f"recall takes {', '.join(one['name'] for one in tool['parameters'])}")
-        print(f"stored {store(client)} records")
-        found, resumed = fetch(client, cache)
-        print(f"fetched {len(found)} records, from the file: {resumed}")
-        found, resumed = fetch(client, cache)
-        print(f"fetched {len(found)} records, from the file: {resumed}")
-        report = summary(found)
-        print(report)
-
-        definitions = [client.get_tool(one["name"]) for one in client.list_tools()]
-        before = exactly(json.dumps(definitions)), exactly(json.dumps(found))
-        after = exactly(overview + json.dumps(tool)), exactly(report)
-        print(
-            f"tokens, tools called directly: {before[0]} for {len(definitions)} definitions, {before[1]} for the result"
-        )
-        print(f"tokens, this agent: {after[0]} for the categories and one definition, {after[1]} for the summary")
-        print(f"saved: {1 - sum(after) / sum(before):.1%} of what is read")
-        with open(__file__, encoding="utf-8") as file:
-            print(f"tokens of this program, which an agent would write once: {exactly(file.read())}")
+        tool = discover(client, "find memories that answer a question")
+        report.say(f"{tool['name']}: {tool['description']} {', '.join(one['name'] for one in tool['parameters'])}")
+        store(client, report)
+        fetch(client, tool["name"], cache, report)
+        report.say(summary(fetch(client, tool["name"], cache, report)))
+        report.end(client, __file__)
 
 
 if __name__ == "__main__":

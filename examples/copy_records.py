@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from server import project, serving
+from server import Report, project, serving
 
 from athena import AthenaClient
 
@@ -18,14 +18,17 @@ def records(client: AthenaClient) -> list[dict[str, Any]]:
     return [one for one in found if one["project"] == client.project]
 
 
-def copy(source: AthenaClient, target: AthenaClient) -> int:
+def copy(source: AthenaClient, target: AthenaClient, report: Report) -> int:
     """Copy all records and return how many were new."""
-    kept = [{name: one[name] for name in ("content", "tags", "memory_type", "metadata")} for one in records(source)]
+    found = records(source)
+    kept = [{name: one[name] for name in ("content", "tags", "memory_type", "metadata")} for one in found]
     made = [one for at in range(0, len(kept), BATCH) for one in target.remember_batch(kept[at : at + BATCH])]
+    report.moved(found, kept, [one["hash"] for one in made])
     return sum(one["outcome"] == "new" for one in made)
 
 
 def main() -> None:
+    report = Report()
     with serving() as (url, token), project(url, token) as source, project(url, token) as target:
         source.remember_batch(
             [
@@ -34,10 +37,11 @@ def main() -> None:
             ]
         )
         began = time.perf_counter()
-        print(f"copied {copy(source, target)} records in {time.perf_counter() - began:.1f} s")
-        print(f"copied {copy(source, target)} records the second time")
+        report.say(f"copied {copy(source, target, report)} records in {time.perf_counter() - began:.1f} s")
+        report.say(f"copied {copy(source, target, report)} records the second time")
         same = sorted(one["content"] for one in records(source)) == sorted(one["content"] for one in records(target))
-        print(f"both projects hold the same: {same}")
+        report.say(f"both projects hold the same: {same}")
+        report.end(source, __file__)
 
 
 if __name__ == "__main__":

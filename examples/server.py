@@ -1,6 +1,7 @@
 """What the examples share: a server to talk to, and a project that is empty again afterwards."""
 
 import contextlib
+import json
 import os
 import secrets
 import socket
@@ -8,11 +9,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 from athena import AthenaClient
 from athena.errors import AthenaError
+from athena.tokens import exactly
 
 USUAL = "http://localhost:3000"
+DEFINITION = ("name", "description", "parameters")  # of a tool, as an agent that calls it directly reads it
 
 
 @contextlib.contextmanager
@@ -73,6 +77,41 @@ def started() -> Iterator[tuple[str, str]]:
         finally:
             process.terminate()
             process.communicate(timeout=30)
+
+
+class Report:
+    """What an example prints, beside what the same work costs an agent that calls tools directly.
+
+    Such an agent reads the definition of every tool, and writes or reads every argument and every result. An agent that
+    works in code writes the program, and reads what it prints.
+    """
+
+    def __init__(self) -> None:
+        self._said: list[str] = []
+        self._moved = 0
+
+    def say(self, line: str) -> None:
+        self._said.append(line)
+        print(line)
+
+    def moved(self, *values: Any) -> None:
+        """Count arguments or results as they are on the wire."""
+        self._moved += sum(exactly(_written(value)) for value in values)
+
+    def end(self, client: AthenaClient, program: str) -> None:
+        tools = [client.get_tool(one["name"]) for one in client.list_tools()]
+        definitions = exactly(_written([{key: tool[key] for key in DEFINITION} for tool in tools]))
+        with open(program, encoding="utf-8") as file:
+            code = exactly(file.read())
+        said = exactly("\n".join(self._said))
+        print("o200k tokens")
+        print(f"  tools called directly: {definitions:,} definitions + {self._moved:,} arguments and results")
+        print(f"  in code: {code:,} this program + {said:,} printed")
+        print(f"  saved: {1 - (code + said) / (definitions + self._moved):.1%}")
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def clear(client: AthenaClient) -> None:

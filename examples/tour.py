@@ -18,6 +18,7 @@ from athena import api, connect
 from athena.errors import AthenaError
 from athena.settings import load
 from athena.threads import drive
+from athena.tokens import exactly
 
 T = TypeVar("T")
 COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
@@ -89,11 +90,11 @@ def timed(function: Callable[..., T], *args: Any, **kwargs: Any) -> tuple[T, flo
 
 
 def ask(call: str, function: Callable[..., api.CompactSearchResult], *args: Any, **kwargs: Any) -> int:
-    """Show a call, what it found and how long it took; return how many characters came back."""
+    """Show a call, what it found and how long it took; return how many tokens came back."""
     found, took = timed(function, *args, **kwargs)
     print(paint(f">>> {call}", "36"))
     print(f"{found}\n{paint(f'{took:.1f} ms', '2')}")
-    return len(str(found))
+    return exactly(str(found))
 
 
 def athena(*words: str) -> None:
@@ -103,15 +104,15 @@ def athena(*words: str) -> None:
 
 
 def fill() -> tuple[int, int]:
-    """Keep the project's memories; return how many there are and how many characters they have."""
+    """Keep the project's memories; return how many there are and how many tokens they have."""
     items: list[dict[str, Any]] = [
         {"content": text, "tags": ["decision"], "memory_type": "decision", "metadata": {"date": str(LAST_WEEK)}}
         for text in DECISIONS
     ]
     items += [{"content": text, "tags": [tag]} for tag, texts in NOTES.items() for text in texts]
     _, took = timed(api.store_batch, items)
-    size = sum(len(item["content"]) for item in items)
-    heading(f"1. Remember: {len(items)} memories, {size:,} characters, stored in {took:.0f} ms (model start included)")
+    size = sum(exactly(item["content"]) for item in items)
+    heading(f"1. Remember: {len(items)} memories, {size:,} tokens, stored in {took:.0f} ms (model start included)")
     print("Decisions, bugs, people, habits of a small web shop: what an agent learns in a week and then forgets.")
     return len(items), size
 
@@ -197,8 +198,10 @@ def main() -> None:
         change()
         isolate()
         heading("What it cost")
-        print(f"stored     {size:,} characters in {count} memories")
-        print(f"returned   {sum(sizes) / len(sizes):,.0f} characters a question; all memories would be {size:,}")
+        print(f"stored     {size:,} tokens (o200k) in {count} memories")
+        print(
+            f"returned   {sum(sizes) / len(sizes):,.0f} tokens a question; an agent that reads all memories pays {size:,}"
+        )
         print(f"search     {warm():.1f} ms, median of 20 in this process")
         if url is not None:
             for project in (os.environ["ATHENA_PROJECT"], OTHERS[0]):

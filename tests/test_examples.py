@@ -40,7 +40,7 @@ def run(name: str, home: Path) -> str:
         ),
         ("ticket_tags.py", ["of 120 tickets got the tag they were written for", "billing, from the store: "]),
         ("copy_records.py", ["copied 350 records", "copied 0 records the second time", "hold the same: True"]),
-        ("code_execution_agent.py", ["stored 400 records", "from the file: True", "tokens, this agent: "]),
+        ("code_execution_agent.py", ["recall: ", "stored 400 records", "resumed from the file", "most in "]),
     ],
 )
 def test_an_example_runs_by_itself(name: str, lines: list[str], tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_an_example_runs_by_itself(name: str, lines: list[str], tmp_path: Path) 
         assert line in shown
 
 
-def test_working_in_code_takes_few_of_the_tokens(tmp_path: Path) -> None:
-    shown = run("code_execution_agent.py", tmp_path / "empty")
-    saved = re.search(r"saved: ([\d.]+)%", shown)
+@pytest.mark.parametrize("name", ["code_execution_agent.py", "crm_leads.py", "ticket_tags.py", "copy_records.py"])
+def test_working_in_code_takes_few_of_the_tokens(name: str, tmp_path: Path) -> None:
+    saved = re.search(r"saved: ([\d.]+)%", run(name, tmp_path / "empty"))
     assert saved is not None
-    assert float(saved[1]) > 90
+    assert float(saved[1]) > 80

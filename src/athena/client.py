@@ -145,6 +145,8 @@ class AthenaClient:
         self, query: str, k: int | None = None, batch: int = BATCH, **more: Any
     ) -> Iterator[dict[str, Any]]:
         """Yield all that a question ranks, or the first `k`, best first, fetched a batch at a time."""
+        if batch < 1:
+            raise InvalidInput(f"batch must be at least 1, not {batch}")
         seen: set[int] = set()  # what is stored meanwhile may push a memory into the next batch
         offset = 0
         while k is None or len(seen) < k:

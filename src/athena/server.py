@@ -25,8 +25,8 @@ from athena import tokens
 from athena.app import App
 from athena.errors import Conflict, Misconfigured
 from athena.home import make_token
-from athena.kernel.invoke import invoke
-from athena.kernel.shapes import plain
+from athena.memory import upkeep
+from athena.model.scope import Scope
 from athena.surfaces.guard import HEAD, HEADERS, Guard, Malformed, Policy, refusal
 from athena.surfaces.http import Application, Registry
 from athena.threads import start
@@ -108,7 +108,11 @@ class Stoppable(uvicorn.Server):
         self._guard = guard
 
     def handle_exit(self, sig: int, frame: Any) -> None:
+        if self._guard.draining:  # told twice: what is acknowledged is on disk, and nobody waits any longer
+            _log({"event": "stopped at once", "unanswered": self._guard.inside})
+            os._exit(1)
         self._guard.draining = True  # what comes now is told to come again
+        _log({"event": "stopping", "calls in flight": self._guard.inside, "at most": f"{DRAIN} s"})
         super().handle_exit(sig, frame)
 
     @contextlib.contextmanager
@@ -170,7 +174,11 @@ class Server:
         self.url = f"http://{'localhost' if host in LOOPBACK else host}:{self.port}"
         names = {"localhost", "127.0.0.1", "[::1]", host, *hosts}
         policy = Policy(
-            frozenset({f"{name}:{self.port}".lower() for name in names} | {"athena"} | {h.lower() for h in hosts}),
+            frozenset(
+                {f"{name}:{self.port}".lower() for name in names}
+                | {"athena", "localhost", "127.0.0.1"}
+                | {h.lower() for h in hosts}
+            ),
             make_token() if auth else None,
             trusted=lambda scope: scope.get("client") is None,
         )
@@ -214,10 +222,10 @@ class Server:
         return self._app.context(self._project if project is None else project, "http", key)
 
     async def _ready(self) -> dict[str, Any]:
-        caller = self._caller(None, None)
-        health = plain(await invoke(self._app.catalog, "health", {}, caller))
-        stats = await invoke(self._app.catalog, "stats", {}, caller)
-        return {**health, "bytes": stats["bytes"]}
+        """Look at the store; that is no call of anybody's."""
+        store, scope = self._app.store, Scope.named(self._project)
+        health = await upkeep.health(store, scope)
+        return {"status": health.status, "count": health.count, "bytes": await store.database.read(store.database.size)}
 
     @contextlib.asynccontextmanager
     async def _during(self, _: Any) -> AsyncIterator[None]:

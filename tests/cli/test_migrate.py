@@ -56,7 +56,7 @@ def test_a_store_is_copied_to_postgresql_and_back(
     before = hashlib.sha256(store.read_bytes()).digest()
     code, out, err = run("--to", url)
     assert (code, err, out.count("\n")) == (0, "", 1)
-    assert out.startswith(f"copied 3 memories (16 rows, all compared) from {store} to postgresql:///migrate")
+    assert out.startswith(f"copied 3 memories (17 rows, all compared) from {store} to postgresql:///migrate")
     assert re.search(r"to use it: export ATHENA_DATABASE_URL='.*', with your user and password\n", out)
     assert PASSWORD not in out
     assert hashlib.sha256(store.read_bytes()).digest() == before

@@ -6,10 +6,12 @@ from athena import connect
 from athena.cli import shown
 from athena.threads import drive
 
+WORKING_DAYS = 250
+
 
 @click.command()
 @click.option("--users", type=click.IntRange(1), help="Project it to so many people.")
-@click.option("--sessions-per-day", type=click.IntRange(1), default=5, show_default=True, help="Of each of them.")
+@click.option("--sessions-per-day", type=click.IntRange(1), default=1, show_default=True, help="Of each of them.")
 @click.option("--price", type=click.FloatRange(0), default=3.0, show_default=True, help="Of a million tokens.")
 @click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 def savings(users: int | None, sessions_per_day: int, price: float, json_output: bool) -> None:
@@ -19,8 +21,8 @@ def savings(users: int | None, sessions_per_day: int, price: float, json_output:
     """
     found = drive(connect.Connection(connect.shared_app, None, "cli").call("token_savings", {})).data
     if users:
-        each = found["saved"] / max(1, found["days"])
-        tokens = round(each * users * sessions_per_day * 250)  # working days
+        kept = (found["saved"] - found["definitions"] * found["days"]) / max(1, found["days"])  # results, on one day
+        tokens = round((kept + found["definitions"] * sessions_per_day) * users * WORKING_DAYS)
         found["a_year"] = {"tokens": tokens, "price": round(tokens * price / 1_000_000, 2)}
     if json_output:
         return shown.as_json(found)
@@ -34,4 +36,5 @@ def savings(users: int | None, sessions_per_day: int, price: float, json_output:
     if users:
         year = found["a_year"]
         click.echo(f"a year, {users:,} people   {year['tokens']:>12,}  ({year['price']:,.2f} at {price} a million)")
+    click.echo("Results that a program got count as not read; what it printed of them is not known here.")
     return None

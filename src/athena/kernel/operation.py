@@ -45,6 +45,18 @@ class Parameter(NamedTuple):
         param = shapes.parts(self.annotation)[1]
         return param.help if param else ""
 
+    @property
+    def described(self) -> str:
+        """The help with the bounds."""
+        kind, param = shapes.parts(self.annotation)
+        least, most = (None, None) if param is None else (param.least, param.most)
+        unit = {"str": " characters", "int": "", "float": ""}.get(shapes.source(kind).removesuffix(" | None"), " items")
+        if (least, most) in ((None, None), (0, 1)):  # the help says "from 0 to 1" already
+            return self.help
+        if most is None:
+            return f"{self.help} (not empty)" if unit and least == 1 else f"{self.help} (at least {least:,}{unit})"
+        return f"{self.help} ({f'at most {most:,}' if least is None else f'{least:,} to {most:,}'}{unit})"
+
 
 C = TypeVar("C", bound=Caller)
 P = ParamSpec("P")
@@ -129,6 +141,17 @@ class Operation(Generic[C, P, R]):
     def brief(self) -> str:
         """The summary's first words, for long lists."""
         return re.split(r"[;:,.] |\.$", self.summary)[0]
+
+    @cached_property
+    def example(self) -> dict[str, Any]:
+        """The arguments of the first example, as JSON has them."""
+        from ast import Call, literal_eval, parse  # only to describe it
+
+        call = parse((self.documentation.examples or ("f()",))[0], mode="eval").body
+        if not isinstance(call, Call):
+            return {}
+        given = dict(zip(self.names, map(literal_eval, call.args), strict=False))
+        return given | {word.arg: literal_eval(word.value) for word in call.keywords if word.arg}
 
     @cached_property
     def signature(self) -> str:

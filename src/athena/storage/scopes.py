@@ -30,7 +30,9 @@ async def counted(tx: Any) -> list[tuple[str, int, float | None]]:
     """Return every project with how many memories it has and when the last one changed."""
     rows = await tx.fetch(
         """SELECT s.name, count(m.id), max(m.updated) FROM scopes s
-           LEFT JOIN memories m ON m.scope = s.id AND m.deleted IS NULL GROUP BY s.id, s.name ORDER BY s.name"""
+           LEFT JOIN memories m ON m.scope = s.id AND m.deleted IS NULL
+           WHERE EXISTS (SELECT 1 FROM memories k WHERE k.scope = s.id)
+           GROUP BY s.id, s.name ORDER BY s.name"""
     )
     return [(name, int(count), updated) for name, count, updated in rows]
 

@@ -156,7 +156,7 @@ class Guard:
             raise LimitExceeded("too many wrong tokens", hint="`athena token` prints the right one")
         raise Unauthenticated(
             "a token is needed" if not given else "this token is wrong",
-            hint='send "Authorization: Bearer $(athena token)"',
+            hint="send it as Authorization: Bearer ...; `athena token` prints it",
         )
 
     def _note(self, scope: Scope, answer: "Answer", took: float) -> None:

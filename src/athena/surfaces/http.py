@@ -178,6 +178,8 @@ def _arguments(request: Request, raw: bytes) -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         raise NotJson("the body must be JSON", hint="send Content-Type: application/json")
+    if not raw.strip():
+        raise Malformed("the body is empty", hint='for no arguments, send "{}"')
     try:
         made = json.loads(raw.decode(), parse_constant=_no_constant, object_pairs_hook=_once)
     except UnicodeDecodeError:

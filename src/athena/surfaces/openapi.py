@@ -110,12 +110,16 @@ def _execute(operation: AnyOperation) -> dict[str, Any]:
         "x-effect": str(operation.effect),
         "x-examples": list(operation.documentation.examples),
         "parameters": [PROJECT],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": operation.arguments_schema}}},
+        "requestBody": {"required": True, "content": {"application/json": _body(operation)}},
         "responses": {"200": {"description": "What it returned.", "content": content}} | _failures(),
     }
     if operation.effect is not Effect.READ:
         made["parameters"] = [PROJECT, IDEMPOTENCY]
     return made
+
+
+def _body(operation: AnyOperation) -> dict[str, Any]:
+    return {"schema": operation.arguments_schema, "example": operation.example}
 
 
 def _get(name: str, summary: str, schema: str, parameters: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -199,6 +203,7 @@ SCHEMAS: dict[str, Any] = {
         returns=_object(type=TEXT, description=TEXT),
         effect={"enum": [str(effect) for effect in Effect]},
         examples={"type": "array", "items": TEXT},
+        call=_object(method=TEXT, path=TEXT, body={"type": "object"}),
     ),
     "Info": _object(name=TEXT, version=TEXT, tools={"type": "integer"}, project=TEXT, backend=TEXT),
 }

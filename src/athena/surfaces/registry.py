@@ -44,7 +44,7 @@ def tool(operation: AnyOperation) -> dict[str, Any]:
             {
                 "name": p.name,
                 "type": kind(operation.arguments_schema["properties"][p.name]),
-                "description": p.help,
+                "description": p.described,
                 "required": p.required,
                 "default": shapes.plain(p.default),
             }
@@ -53,6 +53,7 @@ def tool(operation: AnyOperation) -> dict[str, Any]:
         "returns": {"type": kind(shapes.schema(operation.result)), "description": shapes.source(operation.result)},
         "effect": str(operation.effect),
         "examples": list(documentation.examples),
+        "call": {"method": "POST", "path": f"/tools/{operation.name}/execute", "body": operation.example},
     }
 
 
