@@ -199,9 +199,7 @@ def main() -> None:
         isolate()
         heading("What it cost")
         print(f"stored     {size:,} tokens (o200k) in {count} memories")
-        print(
-            f"returned   {sum(sizes) / len(sizes):,.0f} tokens a question; an agent that reads all memories pays {size:,}"
-        )
+        print(f"returned   {sum(sizes) / len(sizes):,.0f} tokens a question; all memories would be {size:,}")
         print(f"search     {warm():.1f} ms, median of 20 in this process")
         if url is not None:
             for project in (os.environ["ATHENA_PROJECT"], OTHERS[0]):

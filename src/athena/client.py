@@ -30,6 +30,7 @@ RETRIES = 4
 PAUSE = 0.1  # seconds before the first repetition; then twice as long each time, more or less
 BATCH = 500  # memories fetched at a time by `recall_iter`
 LARGE = 1 << 20  # bytes of a request that a server may refuse before it has read them
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 NOT_OURS = "is it an Athena server?"
 _kinds = {kind.code: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AthenaError)}
 # What a status means where its code is one of the server's own, or where something in between has answered.
@@ -42,7 +43,10 @@ _statuses: dict[int, type[AthenaError]] = {
 
 
 class AthenaClient:
-    """A way to the operations of a server. Without a token, ATHENA_TOKEN or the one in the data folder is used."""
+    """A way to the operations of a server.
+
+    Without a token, ATHENA_TOKEN is used, or, for a server on this machine, the token in the data folder.
+    """
 
     def __init__(
         self,
@@ -294,7 +298,7 @@ class AthenaClient:
         if connection.sock is not None:
             connection.sock.settimeout(connection.timeout)
         made = {"Accept": "application/json", **headers}
-        if token := self._token or read_token():
+        if token := self._token or self._own_token():
             made["Authorization"] = f"Bearer {token}"
         try:
             connection.request(method, self._path + path, body, made)
@@ -304,6 +308,12 @@ class AthenaClient:
                 raise
         connection.response_class = partial(_Response, deadline)  # type: ignore[assignment]
         return connection.getresponse()
+
+    def _own_token(self) -> str | None:
+        """Return the token of this machine's server, which is for no other; `ATHENA_TOKEN` is for whom it is set."""
+        if self._host in LOOPBACK or os.environ.get("ATHENA_TOKEN"):
+            return read_token()
+        return None
 
     def _connection(self) -> HTTPConnection:
         with self._guard:

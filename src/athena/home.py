@@ -4,6 +4,8 @@ import os
 import sys
 from collections.abc import Mapping
 
+from athena.errors import Misconfigured
+
 EVERYWHERE = "user"
 DEFAULT_PROJECT = "default"
 TOKEN = "token"
@@ -23,6 +25,8 @@ def home_folder(environment: Mapping[str, str] = os.environ) -> str:
 def read_token(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the token that this machine's server asks for: `ATHENA_TOKEN`, else the one in the data folder."""
     if chosen := environment.get("ATHENA_TOKEN", "").strip():
+        if not (chosen.isascii() and chosen.isprintable()):
+            raise Misconfigured("ATHENA_TOKEN is no token", hint="printable ASCII characters, without line breaks")
         return chosen
     try:
         with open(os.path.join(home_folder(environment), TOKEN), encoding="ascii") as file:

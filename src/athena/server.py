@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import logging
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -36,6 +38,7 @@ SOCKET = "athena.sock"
 LONGEST = 100  # bytes of a socket's path: systems allow 103 to 107
 HURRY = 10.0  # seconds in which a head must have arrived
 CONNECTIONS = 2_000
+SPARE = 100  # files that are no connections
 BACKLOG = 2_048
 DRAIN = 30  # seconds that calls in flight may take when the server is told to stop
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -44,6 +47,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 class Patient(H11Protocol):
     """uvicorn's own protocol, which lets nobody in by the Unix socket but its owner, and waits for no head for ever."""
 
+    room = CONNECTIONS
     _hurry: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -51,7 +55,7 @@ class Patient(H11Protocol):
         peer = transport.get_extra_info("socket")
         stranger = peer.family == socket.AF_UNIX and _user(peer) != os.getuid()
         nobody = peer.family != socket.AF_UNIX and self.client is None  # gone already; without an address is trusted
-        if stranger or nobody or len(self.connections) > CONNECTIONS:
+        if stranger or nobody or len(self.connections) > self.room:
             transport.abort()
         self._wait()
 
@@ -171,19 +175,23 @@ class Server:
         self._sockets = [*_tcp(host, port), _unix(home)]
         self._path = self._sockets[-1].getsockname()
         self.port = self._sockets[0].getsockname()[1]
-        self.url = f"http://{'localhost' if host in LOOPBACK else host}:{self.port}"
-        names = {"localhost", "127.0.0.1", "[::1]", host, *hosts}
+        shown = "localhost" if host in LOOPBACK else f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self.port}"
+        names = {"localhost", "127.0.0.1", "[::1]", shown, *hosts}
         policy = Policy(
-            frozenset(
-                {f"{name}:{self.port}".lower() for name in names}
-                | {"athena", "localhost", "127.0.0.1"}
-                | {h.lower() for h in hosts}
-            ),
+            frozenset(_called(names, self.port) | {name.lower() for name in hosts}),
             make_token() if auth else None,
             trusted=lambda scope: scope.get("client") is None,
         )
         facts = {"project": project, "backend": app.store.database.kind}
-        self._registry = Registry(app.catalog, self._caller, self._ready, facts, _at_once(app.store.database.kind))
+        self._registry = Registry(
+            app.catalog,
+            self._caller,
+            self._ready,
+            facts,
+            stopping=lambda: self.guard.draining,
+            at_once=_at_once(app.store.database.kind),
+        )
         self.guard = Guard(Application(self._registry.routes(), self._during), policy, _log)
         for one in self._sockets:
             one.listen(BACKLOG)  # who reads where we are may call at once
@@ -207,7 +215,8 @@ class Server:
             backlog=BACKLOG,
         )
         server = Stoppable(config, self.guard)
-        logging.getLogger("uvicorn").addHandler(_Lines())
+        Patient.room = _room()
+        logging.getLogger().addHandler(_Lines())
         _log({"event": "serving", "url": self.url, "pid": os.getpid()})
         try:
             server.run(sockets=self._sockets)
@@ -246,21 +255,45 @@ def _at_once(engine: str) -> int:
     return max(2, cores if engine == "sqlite" else 4 * cores)
 
 
+def _called(names: set[str], port: int) -> set[str]:
+    """Return what a caller writes as Host: with the port, unless it is the usual one."""
+    return {f"{name}:{port}".lower() for name in names} | ({name.lower() for name in names} if port == 80 else set())
+
+
 def _tcp(host: str, port: int) -> list[socket.socket]:
-    made = []
-    for family, address in ((socket.AF_INET6 if ":" in host else socket.AF_INET, host),):
-        one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle's delay on
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Listen; on this machine by both its addresses, since whoever had the other could pass for us."""
+    made: list[socket.socket] = []
+    for address in ("127.0.0.1", "::1") if host in ("127.0.0.1", "localhost") else (host,):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
-            one.bind((address, port))
+            one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle on
+            made.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind((address, made[0].getsockname()[1] if len(made) > 1 else port))
         except OSError as error:
-            one.close()
+            if address == "::1" and host != "::1" and error.errno != errno.EADDRINUSE:
+                made.pop().close()  # there is no such address here
+                continue
+            for each in made:
+                each.close()
             raise Misconfigured(
                 f"{host}:{port} cannot be used: {error.strerror}",
                 hint=f"choose another: athena serve --port {port + 1}, or set ATHENA_PORT",
             ) from None
-        made.append(one)
     return made
+
+
+def _room() -> int:
+    """Let this process have many connections, and return how many it can have with some files left."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + SPARE
+    enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+        soft = enough
+    return CONNECTIONS if soft == resource.RLIM_INFINITY else max(10, min(CONNECTIONS, soft - SPARE))
 
 
 def socket_path(home: str) -> str:
@@ -293,10 +326,15 @@ def _unix(home: str) -> socket.socket:
 
 
 class _Lines(logging.Handler):
-    """uvicorn's own messages, in the form of ours."""
+    """What uvicorn and asyncio have to say, in the form of our own lines, and none twice in a second."""
+
+    _said: tuple[str, float] = ("", 0.0)
 
     def emit(self, record: logging.LogRecord) -> None:
-        facts = {"event": "uvicorn", "level": record.levelname.lower(), "message": record.getMessage()}
+        if self._said[0] == record.msg and record.created < self._said[1] + 1:
+            return
+        self._said = str(record.msg), record.created
+        facts = {"event": record.name, "level": record.levelname.lower(), "message": record.getMessage()}
         if record.exc_info:
             facts["error"] = logging.Formatter().formatException(record.exc_info)
         _log(facts)

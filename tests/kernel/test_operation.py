@@ -22,7 +22,7 @@ class Visitor:
         self.calls: list[str] = []
 
     @asynccontextmanager
-    async def record(self, name: str, effect: Effect) -> AsyncGenerator["Visitor"]:
+    async def record(self, name: str, effect: Effect, arguments: Mapping[str, Any]) -> AsyncGenerator["Visitor"]:
         self.calls.append(name)
         yield self
 

@@ -160,10 +160,12 @@ def surroundings(home: Path, **more: str) -> dict[str, str]:
     return kept | {"ATHENA_HOME": str(home), "ATHENA_PROJECT": "test"} | more
 
 
-def spawn(home: Path, log: Path, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+def spawn(
+    home: Path, log: Path, *words: str, command: Sequence[str] = SERVE, **environment: str
+) -> subprocess.Popen[bytes]:
     with log.open("ab") as errors:
         return subprocess.Popen(
-            [*SERVE, *(words or ("--port", "0"))],
+            [*command, *(words or ("--port", "0"))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -172,10 +174,12 @@ def spawn(home: Path, log: Path, *words: str, **environment: str) -> subprocess.
 
 
 @contextmanager
-def running(folder: Path, *words: str, home: Path | None = None, **environment: str) -> Generator[Running]:
+def running(
+    folder: Path, *words: str, home: Path | None = None, command: Sequence[str] = SERVE, **environment: str
+) -> Generator[Running]:
     """Start a server, wait until it is ready, and stop it at the end."""
     where, log = home or folder / "home", folder / "server.log"
-    process = spawn(where, log, *words, **environment)
+    process = spawn(where, log, *words, command=command, **environment)
     try:
         assert process.stdout is not None
         said = process.stdout.readline().decode()

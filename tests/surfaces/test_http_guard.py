@@ -127,13 +127,10 @@ def test_with_the_token_every_route_answers(served: Running, scheme: str) -> Non
     served.call("forget", memory_id=reply.json["data"]["hash"])
 
 
-def test_many_wrong_tokens_are_slowed_down_and_do_not_lock_the_owner_out(served: Running) -> None:
+def test_many_wrong_tokens_do_not_lock_the_owner_out(served: Running) -> None:
     given = [("Host", f"localhost:{served.port}"), ("Authorization", "Bearer guess")]
-    statuses = [served.ask("GET", "/info", given).status for _ in range(60)]
-    assert set(statuses[:15]) == {401}
-    assert 429 in statuses
+    assert {served.ask("GET", "/info", given).status for _ in range(60)} == {401}
     assert served.get("/info").status == 200
-    assert served.ask("GET", "/info", given).status == 401
 
 
 def test_a_caller_who_hangs_up_at_once_is_not_taken_for_the_owner(served: Running) -> None:

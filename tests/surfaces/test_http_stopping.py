@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from http_tools import Running, read, request, running, surroundings
+from http_tools import Reply, Running, read, request, running, surroundings
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -105,3 +105,25 @@ def test_a_home_can_be_served_again_after_its_server_was_killed(tmp_path: Path) 
         with running(tmp_path, home=first.home) as second:
             assert second.token == first.token
             assert second.call("get_memory", memory_id=made["hash"])["content"] == "before the kill"
+
+
+def test_calls_that_take_too_long_when_it_stops_are_told_so(tmp_path: Path) -> None:
+    hurried = "import athena.server; athena.server.DRAIN = 1; from athena.cli import main; main()"
+    with running(tmp_path, command=[sys.executable, "-c", hurried, "serve"]) as served:
+        items = [f"note {number}, which the model has to read before it is kept" for number in range(3_000)]
+        replies: list[Reply] = []
+        callers = [
+            threading.Thread(target=lambda: replies.append(served.execute("remember_batch", {"items": items})))
+            for _ in range(5)
+        ]
+        for caller in callers:
+            caller.start()
+        time.sleep(1.0)
+        served.process.terminate()
+        for caller in callers:
+            caller.join(60)
+    assert len(replies) == 5
+    assert {reply.status for reply in replies} <= {200, 503}
+    assert 503 in {reply.status for reply in replies}
+    assert all(reply.error["code"] == "unavailable" for reply in replies if reply.status == 503)
+    assert "Traceback" not in served.log.read_text()

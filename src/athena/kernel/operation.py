@@ -27,7 +27,9 @@ class Caller(Protocol):
     @property
     def allowed(self) -> frozenset[Effect]: ...
 
-    def record(self, operation: str, effect: Effect) -> AbstractAsyncContextManager[Self]: ...
+    def record(
+        self, operation: str, effect: Effect, arguments: Mapping[str, Any]
+    ) -> AbstractAsyncContextManager[Self]: ...
 
     def spend(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
         """Note how much a call took and gave."""
@@ -81,7 +83,7 @@ class Operation(Generic[C, P, R]):
         if self.effect not in ctx.allowed:
             raise Denied(f"{ctx.surface} may not {self.effect}", hint=f"{self.name} needs {str(self.effect)!r}")
         arguments = self.check(dict(zip(self.names, args, strict=False)) | kwargs)
-        async with ctx.record(self.name, self.effect) as inside:
+        async with ctx.record(self.name, self.effect, arguments) as inside:
             result = await self.run(inside, **arguments)  # type: ignore[call-arg]  # checked just now
         ctx.spend(self.name, arguments, result)
         return result
@@ -191,7 +193,7 @@ class Documentation(NamedTuple):
 def _meant(name: str, names: tuple[str, ...]) -> str:
     from difflib import get_close_matches  # only on a miss
 
-    near = get_close_matches(name, names, 1)
+    near = get_close_matches(name[:60], names, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

@@ -84,10 +84,10 @@ async def pieces(store: Store, source: str, scope: Scope) -> list[str]:
 
 
 async def forget(store: Store, source: str, call: Call) -> int:
-    async def own(tx: Transaction) -> list[Kept]:
-        return await memories.of_session(tx, await scopes.own(tx, call.scope), source, KIND)
+    async def pieces(tx: Transaction) -> list[Kept]:
+        found = await memories.of_session(tx, await scopes.own(tx, call.scope), source, KIND)
+        if not found:
+            raise NotFound(f"there is no document {source!r:.200}", hint="list_documents shows which there are")
+        return found
 
-    found = await store.database.read(own)
-    if not found:
-        raise NotFound(f"there is no document {source!r:.200}", hint="list_documents shows which there are")
-    return await revise.forget(store, [one.memory.id for one in found], call)
+    return await revise.forget_chosen(store, pieces, call)

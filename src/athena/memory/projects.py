@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from athena.errors import Conflict, NotFound
 from athena.home import EVERYWHERE
-from athena.ids import digest
 from athena.memory.store import Store
 from athena.model.call import Call
 from athena.model.scope import Scope
@@ -41,7 +40,7 @@ async def rename(store: Store, name: str, to: str, call: Call) -> Project:
                 raise Conflict(f"there is a project {new!r:.80} already", hint="two projects cannot be joined")
             await scopes.rename(tx, old, new)
 
-        await calls.once(tx, call, change, about=digest(f"{old}\n{new}") if call.key else "")
+        await calls.once(tx, call, change)
         found = [Project(*row) for row in await scopes.counted(tx) if row[0] == new]
         if not found:  # the same call again, after the project got yet another name
             raise NotFound(f"there is no project {new!r:.80} any more", hint="list_projects says which there are")

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from athena.errors import Conflict, InvalidInput
-from athena.ids import digest
+from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory import write
 from athena.memory.prepare import Prepared, prepare, with_vectors
 from athena.memory.store import Store
@@ -31,14 +30,14 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call) -> list[St
             scope = await scopes.ensure(tx, call.scope)
             return [await keep_one(store, tx, scope, one, number, now) for one in prepared]
 
-        about = digest("".join(one.digest for one in prepared)) if call.key else ""
-        outcomes = await calls.once(tx, call, keep, about=about)
+        outcomes = await calls.once(tx, call, keep)
         numbers = await scopes.own(tx, call.scope)
         found = await memories.fetch(tx, numbers, {number for number, _ in outcomes}, forgotten=True)
+        if any(number not in found for number, _ in outcomes):  # the same call again, after a purge
+            raise NotFound("what this call kept was removed for good since", hint="use a new key to keep it again")
         kept = [
             stored(found[number], outcome, draft.redacted)
             for (number, outcome), draft in zip(outcomes, drafts, strict=True)
-            if number in found
         ]
         return kept, await store.database.vectors.any_missing(tx)
 

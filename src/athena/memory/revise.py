@@ -1,6 +1,6 @@
 """Changing, forgetting, restoring and undoing; and removing for good."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
@@ -84,7 +84,7 @@ async def forget(store: Store, refs: Sequence[Ref], call: Call) -> int:
             found[kept.memory.id] = kept
         return list(found.values())
 
-    return await _forget(store, chosen, call)
+    return await forget_chosen(store, chosen, call)
 
 
 async def forget_matching(store: Store, only: Filter, expect: int | None, call: Call) -> int:
@@ -100,15 +100,16 @@ async def forget_matching(store: Store, only: Filter, expect: int | None, call: 
         visible = await scopes.visible(tx, call.scope)
         return [kept for n in numbers for kept in await memories.find(tx, visible, "m.id = :id", id=n)]
 
-    return await _forget(store, chosen, call)
+    return await forget_chosen(store, chosen, call)
 
 
-async def _forget(store: Store, chosen: Any, call: Call) -> int:
+async def forget_chosen(store: Store, chosen: Callable[[Transaction], Awaitable[list[Kept]]], call: Call) -> int:
+    """Forget what a read in the same transaction chooses."""
     now = store.clock()
 
     async def work(tx: Transaction) -> int:
         async def hide(number: int) -> int:
-            kept: list[Kept] = await chosen(tx)
+            kept = await chosen(tx)
             for one in kept:
                 await history.add(tx, one.scope, one.memory.id, number, now, "forgotten", one.snapshot())
                 await write.hide(store, tx, one, now)

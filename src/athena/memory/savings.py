@@ -1,8 +1,9 @@
 """What was spent, and what the same work would have cost with every tool and every result in the model's context.
 
 The method, which the docs state: an agent with direct tools reads the definitions of all tools once a session, and
-every argument and result passes through its context. A program reads results without showing them to the model.
-Sessions are not told apart, so each day with calls counts as one: the estimate is low rather than high.
+every argument and result passes through its context. A program reads results without showing them to the model; what
+it prints of them, and its own text, are not known here and not counted. Sessions are not told apart: each day with
+calls counts as one, and reads the definitions once.
 """
 
 import json

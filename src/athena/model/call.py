@@ -13,3 +13,4 @@ class Call(NamedTuple):
     scope: Scope
     started: float
     key: str | None = None  # a repeated call with the same key happens once
+    about: str = ""  # the digest of its arguments, where it has a key: another call must not pass for this one

@@ -1,5 +1,6 @@
 """What an operation is given: who calls, for which project, and the services."""
 
+import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -8,8 +9,10 @@ from typing import Any
 
 from athena import tokens
 from athena.errors import AthenaError
+from athena.ids import digest
 from athena.kernel.catalog import Catalog
 from athena.kernel.operation import Effect
+from athena.kernel.shapes import plain
 from athena.memory.store import Store
 from athena.model.call import Call
 from athena.model.scope import Scope
@@ -37,10 +40,11 @@ class Context:
         return self.current
 
     @asynccontextmanager
-    async def record(self, operation: str, effect: Effect) -> AsyncGenerator["Context"]:
+    async def record(self, operation: str, effect: Effect, arguments: Mapping[str, Any]) -> AsyncGenerator["Context"]:
         """Note a call: a write does so in its transaction; reads and failures follow without being waited for."""
         began = self.store.clock()
-        call = Call(operation, self.surface, self.scope, began, self.key)
+        about = "" if self.key is None else digest(json.dumps(plain(arguments), sort_keys=True))
+        call = Call(operation, self.surface, self.scope, began, self.key, about)
         outcome = "done"
         try:
             yield replace(self, current=call)

@@ -8,6 +8,7 @@ from athena.errors import Conflict
 from athena.model.call import Call
 
 KEPT = 200_000  # calls
+SEEN = 10_000  # calls that are looked at to let go of some; the older ones are needed
 VALID = 7 * 86_400.0  # seconds that a key is remembered
 
 
@@ -31,7 +32,13 @@ async def record(tx: Any, call: Call, outcome: str, elapsed_ms: float | None = N
 
 async def _prune(tx: Any, newest: int, now: float) -> None:
     """Let go of old calls and receipts, so that neither grows for ever."""
-    await tx.execute("DELETE FROM calls WHERE id < :last", last=newest - KEPT)
+    last = newest - KEPT
+    await tx.execute(
+        """DELETE FROM calls WHERE id BETWEEN :first AND :last
+           AND NOT EXISTS (SELECT 1 FROM history h WHERE h.call = calls.id)""",  # undo needs those
+        first=last - SEEN,
+        last=last,
+    )
     await tx.execute("DELETE FROM receipts WHERE at < :oldest", oldest=now - VALID)
 
 
@@ -41,8 +48,9 @@ async def once(
     """Do the work of a call under its number; with a key seen before, return what it returned then.
 
     The result must be plain JSON, since it is kept with the key, in the same transaction as the work. `about` tells
-    calls with other arguments apart; `number` is that of a call recorded before.
+    calls apart that are a part of a larger one; `number` is that of a call recorded before.
     """
+    about = about or call.about
     if call.key is not None and (kept := await _receipt(tx, call, about)) is not None:
         return json.loads(kept)
     result = await work(await record(tx, call, "done") if number is None else number)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from athena.errors import AthenaError, Denied, InvalidInput, LimitExceeded, Unauthenticated, Unavailable
+from athena.errors import AthenaError, Denied, InvalidInput, Unauthenticated, Unavailable
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -27,9 +27,11 @@ HEAD = 16 << 10  # bytes of its address and headers
 ARRIVES = 20.0  # seconds in which a body must have arrived
 ANSWERED = 120.0  # seconds in which a request must be answered
 WAITING = 1_000  # requests that may wait for their turn
-GUESSES = 20  # wrong tokens in a row before each further one must wait
+HELD = 256 << 20  # bytes of all requests that are being read or answered
 OPEN = ("/health",)
-ONCE = frozenset({"host", "origin", "sec-fetch-site", "authorization", "content-length", "content-type"})
+STOPPING = "the server is stopping"
+ONCE = {"host", "origin", "sec-fetch-site", "authorization", "content-length", "content-type"}
+ONCE |= {"idempotency-key", "x-athena-project"}
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -90,7 +92,7 @@ class Guard:
         self.policy = policy
         self._log = log
         self._inside = 0
-        self._wrong = 0
+        self.held = 0
         self.draining = False
 
     @property
@@ -111,8 +113,14 @@ class Guard:
         except AthenaError as error:
             await answer.fail(error)
         except TimeoutError:
-            await answer.fail(Unavailable("this took too long", hint="ask for less, or try again"))
-        except (asyncio.CancelledError, _Gone):
+            await answer.fail(
+                Unavailable("this took too long", hint="it may still be done; repeat it with the same key")
+            )
+        except asyncio.CancelledError:
+            if answer.status or not self.draining:
+                raise
+            await answer.fail(Unavailable(STOPPING, hint="it may still be done; repeat it with the same key"))
+        except _Gone:
             raise
         except Exception as error:  # noqa: BLE001  # a bug of ours; the caller gets a number to report
             self._report(scope, answer, error)
@@ -124,18 +132,23 @@ class Guard:
 
     async def _pass(self, scope: Scope, receive: Receive, answer: "Answer") -> None:
         headers = _headers(scope)
-        self._check_site(headers)
+        self._check_site(scope, headers)
         self._check_token(scope, headers)
         if self.draining:
-            raise Unavailable("the server is stopping", hint="try again in a moment")
+            raise Unavailable(STOPPING, hint="try again in a moment")
         if self._inside > WAITING:
             raise Unavailable("too many requests are waiting", hint="try again in a moment")
         scope["head"] = headers
         async with asyncio.timeout(ANSWERED):
-            await self._app(scope, _Body(receive, headers), answer)
+            body = _Body(receive, headers, self)
+            try:
+                await self._app(scope, body, answer)
+            finally:
+                self.held -= body.taken
 
-    def _check_site(self, headers: dict[str, str]) -> None:
-        if headers.get("host", "").lower() not in self.policy.hosts:
+    def _check_site(self, scope: Scope, headers: dict[str, str]) -> None:
+        # No browser comes by a Unix socket, so any name will do there.
+        if headers.get("host", "").lower() not in self.policy.hosts and not self.policy.trusted(scope):
             raise Denied("this server does not answer for that Host", hint="use http://localhost and its port")
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in self.policy.origins:
@@ -149,11 +162,7 @@ class Guard:
         kind, _, given = headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode(), self.policy.token.encode())
         if kind.lower() == "bearer" and right:
-            self._wrong = 0
             return
-        self._wrong += 1
-        if given and self._wrong > GUESSES and self._wrong % 10:
-            raise LimitExceeded("too many wrong tokens", hint="`athena token` prints the right one")
         raise Unauthenticated(
             "a token is needed" if not given else "this token is wrong",
             hint="send it as Authorization: Bearer ...; `athena token` prints it",
@@ -165,11 +174,14 @@ class Guard:
                 {
                     "request": answer.number,
                     "method": scope["method"],
-                    "path": scope["path"][:200],
+                    "path": self._masked(scope["path"][:200]),
                     "status": answer.status,
                     "ms": round(took * 1000, 1),
                 }
             )
+
+    def _masked(self, path: str) -> str:
+        return path.replace(self.policy.token, "...") if self.policy.token else path
 
     def _report(self, scope: Scope, answer: "Answer", error: Exception) -> None:
         import traceback  # only when there is something to print
@@ -226,9 +238,10 @@ class _Gone(Exception):
 class _Body:
     """A body that is counted and timed while it arrives."""
 
-    def __init__(self, receive: Receive, headers: dict[str, str]) -> None:
+    def __init__(self, receive: Receive, headers: dict[str, str], guard: Guard) -> None:
         self._receive = receive
-        self._left = BODY
+        self._guard = guard
+        self.taken = 0
         self._deadline = time.monotonic() + ARRIVES
         self._whole = False
         length = headers.get("content-length", "0")
@@ -246,9 +259,13 @@ class _Body:
         except TimeoutError:
             raise TooSlow(f"the body did not arrive within {ARRIVES:.0f} s") from None
         if message["type"] == "http.request":
-            self._left -= len(message.get("body", b""))
+            more = len(message.get("body", b""))
+            self.taken += more
+            self._guard.held += more
             self._whole = not message.get("more_body", False)
-            if self._left < 0:
+            if self._guard.held > HELD:
+                raise Unavailable("too much is being sent at once", hint="try again in a moment")
+            if self.taken > BODY:
                 raise TooLarge(f"a request may have {BODY >> 20} MB", hint="send several smaller ones")
         return message
 
@@ -258,6 +275,8 @@ def _headers(scope: Scope) -> dict[str, str]:
     if len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(n) + len(v) for n, v in scope["headers"]) > HEAD:
         raise Malformed(f"address and headers may have {HEAD >> 10} kB")
     found: dict[str, str] = {}
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+        raise Malformed("there are two ways to tell where the body ends")
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1")
         if name in found and name in ONCE:

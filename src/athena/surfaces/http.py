@@ -5,7 +5,7 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,18 +16,22 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from athena import tokens
-from athena.errors import AthenaError, InvalidInput, NotFound
+from athena.errors import AthenaError, InvalidInput, NotFound, Unavailable
 from athena.kernel.catalog import AnyOperation, Catalog
 from athena.kernel.invoke import invoke
+from athena.kernel.operation import Effect
 from athena.kernel.shapes import plain
 from athena.model.page import Page
 from athena.surfaces import openapi, registry
-from athena.surfaces.guard import Malformed, NoSuchMethod, NotJson
+from athena.surfaces.guard import STOPPING, Malformed, NoSuchMethod, NotJson
 from athena.surfaces.metrics import Metrics
 from athena.surfaces.openapi import LONGEST_KEY, LONGEST_NAME
+from athena.threads import start
 from athena.version import __version__
 
 DEEPEST = 64  # levels of a JSON document
+PATIENCE = 20.0  # seconds that a call waits for its turn
+LARGE = 256 << 10  # bytes of a body that is read on another thread
 LINES = 500  # of a stream, sent together
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -39,16 +43,27 @@ Ready = Callable[[], Awaitable[dict[str, Any]]]
 class Registry:
     """The routes of one catalog. `caller` makes the context of a call, `ready` asks the store how it is.
 
-    So many operations run `at_once`; the others wait for their turn, and what is only read about them does not.
+    So many reads run `at_once`, and so many writes; the others wait for their turn, but not for long.
     """
 
-    def __init__(self, catalog: Catalog, caller: Open, ready: Ready, facts: dict[str, Any], at_once: int) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        caller: Open,
+        ready: Ready,
+        facts: dict[str, Any],
+        *,
+        stopping: Callable[[], bool],
+        at_once: int,
+    ) -> None:
         self.catalog = catalog
         self.metrics = Metrics()
         self._caller = caller
         self._ready = ready
         self._facts = facts
-        self._turn = asyncio.Semaphore(at_once)
+        self._stopping = stopping
+        self._reading, self._writing = asyncio.Semaphore(at_once), asyncio.Semaphore(at_once)
+        self._asking = asyncio.Lock()
         self._kept: dict[str, tuple[bytes, str]] = {}
         self._well = (0.0, False)
 
@@ -94,14 +109,15 @@ class Registry:
 
     async def _health(self, request: Request) -> Response:
         """Answer at once: the store is asked again only after a second."""
-        asked, well = self._well
-        if time.monotonic() - asked > 1.0:
-            try:
-                async with asyncio.timeout(5.0):
-                    well = (await self._ready())["status"] != "error"
-            except (AthenaError, TimeoutError):
-                well = False
-            self._well = (time.monotonic(), well)
+        async with self._asking:
+            asked, well = self._well
+            if time.monotonic() - asked > 1.0:
+                try:
+                    async with asyncio.timeout(5.0):
+                        well = (await self._ready())["status"] != "error"
+                except (AthenaError, TimeoutError):
+                    well = False
+                self._well = (time.monotonic(), well)
         return _json({"live": True, "ready": well}, 200 if well else 503)
 
     async def _metrics(self, request: Request) -> Response:
@@ -126,6 +142,22 @@ class Registry:
             return Response(status_code=304, headers=headers)
         return Response(body, media_type=JSON, headers=headers)
 
+    @asynccontextmanager
+    async def _turn(self, operation: AnyOperation) -> AsyncIterator[None]:
+        """Wait until there is room; a long write keeps no read waiting."""
+        turns = self._reading if operation.effect is Effect.READ else self._writing
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await turns.acquire()
+        except TimeoutError:
+            raise Unavailable("the server is busy with other calls", hint="try again in a moment") from None
+        try:
+            if self._stopping():
+                raise Unavailable(STOPPING, hint="try again in a moment")
+            yield
+        finally:
+            turns.release()
+
     def _operation(self, request: Request) -> AnyOperation:
         return self.catalog.find(request.path_params["name"])
 
@@ -135,7 +167,7 @@ class Registry:
             raw = await request.body()
         except ClientDisconnect:
             raise Malformed("the body broke off") from None
-        arguments = _arguments(request, raw)
+        arguments = _arguments(request, raw) if len(raw) < LARGE else await start(_arguments, request, raw)
         key, named = request.headers.get("idempotency-key"), request.headers.get("x-athena-project")
         for name, value, most in (("Idempotency-Key", key, LONGEST_KEY), ("X-Athena-Project", named, LONGEST_NAME)):
             if value is not None and not (
@@ -148,7 +180,7 @@ class Registry:
         began = time.perf_counter()
         outcome = "done"
         try:
-            async with self._turn:
+            async with self._turn(operation):
                 result = await invoke(self.catalog, operation.name, arguments, self._caller(project, key))
         except AthenaError as error:
             outcome = error.code
@@ -156,7 +188,8 @@ class Registry:
         finally:
             took = time.perf_counter() - began
             self.metrics.called(operation.name, "http", outcome, took)
-        if isinstance(result, list | tuple) and NDJSON in request.headers.get("accept", ""):
+        if isinstance(result, list | tuple) and _wants_lines(request.headers.get("accept", "")):
+            self.metrics.moved(operation.name, "http", tokens.estimate(raw.decode()), tokens.measure(result))
             headers = {"athena-total": str(result.total)} if isinstance(result, Page) else {}
             return StreamingResponse(_lines(result), media_type=NDJSON, headers=headers)
         answer: dict[str, Any] = {"success": True, "data": plain(result), "elapsed_ms": round(took * 1000, 2)}
@@ -172,6 +205,11 @@ async def _lines(items: Any) -> AsyncIterator[bytes]:
     for at in range(0, len(items), LINES):
         lines = [json.dumps(plain(item), ensure_ascii=False, separators=(",", ":")) for item in items[at : at + LINES]]
         yield ("\n".join(lines) + "\n").encode()
+
+
+def _wants_lines(accept: str) -> bool:
+    kinds = [part.replace(" ", "").lower() for part in accept.split(",")]
+    return any(kind.startswith(NDJSON) and not kind.endswith((";q=0", ";q=0.0")) for kind in kinds)
 
 
 def _arguments(request: Request, raw: bytes) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from typing import Any
 
 from athena.errors import (
-    AthenaError,
     Conflict,
     Denied,
     InvalidInput,
@@ -42,6 +41,7 @@ def document(catalog: Catalog) -> dict[str, Any]:
                 _query("q", {"type": "string", "minLength": 1, "maxLength": 2_000}, "What is to be done.", True),
                 _query("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 10}, "How many."),
             ],
+            tagged=False,
         ),
         "/tools/{name}": _get(
             "describe",
@@ -49,7 +49,7 @@ def document(catalog: Catalog) -> dict[str, Any]:
             "Tool",
             [{"name": "name", "in": "path", "required": True, "schema": TEXT, "description": "Its name."}],
         ),
-        "/info": _get("info", "Say what this server is.", "Info"),
+        "/info": _get("info", "Say what this server is.", "Info", tagged=False),
         "/openapi.json": _get("openapi", "This document.", "Anything"),
         "/health": {
             "get": {
@@ -122,11 +122,14 @@ def _body(operation: AnyOperation) -> dict[str, Any]:
     return {"schema": operation.arguments_schema, "example": operation.example}
 
 
-def _get(name: str, summary: str, schema: str, parameters: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def _get(
+    name: str, summary: str, schema: str, parameters: list[dict[str, Any]] | None = None, *, tagged: bool = True
+) -> dict[str, Any]:
+    unchanged = {"304": {"description": "As before."}} if tagged else {}
     made: dict[str, Any] = {
         "operationId": f"{name}_tools" if name in ("discover", "list", "search", "describe") else name,
         "summary": summary,
-        "responses": {"200": _answer("It.", schema), "304": {"description": "As before."}} | _failures(),
+        "responses": {"200": _answer("It.", schema)} | unchanged | _failures(),
     }
     if parameters:
         made["parameters"] = parameters
@@ -144,11 +147,6 @@ def _failures() -> dict[str, Any]:
 def _answer(words: str, schema: str) -> dict[str, Any]:
     reference = {"$ref": f"#/components/schemas/{schema}"}
     return {"description": words, "content": {"application/json": {"schema": reference}}}
-
-
-def failure(error: AthenaError) -> dict[str, Any]:
-    """Write an error as every route does."""
-    return {"success": False, "error": error.to_json()}
 
 
 LONGEST_KEY = 200
