@@ -73,9 +73,9 @@ def client(started: Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 @contextlib.contextmanager
-def listening(talk: Talk) -> Iterator[str]:
+def listening(talk: Talk, host: str = "127.0.0.1") -> Iterator[str]:
     """Serve each connection with `talk`, which is told its number from 0 on."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server((host, 0))
     threads: list[threading.Thread] = []
 
     def serve(connection: socket.socket, number: int) -> None:
@@ -94,7 +94,7 @@ def listening(talk: Talk) -> Iterator[str]:
     threads.append(threading.Thread(target=accept))
     threads[0].start()
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"http://{host}:{listener.getsockname()[1]}"
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
@@ -505,3 +505,30 @@ print(*sorted(name for name in sys.modules if name.startswith("athena")))
     heavy, ours = done.stdout.splitlines()
     assert heavy == ""
     assert ours.split() == ["athena", "athena.client", "athena.errors", "athena.home", "athena.version"]
+
+
+def test_the_token_of_this_machine_goes_to_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
+    heard: list[bytes] = []
+
+    def talk(connection: socket.socket, _: int) -> None:
+        heard.append(request(connection))
+        connection.sendall(answer(200, {"name": "athena"}))
+
+    with listening(talk) as here, listening(talk, "127.0.0.2") as elsewhere:  # which stands for another machine
+        for url in (here, elsewhere):
+            with AthenaClient(url) as client:
+                client.info()
+        monkeypatch.setenv("ATHENA_TOKEN", "for that one")
+        with AthenaClient(elsewhere) as client:
+            client.info()
+    assert [TOKEN.encode() in one for one in heard] == [True, False, False]
+    assert b"Bearer for that one" in heard[2]
+
+
+@pytest.mark.parametrize("token", ["ab\ncd", "✓"])
+def test_a_token_that_no_header_can_hold_is_refused(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATHENA_TOKEN", token)
+    with AthenaClient("http://localhost:1") as client, pytest.raises(AthenaError, match="ATHENA_TOKEN"):
+        client.info()
