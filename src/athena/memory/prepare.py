@@ -12,7 +12,7 @@ from athena.ids import digest
 from athena.memory import passages
 from athena.memory.encoder import Encoder
 from athena.memory.passages import Passage
-from athena.model.memory import Draft
+from athena.model.memory import Draft, distinction
 from athena.storage.arrays import encode
 
 ANSWERING = {"assistant", "system", "tool"}
@@ -75,7 +75,7 @@ def prepare(draft: Draft, now: float) -> Prepared:
     draft = Draft(
         draft.content, draft.tags, draft.memory_type, metadata, draft.importance, draft.redacted
     )  # with the names as text
-    key = digest(draft.content, metadata.get("session_id"))
+    key = digest(draft.content, distinction(metadata))
     return Prepared(draft, key, label, header, happened, passages.split(draft.content), [])
 
 

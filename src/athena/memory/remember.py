@@ -15,15 +15,19 @@ from athena.storage.database import Transaction
 from athena.storage.memories import Kept
 
 
-async def remember(store: Store, drafts: Sequence[Draft], call: Call) -> list[Stored]:
-    """Keep memories. One that is known gets the new tags and metadata; one that was forgotten comes back."""
+async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_first: bool = True) -> list[Stored]:
+    """Keep memories. One that is known gets the new tags and metadata; one that was forgotten comes back.
+
+    Without `read_first` the model reads them afterwards: words find them at once, their meaning a little later.
+    """
     now = store.clock()
     prepared = [_prepare(draft, i if len(drafts) > 1 else None, now) for i, draft in enumerate(drafts)]
 
     async def known(tx: Transaction) -> set[str]:
         return await memories.known(tx, await scopes.own(tx, call.scope), [one.digest for one in prepared])
 
-    prepared = await with_vectors(store.encoder, prepared, await store.database.read(known))
+    if read_first:
+        prepared = await with_vectors(store.encoder, prepared, await store.database.read(known))
 
     async def work(tx: Transaction) -> tuple[list[Stored], bool]:
         async def keep(number: int) -> list[list[Any]]:

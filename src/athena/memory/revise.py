@@ -208,7 +208,7 @@ async def _set(store: Store, tx: Transaction, kept: Kept, state: dict[str, Any],
 async def _chosen(tx: Transaction, refs: Sequence[Ref] | None, scope: Scope) -> list[int]:
     """Return which memories a purge would remove: those named, else all forgotten ones of the project."""
     if refs is None:
-        return await memories.forgotten(tx, await scopes.own(tx, scope))
+        return await memories.forgotten(tx, await scopes.every(tx, scope))
     found = [(await locate(tx, scope, ref, deleted=True)).memory.id for ref in refs]
     return list(dict.fromkeys(found))
 
@@ -228,9 +228,9 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
                     f"{len(chosen):,} memories would be removed for good",
                     hint=f"to do so, repeat with expect={len(chosen)}",
                 )
-            visible = await scopes.visible(tx, call.scope)
+            numbers = list({*await scopes.visible(tx, call.scope), *await scopes.every(tx, call.scope)})
             for memory in chosen:
-                for kept in await memories.find(tx, visible, "m.id = :id", id=memory):
+                for kept in await memories.find(tx, numbers, "m.id = :id", id=memory):
                     await _remove(store, tx, kept)
             await store.database.vectors.drop_retired(tx)
             if chosen:

@@ -6,7 +6,7 @@ from typing import Any
 from athena.errors import AthenaError
 from athena.ids import digest
 from athena.memory.store import Store
-from athena.model.memory import Filter
+from athena.model.memory import Filter, distinction
 from athena.model.scope import Scope
 from athena.storage import checks, memories
 from athena.storage.database import Transaction
@@ -89,7 +89,7 @@ async def verify(store: Store) -> Verdict:
         counted = {"memories": 0, "passages": 0}
         async for text in checks.texts(tx):
             counted["memories"] += 1
-            if digest(text.content, text.session) != text.digest:
+            if digest(text.content, distinction(text.metadata)) != text.digest:
                 problems.append(f"the text of memory {text.hash} is not what was stored")
             if text.tags != text.indexed_tags:
                 problems.append(f"the tags of memory {text.hash} differ from the tag index")

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from athena.model.scope import Scope
+from athena.model.scope import Kind, Scope
 
 
 class Call(NamedTuple):
@@ -14,3 +14,7 @@ class Call(NamedTuple):
     started: float
     key: str | None = None  # a repeated call with the same key happens once
     about: str = ""  # the digest of its arguments, where it has a key: another call must not pass for this one
+
+    def of(self, kind: Kind) -> "Call":
+        """Return the same call, about things of another kind."""
+        return self._replace(scope=self.scope.of(kind))

@@ -16,6 +16,8 @@ DEEPEST = 32
 LONGEST_TAG = 100
 MOST_TAGS = 100
 PREVIEW = 200
+OURS = "athena:"  # how keys of metadata begin that callers may not set
+SERIAL = f"{OURS}serial"  # tells apart things of the same text, such as events
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +161,18 @@ def _storable(value: Any, depth: int) -> Any:
     if isinstance(value, Mapping):
         if wrong := [key for key in value if not isinstance(key, str)]:
             raise TypeError(f"a key must be text, not {type(wrong[0]).__name__}")
+        if ours := [key for key in value if key.startswith(OURS)]:
+            raise ValueError(f"keys that begin with {OURS!r} are Athena's own: {ours[0]!r:.60}")
         return {storable(key): _storable(item, depth - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_storable(item, depth - 1) for item in value]
     return value
+
+
+def distinction(metadata: Mapping[str, Any]) -> str | None:
+    """Return what keeps a text apart from the very same one elsewhere: its session, and a serial of our own."""
+    parts = [str(metadata[name]) for name in ("session_id", SERIAL) if metadata.get(name) is not None]
+    return "\n".join(parts) if parts else None
 
 
 def clean_name(text: str, name: str, longest: int = 60) -> str:

@@ -1,18 +1,20 @@
 """Whose things these are."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from athena.errors import InvalidInput
 from athena.home import EVERYWHERE
 from athena.model.text import storable
 
 LONGEST = 1_000
+Kind = Literal["memory", "event", "task", "entity", "pattern"]  # each is searched by itself
 
 
 class Scope(NamedTuple):
-    """A project. Reads see it and what is true everywhere, and nothing else."""
+    """A project, and which kind of its things. Reads see it and what is true everywhere, and nothing else."""
 
     project: str
+    kind: Kind = "memory"
 
     @classmethod
     def named(cls, project: object) -> "Scope":
@@ -22,6 +24,10 @@ class Scope(NamedTuple):
         if not name or len(name) > LONGEST or storable(name) != name:
             raise InvalidInput(f"project must be a name of 1 to {LONGEST:,} characters")
         return cls(name)
+
+    def of(self, kind: Kind) -> "Scope":
+        """Return the same project's things of another kind."""
+        return self._replace(kind=kind)
 
     @property
     def visible(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ class Text(NamedTuple):
 
     hash: str
     content: str
-    session: str | None
+    metadata: dict[str, Any]
     digest: str
     tags: int  # in its own list
     indexed_tags: int
@@ -47,13 +47,13 @@ async def texts(tx: Any) -> AsyncIterator[Text]:
     """Yield each memory's text, a few at a time."""
     last = 0
     while rows := await tx.fetch(
-        """SELECT m.id, m.hash, m.content, m.session, m.digest, m.tags,
+        """SELECT m.id, m.hash, m.content, m.metadata, m.digest, m.tags,
                   (SELECT count(*) FROM tags t WHERE t.scope = m.scope AND t.memory = m.id)
            FROM memories m WHERE m.id > :last ORDER BY m.id LIMIT 200""",
         last=last,
     ):
-        for _, short, content, session, digest, tags, indexed in rows:
-            yield Text(short, content, session, digest, len(json.loads(tags)), indexed)
+        for _, short, content, metadata, digest, tags, indexed in rows:
+            yield Text(short, content, json.loads(metadata), digest, len(json.loads(tags)), indexed)
         last = rows[-1][0]
 
 
@@ -68,12 +68,12 @@ async def figures(tx: Any, scope: Scope) -> dict[str, Any]:
     total, oldest, newest, characters, occurrences = await tx.fetch_one(
         f"SELECT count(*), min(happened), max(happened), sum(length(content)), sum(occurrences) {live}"
     )
-    forgotten = await memories.forgotten(tx, await scopes.own(tx, scope))
+    forgotten = await memories.forgotten(tx, await scopes.every(tx, scope))
     kinds = await tx.fetch(f"SELECT memory_type, count(*) {live} GROUP BY memory_type ORDER BY 2 DESC, 1")
     tags = await tx.fetch_one(
         f"SELECT count(DISTINCT tag) FROM tags WHERE scope IN ({numbers}) AND memory IN (SELECT id {live})"
     )
-    projects = await tx.fetch_one("SELECT count(*) FROM scopes")
+    projects = await tx.fetch_one("SELECT count(DISTINCT name) FROM scopes")
     return {
         "memories": int(total),
         "forgotten": len(forgotten),

@@ -21,7 +21,7 @@ from athena.threads import drive, start
 # All but what each engine makes itself: the full-text index, `counters`, and how many passages a scope has numbered.
 # A stamp only tells shelves what is new, so all passages get the first; the empty rows of removed ones stay behind.
 TABLES = (
-    Table("scopes", "id, name", "id"),
+    Table("scopes", "id, name, kind", "id"),
     Table("models", "id, name", "id"),
     Table(
         "memories",

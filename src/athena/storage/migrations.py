@@ -8,8 +8,10 @@ STEPS: tuple[str, ...] = (
     """
     CREATE TABLE scopes (
         id {alone},
-        name TEXT NOT NULL UNIQUE,
-        passages BIGINT NOT NULL DEFAULT 0
+        name TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        passages BIGINT NOT NULL DEFAULT 0,
+        UNIQUE (name, kind)
     );
     CREATE TABLE memories (
         id {identity},

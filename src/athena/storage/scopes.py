@@ -9,20 +9,30 @@ from athena.storage.database import listed
 async def visible(tx: Any, scope: Scope) -> list[int]:
     """Return the numbers of the scopes that a read sees, the project first; one never written to has none."""
     names, bound = listed("name", scope.visible)
-    rows = await tx.fetch(f"SELECT name, id FROM scopes WHERE name IN ({names})", **bound)
+    rows = await tx.fetch(
+        f"SELECT name, id FROM scopes WHERE kind = :kind AND name IN ({names})", kind=scope.kind, **bound
+    )
     return [number for _, number in sorted(rows, key=lambda row: scope.visible.index(row[0]))]
 
 
 async def own(tx: Any, scope: Scope) -> list[int]:
     """Return the number of the project alone, if it has one."""
+    rows = await tx.fetch("SELECT id FROM scopes WHERE name = :project AND kind = :kind", **scope._asdict())
+    return [row[0] for row in rows]
+
+
+async def every(tx: Any, scope: Scope) -> list[int]:
+    """Return the numbers of the project alone, whatever the kind."""
     return [row[0] for row in await tx.fetch("SELECT id FROM scopes WHERE name = :name", name=scope.project)]
 
 
 async def ensure(tx: Any, scope: Scope) -> int:
     """Return the number of the project, giving it one if it has none."""
-    row = await tx.fetch_one("SELECT id FROM scopes WHERE name = :name", name=scope.project)
+    row = await tx.fetch_one("SELECT id FROM scopes WHERE name = :project AND kind = :kind", **scope._asdict())
     if row is None:
-        row = await tx.fetch_one("INSERT INTO scopes (name) VALUES (:name) RETURNING id", name=scope.project)
+        row = await tx.fetch_one(
+            "INSERT INTO scopes (name, kind) VALUES (:project, :kind) RETURNING id", **scope._asdict()
+        )
     return int(row[0])
 
 
@@ -30,9 +40,9 @@ async def counted(tx: Any) -> list[tuple[str, int, float | None]]:
     """Return every project with how many memories it has and when the last one changed."""
     rows = await tx.fetch(
         """SELECT s.name, count(m.id), max(m.updated) FROM scopes s
-           LEFT JOIN memories m ON m.scope = s.id AND m.deleted IS NULL
+           LEFT JOIN memories m ON m.scope = s.id AND m.deleted IS NULL AND s.kind = 'memory'
            WHERE EXISTS (SELECT 1 FROM memories k WHERE k.scope = s.id)
-           GROUP BY s.id, s.name ORDER BY s.name"""
+           GROUP BY s.name ORDER BY s.name"""
     )
     return [(name, int(count), updated) for name, count, updated in rows]
 

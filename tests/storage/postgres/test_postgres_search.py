@@ -58,7 +58,7 @@ def fill(url: str, project: str, count: int, each: int = 1) -> None:
     codes = np.clip(chance.normal(size=(count * each, DIMENSIONS)) * 40, -127, 127).astype(int)
     with psycopg.connect(url, autocommit=False) as connection:
         connection.execute("SET search_path TO athena, public")
-        connection.execute("INSERT INTO scopes (name) VALUES (%s) ON CONFLICT DO NOTHING", [project])
+        connection.execute("INSERT INTO scopes (name, kind) VALUES (%s, 'memory') ON CONFLICT DO NOTHING", [project])
         one = connection.execute("SELECT id FROM scopes WHERE name = %s", [project]).fetchone()
         model = connection.execute("SELECT id FROM models WHERE name = 'bag'").fetchone()
         first = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM memories").fetchone()

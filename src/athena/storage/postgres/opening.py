@@ -17,7 +17,7 @@ PGVECTOR = (0, 8)  # the first with iterative index scans
 LOCK = 0x41746865  # "Athe": whoever brings a database into shape holds it
 SCHEMA = "athena"
 # What two that write at once may both insert; one of them then finds what the other left.
-RACES = {"scopes_name_key", "models_name_key", "memories_live", "memories_named"}
+RACES = {"scopes_name_kind_key", "models_name_key", "memories_live", "memories_named"}
 RACES |= {"tags_pkey", "links_pkey", "receipts_pkey", "tokens_pkey", "commits_pkey"}
 LOST_RACE = (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation)
 # Seconds, or milliseconds for the last: a server that vanished is noticed, not waited for.
