@@ -1,6 +1,7 @@
 """Names that people and programs can hold on to."""
 
 import hashlib
+import os
 
 SHORTEST = 8
 
@@ -9,6 +10,11 @@ def digest(text: str, session: str | None = None) -> str:
     """Identify a text, within its session where it has one, so that each session keeps its own."""
     whole = text if session is None else f"{session}\n{text}"
     return hashlib.sha256(whole.encode()).hexdigest()
+
+
+def serial(key: str | None = None, position: int = 0) -> str:
+    """Return what tells a thing apart from all others; with a key, the same for each repetition of a call."""
+    return os.urandom(8).hex() if key is None else digest(str(position), key)[:16]
 
 
 def shared_prefix(one: str, other: str) -> int:

@@ -54,14 +54,27 @@ def name(text: str, what: str) -> str:
     return secrets.redact(clean_name(text, what)).text
 
 
+def fact(name: str, text: str, longest: int) -> str:
+    """Return a text as metadata keep it under a name."""
+    kept = str(_field_without_secrets(name, clean_text(text.strip(), name))[1])
+    if len(kept) > longest:
+        raise InvalidInput(f"{name} has {len(kept):,} characters; at most {longest:,} are kept")
+    return kept
+
+
 def batch(items: Sequence[str | Mapping[str, Any]]) -> list[Draft]:
     """Return the drafts of a batch, if they are not too much at once."""
     drafts = [from_item(item, i) for i, item in enumerate(items)]
+    check_size(drafts)
+    return drafts
+
+
+def check_size(drafts: Sequence[Draft]) -> None:
+    """Refuse what is too much for one transaction."""
     if (size := sum(len(one.content) for one in drafts)) > LONGEST_BATCH:
         raise InvalidInput(
             f"items hold {size:,} characters; at most {LONGEST_BATCH:,} go in one batch", hint="send them in parts"
         )
-    return drafts
 
 
 def from_item(item: str | Mapping[str, Any], position: int) -> Draft:
@@ -120,12 +133,13 @@ def narrowed(
         clean_tags(tags),
         "any",
         kind,
-        _moment(since, "since", now, end=False),
-        _moment(until, "until", now, end=True),
+        moment(since, "since", now, end=False),
+        moment(until, "until", now, end=True),
     )
 
 
-def _moment(value: str | float | None, name: str, now: float, *, end: bool) -> float | None:
+def moment(value: str | float | None, name: str, now: float, *, end: bool) -> float | None:
+    """Return the time that words or a number name: where it begins, or where it ends."""
     if value is None or isinstance(value, float):
         return value
     from athena.memory import timephrase  # its tables are slow to load

@@ -23,7 +23,7 @@ class Encoder:
         self.trouble: AthenaError | None = None
         self._failed_at = 0.0
         self.catching_up = threading.Lock()
-        self._stopped = False
+        self._stopped = threading.Event()
 
     @property
     def name(self) -> str:
@@ -35,13 +35,17 @@ class Encoder:
 
     @property
     def works(self) -> bool:
-        return self.trouble is None and not self._stopped
+        return self.trouble is None and not self._stopped.is_set()
 
     def stop(self) -> None:
         """End work in the background: a thread inside the model when the program ends would abort it."""
-        self._stopped = True
+        self._stopped.set()
         if self.catching_up.acquire(timeout=5):
             self.catching_up.release()
+
+    def rest(self, seconds: float) -> None:
+        """Let time pass in the background, but none once the work there is to end."""
+        self._stopped.wait(seconds)
 
     async def read(self, excerpts: Sequence[Excerpt]) -> list[Reading] | None:
         """Return what each passage leaves behind, or None while the model does not work."""

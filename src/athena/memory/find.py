@@ -11,6 +11,11 @@ from athena.storage import memories, scopes
 from athena.storage.memories import Kept
 
 Ref = int | str
+WHERE = {
+    "memory": "recall finds memories by what they say",
+    "event": "recall_events finds events",
+    "task": "list_tasks shows the tasks there are",
+}
 HEX = re.compile(r"[0-9a-f]{1,64}")
 
 
@@ -24,9 +29,9 @@ async def locate(tx: Any, scope: Scope, ref: Ref, *, deleted: bool = False) -> K
     live = [kept for kept in found if kept.deleted is None]
     chosen = live or (found if deleted else [])
     if not chosen and found:
-        raise NotFound(f"memory {ref} was forgotten", hint="restore_memory brings it back")
+        raise NotFound(f"{scope.kind} {ref} was forgotten", hint="restore_memory brings it back")
     if not chosen:
-        raise NotFound(f"there is no memory {ref!r} in this project", hint="recall finds memories by what they say")
+        raise NotFound(f"there is no {scope.kind} {ref!r} in this project", hint=WHERE.get(scope.kind, WHERE["memory"]))
     if len({kept.digest for kept in chosen}) > 1:
         raise _ambiguous(ref, chosen)
     return chosen[0]

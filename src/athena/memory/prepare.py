@@ -12,7 +12,7 @@ from athena.ids import digest
 from athena.memory import passages
 from athena.memory.encoder import Encoder
 from athena.memory.passages import Passage
-from athena.model.memory import Draft, distinction
+from athena.model.memory import MOMENT, SERIAL, Draft, distinction
 from athena.storage.arrays import encode
 
 ANSWERING = {"assistant", "system", "tool"}
@@ -44,6 +44,11 @@ class Prepared(NamedTuple):
         answers = str(self.draft.metadata.get("role") or "").casefold() in ANSWERING
         return int(answers) + 2 * bool(FIRST_PERSON.search(self.draft.content))
 
+    @property
+    def talk(self) -> str | None:
+        """The session whose passages are read together; what has a serial is read by itself."""
+        return None if SERIAL in self.draft.metadata else self.draft.metadata.get("session_id")
+
     def fields(self, now: float) -> dict[str, Any]:
         d = self.draft
         return {
@@ -67,7 +72,8 @@ def prepare(draft: Draft, now: float) -> Prepared:
     for name in ("session_id", "speaker", "role", "source"):
         if metadata.get(name) is not None and not isinstance(metadata[name], str):
             metadata = metadata | {name: str(metadata[name])}
-    happened, day = _when(metadata.get("date"), now)
+    moment = metadata.get(MOMENT)
+    happened, day = _when(metadata.get("date"), now) if moment is None else (float(moment), "")
     said_by = " ".join(metadata[name] for name in ("speaker", "source") if metadata.get(name))
     label = " ".join([*draft.tags, said_by, day]).strip()
     speaker = metadata.get("speaker") or ""

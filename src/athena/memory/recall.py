@@ -1,5 +1,6 @@
 """Finding memories again."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ class Query(NamedTuple):
 async def recall(store: Store, query: Query) -> Page[Hit]:
     """Return the memories that fit a question best, by words, by meaning and word by word."""
     if query.understand_time:
-        query = _with_time(query, store.clock())
+        query = with_time(query, store.clock())
     if not query.text.strip():
         return await _newest(store, query)
     asked = await store.encoder.ask(query.text)
@@ -118,7 +119,7 @@ def hit(memory: Memory, score: float, why: dict[str, float] | None = None) -> Hi
     )  # fmt: skip
 
 
-def _with_time(query: Query, now: float) -> Query:
+def with_time(query: Query, now: float) -> Query:
     """Take time in plain words out of the question and make it a filter."""
     from athena.memory import timephrase  # its tables are slow to load, and most questions name no time
 
@@ -128,8 +129,7 @@ def _with_time(query: Query, now: float) -> Query:
     only = query.only
     since = max(found.period.start, only.since if only.since is not None else float("-inf"))
     until = min(found.period.end, only.until if only.until is not None else float("inf"))
-    narrowed = Filter(only.scope, only.tags, only.match, only.memory_type, since, until)
-    return query._replace(text=found.rest, only=narrowed)
+    return query._replace(text=found.rest, only=replace(only, since=since, until=until))
 
 
 async def _newest(store: Store, query: Query) -> Page[Hit]:

@@ -7,9 +7,9 @@ from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory import write
 from athena.memory.prepare import Prepared, prepare, with_vectors
 from athena.memory.store import Store
-from athena.memory.vectorise import catch_up
+from athena.memory.vectorise import SOON, catch_up
 from athena.model.call import Call
-from athena.model.memory import MOST_TAGS, Draft, Stored, stored, tag_key
+from athena.model.memory import MOST_TAGS, SERIAL, Draft, Stored, stored, tag_key
 from athena.storage import calls, history, memories, scopes
 from athena.storage.database import Transaction
 from athena.storage.memories import Kept
@@ -32,7 +32,8 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_fi
     async def work(tx: Transaction) -> tuple[list[Stored], bool]:
         async def keep(number: int) -> list[list[Any]]:
             scope = await scopes.ensure(tx, call.scope)
-            return [await keep_one(store, tx, scope, one, number, now) for one in prepared]
+            ways = (add_one if _is_new(one, call) else keep_one for one in prepared)
+            return [await way(store, tx, scope, one, number, now) for way, one in zip(ways, prepared, strict=True)]
 
         outcomes = await calls.once(tx, call, keep)
         numbers = await scopes.own(tx, call.scope)
@@ -47,7 +48,7 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_fi
 
     kept, behind = await store.database.write(work)
     if behind and store.encoder.works:
-        catch_up(store)
+        catch_up(store, 0 if read_first else SOON)
     return kept
 
 
@@ -59,13 +60,23 @@ def _prepare(draft: Draft, position: int | None, now: float) -> Prepared:
         raise InvalidInput(f"{where}{error}", hint=error.hint) from None
 
 
+def _is_new(one: Prepared, call: Call) -> bool:
+    """Tell whether a text cannot be known yet: its serial is no repetition's."""
+    return call.key is None and SERIAL in one.draft.metadata
+
+
+async def add_one(store: Store, tx: Transaction, scope: int, one: Prepared, call: int, now: float) -> list[Any]:
+    """Write one memory that is new."""
+    number = await write.add(store, tx, scope, one, now)
+    await history.add(tx, scope, number, call, now, "remembered", None)
+    return [number, "new"]
+
+
 async def keep_one(store: Store, tx: Transaction, scope: int, one: Prepared, call: int, now: float) -> list[Any]:
     """Write one memory and return its number and what that did."""
     found = await memories.find(tx, [scope], "m.digest = :digest", digest=one.digest)
     if not found:
-        number = await write.add(store, tx, scope, one, now)
-        await history.add(tx, scope, number, call, now, "remembered", None)
-        return [number, "new"]
+        return await add_one(store, tx, scope, one, call, now)
     kept = found[0]
     if kept.memory.content != one.draft.content:
         raise Conflict("a text of another session has the very same hash", hint="change the text a little")

@@ -29,7 +29,7 @@ class Health:
 async def health(store: Store, scope: Scope) -> Health:
     """Try every part that a search needs."""
     problems: list[str] = []
-    count = pending = 0
+    count = pending = waiting = 0
     status = "healthy"
     try:
         await aside(store.encoder.embedder.load)
@@ -39,20 +39,23 @@ async def health(store: Store, scope: Scope) -> Health:
         )
         status = "degraded"
 
-    async def work(tx: Transaction) -> tuple[int, int]:
+    async def work(tx: Transaction) -> tuple[int, int, int]:
+        vectors, model = store.database.vectors, store.encoder.name
         return (
             await memories.count(tx, Filter(scope)),
-            await store.database.vectors.count_pending(tx, store.encoder.name),
+            await vectors.count_pending(tx, model),
+            await vectors.count_pending(tx, model, memories=True),
         )
 
     try:
-        count, pending = await store.database.read(work)
+        count, pending, waiting = await store.database.read(work)
     except AthenaError as error:
         problems.append(str(error))
         status = "error"
-    if pending and status == "healthy":
-        problems.append(f"{pending:,} passages are found by words only until `athena reembed` has run")
-        status = "degraded" if pending > 64 else "healthy"
+    # Events are read when there is time for them, and what is being read needs nobody's help.
+    if waiting and status == "healthy" and not store.encoder.catching_up.locked():
+        problems.append(f"{waiting:,} passages are found by words only until `athena reembed` has run")
+        status = "degraded" if waiting > 64 else "healthy"
     database = store.database
     problems += [database.hindrance] if database.hindrance else []
     return Health(

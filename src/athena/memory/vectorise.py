@@ -15,6 +15,7 @@ from athena.threads import drive, start
 
 WINDOW = 40  # words of each neighbour that a passage is read with
 BATCH = 16  # small, since closing the store waits for the one in progress
+SOON = 1.0  # seconds before what need not be found by meaning at once is read; a process that ends first leaves it
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,31 +27,39 @@ class Progress:
 async def reembed(store: Store, limit: int) -> Progress:
     """Give up to `limit` passages a vector of the model in use."""
     vectors, model = store.database.vectors, store.encoder.name
-
-    async def waiting(tx: Transaction) -> list[Placed]:
-        return await passages.placed(tx, await vectors.claim(tx, model, limit, store.clock()), model)
-
-    found = await store.database.write(waiting)
-    if found:
-        await _read(store, found)
+    done = await _step(store, limit)
 
     async def remaining(tx: Transaction) -> int:
         return await vectors.count_pending(tx, model) + await vectors.count_behind(tx)
 
-    return Progress(len(found), await store.database.read(remaining))
+    return Progress(done, await store.database.read(remaining))
+
+
+async def _step(store: Store, limit: int) -> int:
+    """Read up to `limit` passages that wait, and return how many there were."""
+
+    async def waiting(tx: Transaction) -> list[Placed]:
+        taken = await store.database.vectors.claim(tx, store.encoder.name, limit, store.clock())
+        return await passages.placed(tx, taken, store.encoder.name)
+
+    found = await store.database.write(waiting)
+    if found:
+        await _read(store, found)
+    return len(found)
 
 
 async def _read(store: Store, found: list[Placed]) -> None:
     """Read passages alone for their tokens and with their neighbours for their vectors, and keep both."""
-    new = [one for one in found if not one.known]
     windows = [Excerpt(one.text, _header(one), _last_words(one.before), _first_words(one.after)) for one in found]
-    alone = await store.encoder.read([Excerpt(one.text, _header(one)) for one in new]) if new else []
-    readings = await store.encoder.read(windows)
-    if alone is None or readings is None:
+    alone = {one.id: Excerpt(one.text, _header(one)) for one in found if not one.known}
+    texts = list(dict.fromkeys([*windows, *alone.values()]))  # what has no neighbours is read once for both
+    readings = await store.encoder.read(texts)
+    if readings is None:
         trouble = store.encoder.trouble
         raise Unavailable(str(trouble), hint=trouble.hint if trouble else None)
-    codes = [(one.id, code.vector) for one, code in zip(found, codes_of(readings), strict=True)]
-    signs = [(one.id, reading.signs) for one, reading in zip(new, alone, strict=True) if reading.signs]
+    read = dict(zip(texts, zip(codes_of(readings), readings, strict=True), strict=True))
+    codes = [(one.id, read[window][0].vector) for one, window in zip(found, windows, strict=True)]
+    signs = [(number, read[text][1].signs) for number, text in alone.items() if read[text][1].signs]
 
     async def work(tx: Transaction) -> None:
         await store.database.vectors.put(tx, codes, store.encoder.name)
@@ -81,18 +90,18 @@ async def settle(store: Store) -> None:
             catch_up(store)
 
 
-def catch_up(store: Store) -> None:
-    """Give vectors to what waits for them, on a thread of its own."""
-    start(_until_done, store)
+def catch_up(store: Store, after: float = 0.0) -> None:
+    """Give vectors to what waits for them, on a thread of its own, `after` some seconds in which more may come."""
+    if not store.encoder.catching_up.locked():
+        start(_until_done, store, after)
 
 
-def _until_done(store: Store) -> None:
+def _until_done(store: Store, after: float) -> None:
     if not store.encoder.catching_up.acquire(blocking=False):
         return  # another thread is at it
     try:
-        while store.encoder.works:
-            progress = drive(reembed(store, BATCH))
-            if not (progress.done and progress.remaining):  # nothing is left, or others are at the rest
-                break
+        store.encoder.rest(after)
+        while store.encoder.works and drive(_step(store, BATCH)):
+            pass  # until nothing is left, or others are at the rest
     finally:
         store.encoder.catching_up.release()

@@ -47,9 +47,10 @@ async def _put_passages(store: Store, tx: Transaction, scope: int, memory: int, 
     vectors = store.database.vectors
     numbers = await vectors.reserve(tx, scope, len(one.pieces))
     model = await vectors.model(tx, store.encoder.name)
-    session, last = await passages.session(tx, scope, memory, one.draft.metadata.get("session_id"))
+    session, last = await passages.session(tx, scope, memory, one.talk)
     alone = last is None and len(one.pieces) == 1
     shared = {"scope": scope, "memory": memory, "session": session, "voice": one.voice}
+    shared["begins"] = int(one.talk is not None and session == memory)
     shared["windowed"] = int(alone or not store.encoder.reads_windows)
     rows = [
         {"id": number, **shared, **piece._asdict(), "model": model if code else None, "code": code and code.vector}

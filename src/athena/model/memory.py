@@ -18,6 +18,7 @@ MOST_TAGS = 100
 PREVIEW = 200
 OURS = "athena:"  # how keys of metadata begin that callers may not set
 SERIAL = f"{OURS}serial"  # tells apart things of the same text, such as events
+MOMENT = f"{OURS}moment"  # when a thing happens, in seconds, where that is not when it was stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,11 @@ class Filter:
     memory_type: str | None = None
     since: float | None = None
     until: float | None = None
+    session: str | None = None
 
     @property
     def is_open(self) -> bool:
-        return not self.tags and self.memory_type is None and self.since is None and self.until is None
+        return not self.tags and {self.memory_type, self.since, self.until, self.session} == {None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,11 @@ def _storable(value: Any, depth: int) -> Any:
     if isinstance(value, list | tuple):
         return [_storable(item, depth - 1) for item in value]
     return value
+
+
+def theirs(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what callers may see of metadata: all but what is Athena's own."""
+    return {key: value for key, value in metadata.items() if not key.startswith(OURS)}
 
 
 def distinction(metadata: Mapping[str, Any]) -> str | None:

@@ -136,12 +136,12 @@ async def update_memory(
 
 
 @operation(Effect.WRITE)
-async def forget(ctx: Context, memory_id: params.Ref) -> bool:
-    """Forget a memory; `restore_memory` or `undo` brings it back. False if there was none.
+async def forget(ctx: Context, memory_id: params.Ref, kind: params.OfKind = "memory") -> bool:
+    """Forget a memory, an event or a task; `restore_memory` or `undo` brings it back. False if there was none.
 
     >>> memory.forget(memory_id=1)
     """
-    return await revise.forget(ctx.store, [memory_id], ctx.call) == 1
+    return await revise.forget(ctx.store, [memory_id], ctx.call.of(kind)) == 1
 
 
 @operation(Effect.WRITE)
@@ -167,12 +167,12 @@ async def forget_by_tag(
 
 
 @operation(Effect.WRITE)
-async def restore_memory(ctx: Context, memory_id: params.Ref) -> bool:
+async def restore_memory(ctx: Context, memory_id: params.Ref, kind: params.OfKind = "memory") -> bool:
     """Bring a forgotten memory back; False if it was not forgotten.
 
     >>> memory.restore_memory(memory_id=1)
     """
-    return await revise.restore(ctx.store, memory_id, ctx.call)
+    return await revise.restore(ctx.store, memory_id, ctx.call.of(kind))
 
 
 @operation(Effect.WRITE)
@@ -185,12 +185,12 @@ async def undo(ctx: Context) -> list[Change]:
 
 
 @operation(Effect.READ)
-async def memory_history(ctx: Context, memory_id: params.Ref) -> list[Change]:
+async def memory_history(ctx: Context, memory_id: params.Ref, kind: params.OfKind = "memory") -> list[Change]:
     """Show every change of a memory, with what it was before.
 
     >>> memory.memory_history(memory_id=1)
     """
-    return await browse.changes(ctx.store, memory_id, ctx.scope)
+    return await browse.changes(ctx.store, memory_id, ctx.scope.of(kind))
 
 
 @operation(Effect.WRITE)

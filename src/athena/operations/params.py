@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal, TypedDict
 
 from athena.kernel.shapes import Param
+from athena.model.scope import Kind
 
 Content = Annotated[str, Param("The text to keep. Secrets in it are replaced before anything is stored.")]
 Question = Annotated[str, Param("What to look for, in plain language.", least=1, most=20_000)]
@@ -24,6 +25,7 @@ When = Annotated[
 ]
 Ref = Annotated[int | str, Param("The memory's id, its hash, or the beginning of its hash.")]
 Refs = Annotated[list[int | str], Param("Ids or hashes.", least=1, most=10_000)]
+OfKind = Annotated[Kind, Param("What sort of thing the id names.")]
 Expect = Annotated[int | None, Param("Exactly how many will be affected; without it the error says how many.", least=0)]
 
 

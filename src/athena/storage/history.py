@@ -3,7 +3,7 @@
 import json
 from typing import Any, NamedTuple
 
-from athena.model.memory import Change
+from athena.model.memory import Change, theirs
 
 
 class Step(NamedTuple):
@@ -56,6 +56,8 @@ def _shown(before: str | None) -> dict[str, Any] | None:
         return None
     fields: dict[str, Any] = json.loads(before)
     fields.pop("digest", None)
+    if "metadata" in fields:
+        fields["metadata"] = theirs(fields["metadata"])
     return fields
 
 

@@ -65,6 +65,9 @@ def where(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
     if only.memory_type is not None:
         conditions.append("m.memory_type = :memory_type")
         values["memory_type"] = only.memory_type
+    if only.session is not None:
+        conditions.append("m.session = :session")
+        values["session"] = only.session
     if only.since is not None:
         conditions.append("m.happened >= :since")
         values["since"] = only.since
@@ -95,6 +98,11 @@ async def own_ids(tx: Any, only: Filter) -> list[int]:
 
 
 async def newest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Memory]:
+    return [memory for _, memory in await latest(tx, only, limit, offset)]
+
+
+async def latest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[tuple[float, Memory]]:
+    """Return memories with when they happened, the newest first."""
     found: list[tuple[float, int, Memory]] = []
     for number in await scopes.visible(tx, only.scope):  # one by one, so that each follows its index
         condition, values = where(only, [number])
@@ -106,7 +114,7 @@ async def newest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Mem
         )
         found += [(row[10], row[0], as_memory(row)) for row in rows]
     found.sort(key=lambda one: one[:2], reverse=True)
-    return [memory for _, _, memory in found[offset : offset + limit]]
+    return [(happened, memory) for happened, _, memory in found[offset : offset + limit]]
 
 
 async def fetch(

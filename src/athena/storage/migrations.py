@@ -66,7 +66,7 @@ STEPS: tuple[str, ...] = (
     CREATE INDEX passages_behind ON passages (id) WHERE live = 1 AND windowed = 0;
     CREATE INDEX passages_of_memory ON passages (scope, memory);
     CREATE INDEX passages_changed ON passages (scope, stamp);
-    CREATE INDEX passages_by_model ON passages (model) WHERE live = 1;
+    CREATE INDEX passages_by_model ON passages (model, scope) WHERE live = 1;
     CREATE TABLE models (id {alone}, name TEXT NOT NULL UNIQUE);
     CREATE TABLE history (
         id {identity},

@@ -7,6 +7,10 @@ from athena.storage.database import Indexed
 
 SPAN = 1 << 32  # passage ids of one scope: a range of their own, so that an index can be cut by scope
 
+# In which order passages get their vectors: people ask for memories, and of events there are many.
+OF_MEMORIES = "IN (SELECT id FROM scopes WHERE kind = 'memory')"
+MEMORIES_FIRST = (OF_MEMORIES, f"NOT {OF_MEMORIES}")
+
 
 def scope_of(passage: int) -> int:
     return passage // SPAN

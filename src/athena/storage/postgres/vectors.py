@@ -11,7 +11,7 @@ from athena.model.memory import Filter
 from athena.storage import memories, scopes
 from athena.storage.arrays import likest, token_sets
 from athena.storage.database import Facts, Matches, Near, Row, TokenSets
-from athena.storage.passages import SPAN, scope_of
+from athena.storage.passages import MEMORIES_FIRST, OF_MEMORIES, SPAN, scope_of
 from athena.storage.postgres.graph import Graph
 from athena.storage.postgres.packing import array, packed, unpacked
 
@@ -84,8 +84,8 @@ class PostgresVectors:
             """WITH begun AS (
                    INSERT INTO commits (token)
                    SELECT left(encode(sha256(convert_to(m.scope || '/' || m.session, 'UTF8')), 'hex'), 32)::uuid
-                   FROM memories m WHERE m.scope = :scope AND m.id = :memory AND m.id = :session
-                       AND m.session IS NOT NULL ON CONFLICT DO NOTHING)
+                   FROM memories m WHERE m.scope = :scope AND m.id = :memory AND :begins = 1
+                   ON CONFLICT DO NOTHING)
                INSERT INTO passages (id, scope, memory, start, length, words, session, voice, live, windowed,
                                      stamp, model, code)
                VALUES (:id, :scope, :memory, :start, :length, :words, :session, :voice, 1, :windowed,
@@ -146,7 +146,8 @@ class PostgresVectors:
     async def claim(self, tx: Any, model: str, limit: int, now: float) -> list[int]:
         number = await _known_model(tx, model) or 0
         taken: list[int] = []
-        for needs in ("model IS NULL", f"model < {number}", f"model > {number}", "windowed = 0"):  # each has an index
+        needed = ("model IS NULL", f"model < {number}", f"model > {number}", "windowed = 0")  # each has an index
+        for needs in (f"{one} AND scope {kind}" for kind in MEMORIES_FIRST for one in needed):
             rows = await tx.fetch(
                 f"""UPDATE passages SET claimed = :now WHERE (scope, id) IN (
                         SELECT scope, id FROM passages
@@ -170,10 +171,11 @@ class PostgresVectors:
         behind = "SELECT 1 FROM passages WHERE live = 1 AND windowed = 0 LIMIT 1"
         return await tx.fetch_one(missing) is not None or await tx.fetch_one(behind) is not None
 
-    async def count_pending(self, tx: Any, model: str) -> int:
+    async def count_pending(self, tx: Any, model: str, *, memories: bool = False) -> int:
         number = await _known_model(tx, model) or 0
         needs = ("model IS NULL", f"model < {number}", f"model > {number}")
-        counts = " + ".join(f"(SELECT count(*) FROM passages WHERE live = 1 AND {one})" for one in needs)
+        which = f"live = 1 AND scope {OF_MEMORIES}" if memories else "live = 1"
+        counts = " + ".join(f"(SELECT count(*) FROM passages WHERE {which} AND {one})" for one in needs)
         return int((await tx.fetch_one(f"SELECT {counts}"))[0])
 
     async def problems(self, tx: Any) -> list[str]:

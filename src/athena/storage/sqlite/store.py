@@ -350,7 +350,7 @@ FIGURES = {
     "passages_of_session": "100000 50000 5 1",
     "passages_of_memory": "100000 50000 2",
     "passages_changed": "100000 50000 5",
-    "passages_by_model": "100000 100000",
+    "passages_by_model": "100000 100000 50000",
     "passages_behind": "100 1",
     "history_of_memory": "100000 50000 3 1",
     "history_of_call": "100000 2",

@@ -12,7 +12,7 @@ from athena.model.memory import Filter
 from athena.storage import memories, scopes
 from athena.storage.arrays import distinct, likest, token_sets, union
 from athena.storage.database import Facts, Matches, Near, TokenSets, batched, listed
-from athena.storage.passages import SPAN, scope_of
+from athena.storage.passages import MEMORIES_FIRST, OF_MEMORIES, SPAN, scope_of
 from athena.storage.sqlite.shelf import Changed, Shelf
 
 if TYPE_CHECKING:
@@ -113,12 +113,15 @@ class SqliteVectors:
 
     async def claim(self, tx: Any, model: str, limit: int, now: float) -> list[int]:
         """Return passages without a vector of this model, then those that were read without their neighbours."""
-        rows = await tx.fetch(f"SELECT id FROM passages WHERE {PENDING} LIMIT :limit", name=model, limit=limit)
-        left = limit - len(rows)
-        if left:
-            behind = "SELECT id FROM passages WHERE live = 1 AND windowed = 0 AND model IS NOT NULL LIMIT :limit"
-            rows += [row for row in await tx.fetch(behind, limit=left) if row not in rows]
-        return [row[0] for row in rows]
+        number = await self._known_model(tx, model) or 0
+        needed = ("model IS NULL", f"model < {number}", f"model > {number}", "windowed = 0 AND model IS NOT NULL")
+        taken: dict[int, None] = {}
+        for needs in (f"{one} AND scope {kind}" for kind in MEMORIES_FIRST for one in needed):
+            which = f"SELECT id FROM passages WHERE live = 1 AND {needs} LIMIT :limit"
+            taken |= {row[0]: None for row in await tx.fetch(which, limit=limit)}
+            if len(taken) >= limit:
+                break
+        return list(taken)[:limit]
 
     async def count_behind(self, tx: Any) -> int:
         """Count the passages whose vectors do not know their neighbours yet."""
@@ -131,8 +134,9 @@ class SqliteVectors:
         behind = "SELECT 1 FROM passages WHERE live = 1 AND windowed = 0 LIMIT 1"
         return await tx.fetch_one(missing) is not None or await tx.fetch_one(behind) is not None
 
-    async def count_pending(self, tx: Any, model: str) -> int:
-        row = await tx.fetch_one(f"SELECT count(*) FROM passages WHERE {PENDING}", name=model)
+    async def count_pending(self, tx: Any, model: str, *, memories: bool = False) -> int:
+        which = f"{PENDING} AND scope {OF_MEMORIES}" if memories else PENDING
+        row = await tx.fetch_one(f"SELECT count(*) FROM passages WHERE {which}", name=model)
         return int(row[0])
 
     async def select(self, tx: Any, only: Filter, model: str, dimensions: int) -> Selection:

@@ -1,0 +1,368 @@
+"""Events: what happened is kept as it happened, found by every way that leads to it, and seen by nobody else."""
+
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_memories import Broken, Working
+
+from athena.app import App, database_at
+from athena.errors import Conflict, InvalidInput, NotFound
+from athena.storage import copying
+from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.store import Sqlite
+from athena.threads import drive
+from conftest import Engine, PostgresEngine, _model
+
+NOON = datetime(2026, 3, 18, 12).timestamp()  # a Wednesday
+
+
+def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
+    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+
+
+@pytest.fixture
+def app(tmp_path: Path, engine: Engine) -> Generator[App]:
+    """An empty store, at noon."""
+    made = App(engine.open(tmp_path / "athena.db"), _model, lambda: NOON)
+    yield made
+    made.close()
+
+
+def filled(app: App) -> App:
+    things = [
+        ("action", "ran the unit tests", "success", "s1", "yesterday 9:00"),
+        ("action", "deployed the shop to production", "failure", "s1", "yesterday 10:00"),
+        ("decision", "rolled the shop back to the version before", None, "s1", "yesterday 10:05"),
+        ("action", "deployed the shop to production", "success", "s2", "10:00"),
+        ("error", "the payment provider did not answer", "failure", "s2", "11:00"),
+        ("action", "watered the plants", "success", None, "last week"),
+    ]
+    items = [
+        {"event_type": kind, "content": text, "outcome": outcome, "session_id": session, "happened": happened}
+        for kind, text, outcome, session, happened in things
+    ]
+    call(app, "record_events", items=items)
+    return app
+
+
+def found(app: App, **arguments: Any) -> list[str]:
+    return [event.content for event in call(app, "recall_events", **arguments)]
+
+
+def test_an_event_is_kept_with_all_that_was_said_of_it(app: App) -> None:
+    made = call(
+        app, "record_event", event_type="action", content="ran the tests", outcome="success", session_id="s1",
+        duration_ms=12.5, metadata={"files": 3}, happened="yesterday 14:00",
+    )  # fmt: skip
+    (event,) = call(app, "recall_events")
+    assert event.id == made.id
+    assert (event.event_type, event.content, event.outcome) == ("action", "ran the tests", "success")
+    assert (event.session_id, event.duration_ms, event.metadata) == ("s1", 12.5, {"files": 3})
+    assert datetime.fromtimestamp(event.happened) == datetime(2026, 3, 17, 14)
+    assert (event.created, event.project, made.redacted) == (NOON, "p", ())
+
+
+def test_the_same_twice_is_two_events(app: App) -> None:
+    first, second = (call(app, "record_event", event_type="action", content="tick", session_id="s") for _ in range(2))
+    assert first.id != second.id
+    assert first.hash != second.hash
+    assert [e.id for e in call(app, "recall_events", session_id="s")] == [second.id, first.id]
+
+
+@pytest.mark.parametrize(
+    ("filters", "texts"),
+    [
+        ({"session_id": "s2"}, ["the payment provider did not answer", "deployed the shop to production"]),
+        ({"session_id": "s2", "limit": 1, "offset": 1}, ["deployed the shop to production"]),
+        ({"event_type": "decision"}, ["rolled the shop back to the version before"]),
+        ({"outcome": "failure"}, ["the payment provider did not answer", "deployed the shop to production"]),
+        ({"outcome": "FAILURE", "session_id": "s1"}, ["deployed the shop to production"]),
+        ({"until": "3 days ago"}, ["watered the plants"]),
+        ({"since": "today", "outcome": "success"}, ["deployed the shop to production"]),
+        ({"session_id": "s3"}, []),
+        ({"query": "what failed yesterday"}, ["deployed the shop to production"]),
+        ({"query": "what went wrong today?"}, ["the payment provider did not answer"]),
+        ({"query": "what happened last week"}, ["watered the plants"]),
+        ({"query": "everything that succeeded today"}, ["deployed the shop to production"]),
+    ],
+    ids=str,
+)
+def test_events_are_found_by_session_type_outcome_and_time(app: App, filters: Any, texts: list[str]) -> None:
+    assert found(filled(app), **filters) == texts
+
+
+def test_events_are_found_by_words_at_once_and_by_meaning_once_they_were_read(app: App) -> None:
+    filled(app)
+    assert found(app, query="payment provider", limit=1) == ["the payment provider did not answer"]
+    assert found(app, query="failed deploy of the shop", limit=1) == ["deployed the shop to production"]
+    assert call(app, "recall_events", query="failed deploy of the shop", limit=1)[0].outcome == "failure"
+    while call(app, "reembed", limit=64).remaining:
+        pass
+    assert found(app, query="gardening", limit=1) == ["watered the plants"]
+    assert found(app, query="gardening", limit=1, session_id="s2") != ["watered the plants"]
+
+
+def test_events_are_no_memories_and_memories_are_no_events(app: App) -> None:
+    filled(app)
+    call(app, "remember", content="The shop is deployed by Maria")
+    assert [hit.content for hit in call(app, "recall", query="deployed shop", k=9)] == ["The shop is deployed by Maria"]
+    assert len(call(app, "list_memories")) == 1
+    assert "The shop is deployed by Maria" not in found(app, query="shop deployed by Maria", limit=9)
+    assert call(app, "health").count == 1
+
+
+def test_another_project_sees_no_events_of_this_one(app: App) -> None:
+    filled(app)
+    event = call(app, "recall_events", limit=1)[0]
+    assert call(app, "recall_events", "other") == []
+    assert call(app, "recall_events", "other", query="deployed the shop") == []
+    assert call(app, "timeline", "other") == []
+    assert call(app, "list_sessions", "other") == []
+    assert call(app, "forget", "other", memory_id=event.id, kind="event") is False
+    with pytest.raises(NotFound, match="no events of session"):
+        call(app, "session_summary", "other", session_id="s1")
+    call(app, "record_event", "user", event_type="note", content="seen everywhere")
+    assert found(app, limit=1) == ["seen everywhere"]
+
+
+def test_secrets_are_taken_out_of_events(app: App, engine: Engine, tmp_path: Path) -> None:
+    token = "ghp_" + "a1B2" * 9
+    made = call(
+        app, "record_event", event_type="action", content=f"used {token}", outcome=token, session_id=token,
+        metadata={"with": token},
+    )  # fmt: skip
+    assert set(made.redacted) == {"github-token"}
+    assert token not in repr(made) + repr(call(app, "recall_events"))
+    assert [e.id for e in call(app, "recall_events", session_id=token)] == [made.id], "it is looked for as it was kept"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        ({"content": " "}, "content must not be empty"),
+        ({"event_type": ""}, "event_type must not be empty"),
+        ({"session_id": " "}, "session_id must not be empty"),
+        ({"session_id": "s" * 1001}, "at most 1,000"),
+        ({"duration_ms": -1}, "duration_ms"),
+        ({"happened": "some day"}, "happened: Not a time"),
+        ({"happened": 1e15}, "happened is out of range"),
+        ({"metadata": {"athena:serial": "1"}}, "Athena's own"),
+        ({"metadata": {"date": []}}, "happened must be a time"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_an_event_is_refused_with_its_reason(app: App, arguments: Any, wrong: str) -> None:
+    item = {"event_type": "action", "content": "x"}
+    with pytest.raises(InvalidInput, match=wrong):
+        call(app, "record_event", **item | arguments)
+    with pytest.raises(InvalidInput, match=r"items\[1\]"):
+        call(app, "record_events", items=[item, item | arguments])
+    assert call(app, "recall_events") == []
+
+
+def test_a_repeated_call_with_its_key_records_once(app: App) -> None:
+    said = {"event_type": "action", "content": "paid the invoice", "session_id": "s"}
+    first, again = (call(app, "record_event", key="k1", **said) for _ in range(2))
+    assert first.id == again.id
+    many, more = (call(app, "record_events", key="k2", items=[said, said]) for _ in range(2))
+    assert [one.id for one in many] == [one.id for one in more]
+    assert len(call(app, "recall_events")) == 3
+    with pytest.raises(Conflict, match="used for another record_event"):
+        call(app, "record_event", key="k1", **said | {"content": "paid another"})
+
+
+def test_undo_takes_events_back(app: App) -> None:
+    call(app, "record_event", event_type="action", content="one")
+    call(app, "record_events", items=[{"event_type": "action", "content": text} for text in ("two", "three")])
+    call(app, "undo")
+    assert found(app) == ["one"]
+    call(app, "undo")
+    assert found(app) == []
+
+
+def test_forgotten_events_come_back_until_they_are_purged(app: App, engine: Engine, tmp_path: Path) -> None:
+    call(app, "remember", content="a memory that stays")
+    one = call(app, "record_event", event_type="action", content="xyzzyplugh was said", outcome="frobozz")
+    assert call(app, "forget", memory_id=one.id, kind="event") is True
+    assert found(app) == found(app, query="xyzzyplugh") == []
+    assert call(app, "restore_memory", memory_id=one.hash, kind="event") is True
+    assert found(app, query="xyzzyplugh") == ["xyzzyplugh was said"]
+    call(app, "forget", memory_id=one.hash, kind="event")
+    assert call(app, "purge", expect=1) == 1
+    assert call(app, "verify").ok
+    assert len(call(app, "list_memories")) == 1
+    app.close()
+    written = engine.written(tmp_path) if isinstance(engine, PostgresEngine) else (tmp_path / "athena.db").read_bytes()
+    assert b"xyzzyplugh" not in written
+    assert b"frobozz" not in written
+
+
+def test_a_timeline_tells_in_order_what_happened_and_what_was_kept(app: App) -> None:
+    filled(app)
+    call(app, "remember", content="Deploys need two people", metadata={"date": "yesterday 10:30", "session_id": "s1"})
+    days = call(app, "timeline", since="yesterday")
+    assert [day.name for day in days] == ["2026-03-17", "2026-03-18"]
+    assert [entry.kind for entry in days[0].entries] == ["event", "event", "event", "memory"]
+    assert days[0].entries[-1].text == "Deploys need two people"
+    assert [entry.outcome for entry in days[1].entries] == ["success", "failure"]
+    last = call(app, "timeline", limit=2)
+    assert [entry.text for day in last for entry in day.entries] == found(app, session_id="s2")[::-1]
+    before = call(app, "timeline", limit=2, offset=2)
+    assert [entry.type for day in before for entry in day.entries] == ["decision", "note"]
+    sessions = call(app, "timeline", by="session", since="yesterday")
+    assert [(one.name, len(one.entries)) for one in sessions] == [("s1", 4), ("s2", 2)]
+    assert len(call(app, "timeline", session_id="s1")[0].entries) == 4
+
+
+def test_sessions_are_listed_with_how_they_went(app: App) -> None:
+    first, second = call(filled(app), "list_sessions")
+    assert (first.id, second.id) == ("s2", "s1")
+    assert (second.events, second.outcomes) == (3, {"failure": 1, "success": 1})
+    assert second.began_with == "ran the unit tests"
+    assert datetime.fromtimestamp(second.started) == datetime(2026, 3, 17, 9)
+    assert datetime.fromtimestamp(second.ended) == datetime(2026, 3, 17, 10, 5)
+    assert [one.id for one in call(app, "list_sessions", until="yesterday")] == ["s1"]
+    assert [one.id for one in call(app, "list_sessions", limit=1, offset=1)] == ["s1"]
+    assert call(app, "list_sessions", until="last month") == []
+
+
+def test_sessions_are_found_behind_a_long_one(app: App) -> None:
+    items = [{"event_type": "tick", "content": "early", "session_id": f"s{i}", "happened": NOON - 99} for i in range(3)]
+    call(app, "record_events", items=items)
+    call(app, "record_events", items=[{"event_type": "tick", "content": "t", "session_id": "long"}] * 2_500)
+    listed = call(app, "list_sessions", limit=3)
+    assert [(one.id, one.events) for one in listed] == [("long", 2_500), ("s2", 1), ("s1", 1)]
+
+
+def test_a_summary_tells_what_mattered_and_is_the_same_each_time(app: App) -> None:
+    items = [{"event_type": "action", "content": f"read chapter {i}", "outcome": "success"} for i in range(40)]
+    items[0]["content"] = "started on the shop in src/shop/cart.py"
+    items[17] = {"event_type": "action", "content": "pytest failed in test_cart_total()", "outcome": "failure"}
+    items[23] = {"event_type": "decision", "content": "decided to keep totals in cents"}
+    items[39]["content"] = "merged the branch of src/shop/cart.py"
+    call(
+        app,
+        "record_events",
+        items=[one | {"session_id": "s", "happened": NOON - 400 + i} for i, one in enumerate(items)],
+    )
+    told = call(app, "session_summary", session_id="s", sentences=4)
+    assert [entry.text for entry in told.key] == [items[i]["content"] for i in (0, 17, 23, 39)]
+    assert told.text.startswith("started on the shop in src/shop/cart.py (success). pytest failed in")
+    assert (told.events, told.by_outcome, told.duration_s) == (40, {"success": 38, "failure": 1}, 39.0)
+    assert told.by_type == {"action": 39, "decision": 1}
+    assert told.mentions.files == ("src/shop/cart.py",)
+    assert told.mentions.names == ("test_cart_total",)
+    assert call(app, "session_summary", session_id="s", sentences=4) == told
+    short = call(app, "session_summary", session_id="s", sentences=1)
+    assert [entry.outcome for entry in short.key] == ["failure"]
+
+
+def test_a_backlog_of_events_is_no_trouble_and_a_memory_does_not_wait_for_it() -> None:
+    embedder = Broken()
+    app = App(Sqlite(MEMORY), embedder)
+    call(app, "record_events", items=[{"event_type": "tick", "content": f"tick {i}"} for i in range(200)])
+    call(app, "remember", content="the gate code is kept by Maria")
+    embedder.works = True
+    app.store.encoder.trouble = None
+    health = call(app, "health")
+    assert (health.status, health.awaiting_vectors) == ("healthy", 201)
+    assert call(app, "reembed", limit=1).done == 1
+    read = "SELECT s.kind FROM passages p JOIN scopes s ON s.id = p.scope WHERE p.model IS NOT NULL"
+    assert drive(app.store.database.read(lambda tx: tx.fetch(read))) == [("memory",)]
+    app.close()
+
+
+def test_what_was_recorded_is_read_in_the_background_and_closing_does_not_wait_for_it(app: App) -> None:
+    call(app, "record_event", event_type="action", content="watered the plants")
+    deadline = time.monotonic() + 30
+    while call(app, "health").awaiting_vectors:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    call(app, "record_events", items=[{"event_type": "tick", "content": f"number {i}"} for i in range(2_000)])
+    began = time.monotonic()
+    app.close()
+    assert time.monotonic() - began < 1
+
+
+WRITER = """
+import sys
+from athena.app import App, database_at
+from athena.embedding.minilm import MiniLM
+from athena.threads import drive
+app = App(database_at(sys.argv[1], ""), MiniLM())
+context, record = app.context("p", "test"), app.catalog.find("record_event")
+print("ready", flush=True)
+sys.stdin.readline()
+for i in range(int(sys.argv[3])):
+    made = drive(record(context, event_type="tick", content=f"{sys.argv[2]} number {i}", session_id="shared"))
+    print(made.id, made.content, flush=True)
+app.close()
+"""
+
+
+def writers(place: str, count: int) -> list[subprocess.Popen[str]]:
+    """Start two processes that record events, and let them go at once."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, place, name, str(count)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for name in ("left", "right")
+    ]  # fmt: skip
+    for one in started:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "ready\n"
+    for one in started:
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    return started
+
+
+def place(engine: Engine, tmp_path: Path) -> str:
+    return engine.url if isinstance(engine, PostgresEngine) else str(tmp_path / "athena.db")
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["both to the end", "one killed"])
+def test_two_processes_append_to_a_session_and_all_that_was_acknowledged_is_there(
+    engine: Engine, tmp_path: Path, killed: bool
+) -> None:
+    started = writers(place(engine, tmp_path), 150)
+    lines: list[str] = []
+    if killed:
+        assert started[0].stdout is not None
+        lines += [started[0].stdout.readline() for _ in range(40)]
+        started[0].kill()
+    lines += [line for one in started for line in one.communicate(timeout=100)[0].splitlines()]
+    said = {int(line.split(" ", 1)[0]): line.split(" ", 1)[1].strip() for line in lines if line.strip()}
+    assert len(said) >= 190 if killed else len(said) == 300
+    app = App(engine.open(tmp_path / "athena.db"), _model)
+    kept = {event.id: event.content for event in call(app, "recall_events", session_id="shared", limit=1_000)}
+    assert said.items() <= kept.items()
+    assert len(kept) <= len(said) + killed
+    assert call(app, "verify").ok
+    app.close()
+
+
+@pytest.mark.sqlite_only("each engine is copied to the other")
+def test_events_are_the_same_after_a_migration_there_and_back(tmp_path: Path, server: Any) -> None:
+    app = filled(App(Sqlite(tmp_path / "one.db"), Working("w", 4), lambda: NOON))
+    before = [call(app, "recall_events"), call(app, "list_sessions"), call(app, "timeline")]
+    app.close()
+    places = [str(tmp_path / "one.db"), server.create("events_moved"), str(tmp_path / "two.db")]
+    for source, target in itertools.pairwise(places):
+        one, other = database_at(source, "from"), database_at(target, "to")
+        copying.copy(one, other)
+        one.close()
+        other.close()
+        app = App(database_at(target, ""), Working("w", 4), lambda: NOON)
+        assert [call(app, "recall_events"), call(app, "list_sessions"), call(app, "timeline")] == before
+        assert found(app, query="what failed yesterday") == ["deployed the shop to production"]
+        app.close()
