@@ -22,6 +22,10 @@ anything else is possible. The rules, as seen from `now`, in its timezone, with 
 
 `parse` reads the same words without doubt: no preposition is needed, and moments and clock times stay exact.
 It also reads epoch numbers, "7d" as the moment 7 days ago, and complete dates in other common languages.
+
+`due` reads them as what is to come: a name alone is the first that is not over, so on a Wednesday "Friday" is in
+two days and "9am" tomorrow; "3 days" is in three days. What is due on a day, in a week or in a month is due when
+that ends; with a clock time it is due then.
 """
 
 import math
@@ -31,11 +35,11 @@ from typing import NamedTuple
 
 from athena.errors import InvalidInput
 from athena.memory.timerules import pieces
-from athena.memory.timespan import Period, Span
+from athena.memory.timespan import SECONDS, Period, Span
 from athena.memory.timestamps import distance, foreign, number
 from athena.memory.timewords import Piece, Size, Weight, pattern
 
-__all__ = ["Period", "Phrase", "find", "parse"]
+__all__ = ["Period", "Phrase", "due", "find", "parse"]
 
 _EXAMINED = 2_000  # characters; a text with its time further in than this is a document, not a question
 _HINT = """Write a time such as "yesterday 14:00", "2 weeks ago", "last Tuesday", "March 2024", "Q3 2025", \
@@ -58,6 +62,10 @@ _LEAD = rf"(?<![\w-]){_FLUFF}(?:(?P<word>{_WORDS}|{_PLAIN}) )?{_FLUFF}(?:the )?$
 _TAIL = r"(?P<own>'s\b)|(?P<open> (?:onwards?|(?:and|or) (?:later|after|onwards?))\b| on(?=\s*(?:$|[?.!,;])))"
 _JOIN = r"[\s,]{0,3}(?:(?:of|on|in|at|from|around) )?(?:the )?"
 _TO = r" ?(?P<to>to|until|till|through|and|or|vs|up to|-) (?:the )?"
+# What `due` reads as other words, since nothing else is left of its text.
+_SHORT = {"eod|cob|end of (?:the )?day": "today", "eow|end of (?:the )?week": "this week", "tonight": "this evening"}
+_SHORT |= {"eom|end of (?:the )?month": "this month", "eoy|end of (?:the )?year": "this year"}
+_SHORT |= {r"at ([01]?[0-9]|2[0-3])(?! ?[:ap0-9])": r"at \1:00"}
 _FOLD = {i: i + 32 for i in range(65, 91)} | {0x2019: "'", 0x2013: "-", 0x2014: "-"}
 
 
@@ -106,6 +114,12 @@ class _Chain(NamedTuple):
                     return None
         return span
 
+    def ahead(self, now: datetime) -> Span | None:
+        """Read a name as the first that is not over."""
+        span = self.read(now)
+        over = span is not None and self.top.cycle is not None and span.end <= now
+        return self.read(now, forward=True) if over else span
+
 
 class _Time(NamedTuple):
     """A candidate: what it means, which text tells it, and which text to cut."""
@@ -121,14 +135,24 @@ def find(text: str, now: datetime) -> Phrase | None:
     return _find(text, now, whole_text=False)
 
 
-def parse(text: str, now: datetime) -> Period:
-    """Read a text that is a time and nothing else."""
+def due(text: str, now: datetime) -> float:
+    """Read when something is due: a moment to come, unless the words name one that was."""
+    for short, words in _SHORT.items():
+        text = re.sub(rf"\b(?:{short})\b", words, text, flags=re.IGNORECASE)
+    start, end = parse(text, now, ahead=True)
+    if math.isinf(end) or end - start <= SECONDS["hour"]:
+        return start
+    return end - 1 if end == float(int(end)) else end
+
+
+def parse(text: str, now: datetime, *, ahead: bool = False) -> Period:
+    """Read a text that is a time and nothing else; `ahead` prefers what is to come."""
     stripped = text.strip()
     if 0 < len(stripped) <= 200:
         low = stripped.translate(_FOLD)
-        period = number(low, now) or distance(low, now)
+        period = number(low, now) or distance(low, now, ahead=ahead)
         if period is None:
-            phrase = _find(stripped, now, whole_text=True)
+            phrase = _find(stripped, now, whole_text=True, ahead=ahead)
             period = phrase.period if phrase and not re.search(r"\w", phrase.rest) else foreign(stripped, now)
         if period is not None:
             return period
@@ -136,7 +160,7 @@ def parse(text: str, now: datetime) -> Period:
     raise InvalidInput(f"Not a time: {shown!r}", hint=_HINT)
 
 
-def _find(text: str, now: datetime, *, whole_text: bool) -> Phrase | None:
+def _find(text: str, now: datetime, *, whole_text: bool, ahead: bool = False) -> Phrase | None:
     head = text
     if len(text) > _EXAMINED:
         head = text[:_EXAMINED]
@@ -148,7 +172,7 @@ def _find(text: str, now: datetime, *, whole_text: bool) -> Phrase | None:
     while i < len(chains):
         time = _range(chains[i], chains[i + 1], low, now) if i + 1 < len(chains) else None
         i += 2 if time else 1
-        time = time or _single(chains[i - 1], low, now, exact=whole_text)
+        time = time or _single(chains[i - 1], low, now, exact=whole_text, ahead=ahead)
         if time:
             times.append(time)
     if not times:
@@ -213,15 +237,15 @@ def _counts(chain: _Chain) -> bool:
     return chain.word in _LEADS_MONTH or (chain.word == "over" and size < Size.YEAR)
 
 
-def _single(chain: _Chain, low: str, now: datetime, *, exact: bool) -> _Time | None:
-    span = chain.read(now) if chain.counts else None
+def _single(chain: _Chain, low: str, now: datetime, *, exact: bool, ahead: bool) -> _Time | None:
+    span = (chain.ahead(now) if ahead else chain.read(now)) if chain.counts else None
     if span is None:
         return None
     ago = low.endswith("ago", chain.begin, chain.end)
     direction = _DIRECTION.get(chain.word) or (_AGO_DIRECTION.get(chain.word) if ago else None)
     if chain.tail > chain.end and not chain.own:
         direction = _DIRECTION["since"]
-    if direction == _DIRECTION["after"] and chain.top.cycle and span.end > now:
+    if direction == _DIRECTION["after"] and not ahead and chain.top.cycle and span.end > now:
         # In March "after March" must speak of another March, else it would be a time to come.
         span = chain.read(span.start - timedelta(microseconds=1)) or span
     period = span.period()

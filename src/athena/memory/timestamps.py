@@ -31,14 +31,15 @@ def number(low: str, now: datetime) -> Period | None:
     return Period(value, max(value + length, math.nextafter(value, math.inf)))
 
 
-def distance(low: str, now: datetime) -> Period | None:
-    """Read "7d", "24h", "2 weeks" as that moment before now, "in 2 weeks" as after."""
+def distance(low: str, now: datetime, *, ahead: bool = False) -> Period | None:
+    """Read "7d", "24h", "2 weeks" as that moment before now, "in 2 weeks" as after; `ahead`, all as after."""
     match = pattern(rf"(?P<sign>-|\+|in )?(?P<amount>{AMOUNT})").fullmatch(low)
     counts, _ = amounts(match["amount"]) if match else ([], False)
     if not match or not counts:
         return None
     try:
-        sign = 1 if match["sign"] and match["sign"][0] in "+i" else -1
+        said = (match["sign"] or " ")[0]
+        sign = 1 if said in "+i" or (ahead and said != "-") else -1
         return instant(moved(now, counts, sign)).period()
     except (ValueError, OverflowError):  # beyond the calendar
         return None

@@ -1,0 +1,108 @@
+"""Plan what is still to do."""
+
+from typing import Annotated, Any, Literal
+
+from athena.kernel.operation import Effect, operation
+from athena.kernel.shapes import Param
+from athena.memory import tasks as planning
+from athena.model.task import Completed, Kept, Priority, State, Task, TaskKind
+from athena.operations import params
+from athena.operations.context import Context
+
+TaskRef = Annotated[int | str, Param("The task's id, its hash, or the beginning of its hash.")]
+Due = Annotated[
+    str | float | None,
+    Param("When, e.g. 'tomorrow 9am', 'next friday', 'in 2 hours', '2026-04-01'; a day is due at its end."),
+]
+Needs = Annotated[list[int | str] | None, Param("Ids of tasks that must be finished first.", most=100)]
+Facts = Annotated[dict[str, Any] | None, Param("Anything else worth knowing.")]
+Details = Annotated[str | None, Param("All that the title does not say.")]
+
+
+@operation(Effect.WRITE)
+async def create_task(
+    ctx: Context,
+    title: Annotated[str, Param("What is to be done, in one line.", least=1)],
+    due: Due = None,
+    details: Details = None,
+    priority: Annotated[Priority, Param("How much it matters.")] = "normal",
+    depends_on: Needs = None,
+    tags: params.Tags = None,
+    metadata: Facts = None,
+    kind: Annotated[TaskKind, Param("Something to do, to reach, or to be reminded of.")] = "task",
+) -> Kept:
+    """Plan a task, a goal or a reminder.
+
+    >>> tasks.create_task(title="Renew the certificate", due="next friday", priority="high")
+    """
+    plan = {"priority": priority, "kind": kind}
+    return await planning.create(ctx.store, title, details, tags, metadata, due, depends_on or (), plan, ctx.call)
+
+
+@operation(Effect.READ)
+async def list_tasks(
+    ctx: Context,
+    state: Annotated[
+        Literal["open", "in_progress", "blocked", "done", "cancelled"] | None,
+        Param("Only in this state; by default all that are not finished."),
+    ] = None,
+    tags: params.Tags = None,
+    due_before: Due = None,
+    limit: params.Limit = 50,
+    offset: params.Offset = 0,
+) -> list[Task]:
+    """List tasks, the most pressing first; finished ones the last first.
+
+    >>> tasks.list_tasks(due_before="next week")
+    """
+    return await planning.listed(ctx.store, ctx.scope, state, tags, due_before, limit, offset)
+
+
+@operation(Effect.WRITE)
+async def update_task(
+    ctx: Context,
+    task_id: TaskRef,
+    title: Annotated[str | None, Param("The new title.", least=1)] = None,
+    due: Annotated[str | float | None, Param("The new time; an empty text takes it away.")] = None,
+    details: Annotated[str | None, Param("The new details; an empty text takes them away.")] = None,
+    priority: Annotated[Priority | None, Param("How much it matters.")] = None,
+    state: Annotated[State | None, Param("The new state.")] = None,
+    depends_on: Annotated[
+        list[int | str] | None, Param("Ids of what must be finished first, instead.", most=100)
+    ] = None,
+    tags: Annotated[str | list[str] | None, Param("The new tags, instead of the old ones.")] = None,
+    metadata: Annotated[dict[str, Any] | None, Param("Added to the old; a null removes a key.")] = None,
+    kind: Annotated[TaskKind | None, Param("Something to do, to reach, or to be reminded of.")] = None,
+) -> Kept:
+    """Change a task; `undo` takes it back.
+
+    >>> tasks.update_task(task_id=1, state="in_progress")
+    """
+    plan, more = {"priority": priority, "kind": kind}, (due, depends_on, state)
+    return await planning.update(ctx.store, task_id, title, details, tags, metadata, *more, plan, ctx.call)
+
+
+@operation(Effect.WRITE)
+async def complete_task(
+    ctx: Context,
+    task_id: TaskRef,
+    outcome: Annotated[str | None, Param("What came of it.", least=1, most=10_000)] = None,
+) -> Completed:
+    """Complete a task, and hear which ones can be begun now; `undo` opens it again.
+
+    >>> tasks.complete_task(task_id=1, outcome="done on staging and production")
+    """
+    return await planning.complete(ctx.store, task_id, outcome, ctx.call)
+
+
+@operation(Effect.READ)
+async def due_tasks(
+    ctx: Context,
+    within: Annotated[str, Param("How far to look ahead, e.g. '1 day', '2 weeks', 'friday'.", least=1)] = "1 day",
+    limit: params.Limit = 20,
+) -> list[Task]:
+    """List what is overdue or due soon, by priority; what waits for something else comes last.
+
+    >>> tasks.due_tasks(within="3 days")
+    """
+    return await planning.due(ctx.store, ctx.scope, within, limit)

@@ -1,0 +1,27 @@
+"""Tasks as rows: their state is the row's type, their due time when the row happens."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from athena.model.memory import Filter, Memory
+from athena.model.task import UNFINISHED
+from athena.storage import memories, scopes
+from athena.storage.database import listed
+from athena.storage.memories import COLUMNS, FROM
+
+
+async def of_states(tx: Any, only: Filter, states: Iterable[str]) -> list[Memory]:
+    """Return the tasks in one of some states, the earliest due first."""
+    condition, values = memories.where(only, await scopes.visible(tx, only.scope))
+    names, bound = listed("state", states)
+    rows = await tx.fetch(
+        f"SELECT {COLUMNS} {FROM} WHERE {condition} AND m.memory_type IN ({names}) ORDER BY m.happened, m.id",
+        **values | bound,
+    )
+    return [memories.as_memory(row) for row in rows]
+
+
+async def unfinished(tx: Any, scope_numbers: list[int], numbers: Iterable[int]) -> set[int]:
+    """Return which of these tasks are still to be done."""
+    found = await memories.fetch(tx, scope_numbers, numbers)
+    return {number for number, one in found.items() if one.memory_type in UNFINISHED}

@@ -1,0 +1,302 @@
+"""Tasks: what is to be done comes up when it is due, waits for what it needs, and nothing of it is lost."""
+
+import itertools
+from collections.abc import Generator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from athena.app import App, database_at
+from athena.errors import Conflict, InvalidInput, NotFound
+from athena.storage import copying
+from athena.storage.sqlite.store import Sqlite
+from athena.threads import drive
+from conftest import Engine, _model
+from test_memories import Working
+
+NOON = datetime(2026, 3, 18, 12).timestamp()  # a Wednesday
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def app(tmp_path: Path, engine: Engine, clock: Clock) -> Generator[App]:
+    made = App(engine.open(tmp_path / "athena.db"), _model, clock)
+    yield made
+    made.close()
+
+
+def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
+    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+
+
+def titles(app: App, name: str = "list_tasks", **arguments: Any) -> list[str]:
+    return [task.title for task in call(app, name, **arguments)]
+
+
+def when(moment: float | None) -> str:
+    return "" if moment is None else f"{datetime.fromtimestamp(moment):%Y-%m-%d %H:%M:%S}"
+
+
+def test_a_task_is_kept_with_all_that_was_said_of_it(app: App) -> None:
+    first = call(app, "create_task", title="Buy  the\nring")
+    made = call(
+        app, "create_task", title="Renew the certificate", due="tomorrow 9am", details="Ask Maria\nfor the key",
+        priority="high", depends_on=[first.hash[:6]], tags=["ops"], metadata={"host": "shop"}, kind="reminder",
+    )  # fmt: skip
+    ring, renew = call(app, "list_tasks", state="open")
+    assert (renew.title, ring.title) == ("Renew the certificate", "Buy the ring"), "what is blocked comes last"
+    assert (renew.id, renew.details, renew.kind) == (made.id, "Ask Maria\nfor the key", "reminder")
+    assert (renew.priority, renew.tags, renew.metadata) == ("high", ("ops",), {"host": "shop"})
+    assert (when(renew.due), renew.overdue, renew.state) == ("2026-03-19 09:00:00", False, "open")
+    assert renew.depends_on == renew.blocked_by == (first.id,)
+    assert (ring.due, ring.details, ring.finished) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "moment"),
+    [
+        ("tomorrow", "2026-03-19 23:59:59"),
+        ("tomorrow at 9", "2026-03-19 09:00:00"),
+        ("9am", "2026-03-19 09:00:00"),
+        ("17:00", "2026-03-18 17:00:00"),
+        ("tonight", "2026-03-18 23:59:59"),
+        ("eod", "2026-03-18 23:59:59"),
+        ("wednesday", "2026-03-18 23:59:59"),
+        ("friday", "2026-03-20 23:59:59"),
+        ("by friday 14:30", "2026-03-20 14:30:00"),
+        ("next friday", "2026-03-20 23:59:59"),
+        ("next week", "2026-03-29 23:59:59"),
+        ("end of the month", "2026-03-31 23:59:59"),
+        ("in 2 hours", "2026-03-18 14:00:00"),
+        ("3 days", "2026-03-21 12:00:00"),
+        ("7d", "2026-03-25 12:00:00"),
+        ("1 March", "2027-03-01 23:59:59"),
+        ("2026-04-01", "2026-04-01 23:59:59"),
+        ("2026-04-01 14:00", "2026-04-01 14:00:00"),
+        ("yesterday", "2026-03-17 23:59:59"),
+        (NOON + 60, "2026-03-18 12:01:00"),
+    ],
+    ids=str,
+)
+@pytest.mark.sqlite_only("no engine reads times")
+def test_a_due_time_in_plain_words_is_one_to_come(app: App, words: Any, moment: str) -> None:
+    assert when(call(app, "create_task", title="x", due=words).due) == moment
+
+
+def test_equal_tasks_are_two(app: App) -> None:
+    one, other = (call(app, "create_task", title="Water the plants") for _ in range(2))
+    assert one.id != other.id
+    assert len(call(app, "list_tasks")) == 2
+
+
+def test_what_is_due_comes_up_by_priority_and_what_is_blocked_last(app: App, clock: Clock) -> None:
+    first = call(app, "create_task", title="soon", due="in 3 hours")
+    call(app, "create_task", title="waiting", due="in 1 hour", priority="urgent", depends_on=[first.id])
+    call(app, "create_task", title="overdue", due="yesterday")
+    call(app, "create_task", title="urgent", due="tomorrow 11:00", priority="urgent")
+    call(app, "create_task", title="later", due="next week", priority="urgent")
+    call(app, "create_task", title="some day", priority="urgent")
+    call(app, "complete_task", task_id=call(app, "create_task", title="finished", due="in 1 hour").id)
+    assert titles(app, "due_tasks") == ["urgent", "overdue", "soon", "waiting"]
+    assert [task.overdue for task in call(app, "due_tasks")] == [False, True, False, False]
+    assert titles(app, "due_tasks", within="4 hours") == ["overdue", "soon", "waiting"]
+    assert titles(app, "due_tasks", within="next week", limit=2) == ["urgent", "later"]
+    clock.now += 4 * 3600
+    assert [task.title for task in call(app, "due_tasks", within="1 minute") if task.overdue] == [
+        "overdue", "soon", "waiting",
+    ]  # fmt: skip
+
+
+def test_completing_a_task_tells_what_can_be_begun_and_undo_opens_it_again(app: App) -> None:
+    one, two = call(app, "create_task", title="dig"), call(app, "create_task", title="buy seeds")
+    sow = call(app, "create_task", title="sow", depends_on=[one.id, two.id])
+    water = call(app, "create_task", title="water", depends_on=[sow.id])
+    assert sow.blocked_by == (one.id, two.id)
+    assert titles(app, state="blocked") == ["sow", "water"]
+    assert call(app, "complete_task", task_id=one.id).unblocked == ()
+    done = call(app, "complete_task", task_id=two.hash, outcome="tulips")
+    assert [(freed.id, freed.title) for freed in done.unblocked] == [(sow.id, "sow")]
+    assert (done.state, done.outcome, done.finished) == ("done", "tulips", NOON)
+    assert titles(app, state="blocked") == ["water"]
+    assert titles(app, state="done") == ["buy seeds", "dig"]
+    call(app, "undo")
+    assert titles(app, state="done") == ["dig"]
+    assert titles(app, state="blocked") == ["sow", "water"]
+    assert titles(app, state="open") == ["buy seeds", "sow", "water"]
+    assert [change.action for change in call(app, "memory_history", memory_id=two.id, kind="task")] == [
+        "remembered", "updated", "undone",
+    ]  # fmt: skip
+    call(app, "forget", memory_id=sow.id, kind="task")
+    assert call(app, "list_tasks", state="blocked") == [], "what was forgotten holds nothing up"
+    assert water.blocked_by == (sow.id,)
+
+
+def test_a_task_is_changed_in_part(app: App, clock: Clock) -> None:
+    made = call(
+        app, "create_task", title="Paint", details="green", due="friday", tags="home", metadata={"a": 1, "b": 2}
+    )
+    clock.now += 60
+    call(app, "update_task", task_id=made.id, title="Paint the door", priority="low", metadata={"a": None, "c": 3})
+    call(app, "update_task", task_id=made.id, state="in_progress", kind="goal")
+    (task,) = call(app, "list_tasks", tags=["HOME"])
+    assert (task.title, task.details, task.priority, task.state) == ("Paint the door", "green", "low", "in_progress")
+    assert (task.kind, task.metadata, task.due, task.created) == ("goal", {"b": 2, "c": 3}, made.due, NOON)
+    task = call(app, "update_task", task_id=made.hash, due="", details="", tags=[])
+    assert (task.due, task.details, task.tags) == (None, None, ())
+    assert call(app, "due_tasks", within="1 year") == []
+    for _ in range(3):
+        call(app, "undo")
+    (task,) = call(app, "list_tasks")
+    assert (task.title, task.due, task.state, task.priority) == ("Paint", made.due, "open", "normal")
+    assert titles(app, "due_tasks", within="1 week") == ["Paint"]
+    assert call(app, "verify").ok
+
+
+def test_a_task_that_goes_on_has_no_end(app: App) -> None:
+    made = call(app, "create_task", title="Paint")
+    assert call(app, "update_task", task_id=made.id, state="cancelled").finished == NOON
+    assert call(app, "list_tasks") == []
+    assert titles(app, state="cancelled") == ["Paint"]
+    again = call(app, "update_task", task_id=made.id, state="open")
+    assert (again.finished, again.state) == (None, "open")
+
+
+def test_tasks_that_would_wait_for_each_other_are_refused_and_named(app: App) -> None:
+    one, two, three = (call(app, "create_task", title=f"step {name}") for name in ("one", "two", "three"))
+    call(app, "update_task", task_id=two.id, depends_on=[one.id])
+    call(app, "update_task", task_id=three.id, depends_on=[two.id])
+    with pytest.raises(
+        Conflict, match=rf"{one.id} 'step one' > {three.id} 'step three' > {two.id} 'step two' > {one.id}"
+    ):
+        call(app, "update_task", task_id=one.id, depends_on=[three.id])
+    with pytest.raises(Conflict, match=rf"{one.id} 'step one' > {one.id} 'step one'"):
+        call(app, "update_task", task_id=one.id, depends_on=[one.id])
+    assert call(app, "list_tasks", state="open")[0].blocked_by == ()
+    call(app, "update_task", task_id=three.id, depends_on=[])
+    assert call(app, "update_task", task_id=one.id, depends_on=[three.id]).blocked_by == (three.id,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        ({"title": " "}, "title must not be empty"),
+        ({"title": "x" * 301}, "at most 300"),
+        ({"due": "some day"}, "due is no time: 'some day'"),
+        ({"due": 1e18}, "due is no time"),
+        ({"priority": "huge"}, "priority must be one of"),
+        ({"kind": "wish"}, "kind must be one of"),
+        ({"metadata": {"athena:plan": {}}}, "Athena's own"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_a_task_is_refused_with_its_reason(app: App, arguments: Any, wrong: str) -> None:
+    with pytest.raises(InvalidInput, match=wrong):
+        call(app, "create_task", **{"title": "x"} | arguments)
+    with pytest.raises(NotFound, match="no task 99"):
+        call(app, "create_task", title="x", depends_on=[99])
+    with pytest.raises(NotFound, match="no task 99"):
+        call(app, "complete_task", task_id=99)
+    memory = call(app, "remember", content="no task")
+    with pytest.raises(NotFound, match=f"no task {memory.id}"):
+        call(app, "update_task", task_id=memory.id, state="done")
+    assert call(app, "list_tasks") == []
+
+
+def test_a_change_of_nothing_is_refused(app: App) -> None:
+    made = call(app, "create_task", title="x")
+    with pytest.raises(InvalidInput, match="nothing to change"):
+        call(app, "update_task", task_id=made.id)
+
+
+def test_secrets_are_taken_out_of_tasks(app: App) -> None:
+    token = "ghp_" + "a1B2" * 9
+    made = call(app, "create_task", title=f"rotate {token}", details=f"was {token}", metadata={"x": token})
+    assert made.redacted == ("github-token",) * 3
+    changed = call(app, "update_task", task_id=made.id, title=f"drop {token}")
+    assert changed.redacted == ("github-token",)
+    done = call(app, "complete_task", task_id=made.id, outcome=f"now {token}")
+    assert done.outcome == "now [SECRET:github-token]"
+    history = call(app, "memory_history", memory_id=made.id, kind="task")
+    assert token not in repr([made, changed, done, history])
+
+
+def test_another_project_sees_no_tasks_of_this_one(app: App) -> None:
+    made = call(app, "create_task", title="ours", due="tomorrow")
+    assert call(app, "list_tasks", "other") == call(app, "due_tasks", "other", within="1 week") == []
+    with pytest.raises(NotFound):
+        call(app, "complete_task", "other", task_id=made.id)
+    with pytest.raises(NotFound):
+        call(app, "create_task", "other", title="theirs", depends_on=[made.id])
+    call(app, "create_task", "user", title="everywhere")
+    assert titles(app) == ["ours", "everywhere"]
+    assert call(app, "recall", query="ours", k=9) == []
+
+
+def test_a_repeated_call_with_its_key_plans_and_completes_once(app: App) -> None:
+    first, again = (call(app, "create_task", key="k1", title="pay", due="tomorrow") for _ in range(2))
+    assert first.id == again.id
+    assert len(call(app, "list_tasks")) == 1
+    done, same = (call(app, "complete_task", key="k2", task_id=first.id, outcome="paid") for _ in range(2))
+    assert (done.id, done.finished) == (same.id, same.finished)
+    assert len(call(app, "memory_history", memory_id=first.id, kind="task")) == 2
+    for _ in range(2):
+        call(app, "update_task", key="k3", task_id=first.id, state="open")
+    with pytest.raises(Conflict, match="another update_task"):
+        call(app, "update_task", key="k3", task_id=first.id, state="cancelled")
+
+
+def test_what_is_done_already_stays_as_it_is(app: App, clock: Clock) -> None:
+    made = call(app, "create_task", title="pay")
+    call(app, "complete_task", task_id=made.id)
+    clock.now += 60
+    assert call(app, "complete_task", task_id=made.id).finished == NOON
+    assert len(call(app, "memory_history", memory_id=made.id, kind="task")) == 2
+
+
+def test_forgotten_tasks_are_purged_with_everything_else(app: App) -> None:
+    for _ in range(2):
+        call(app, "forget", memory_id=call(app, "create_task", title="pay").id, kind="task")
+    call(app, "forget", memory_id=call(app, "remember", content="pay").id)
+    assert call(app, "purge", expect=3) == 3
+    assert call(app, "verify").ok
+
+
+@pytest.mark.sqlite_only("each engine is copied to the other")
+def test_tasks_are_the_same_after_a_migration_there_and_back(tmp_path: Path, server: Any, clock: Clock) -> None:
+    app = App(Sqlite(tmp_path / "one.db"), Working("w", 4), clock)
+    first = call(app, "create_task", title="dig", due="tomorrow", priority="high", kind="goal")
+    call(app, "create_task", title="sow", depends_on=[first.id], tags=["garden"])
+    call(app, "complete_task", task_id=call(app, "create_task", title="rest").id, outcome="well")
+    before = [call(app, "list_tasks"), call(app, "due_tasks", within="1 week"), call(app, "list_tasks", state="done")]
+    app.close()
+    places = [str(tmp_path / "one.db"), server.create("tasks_moved"), str(tmp_path / "two.db")]
+    for source, target in itertools.pairwise(places):
+        one, other = database_at(source, "from"), database_at(target, "to")
+        copying.copy(one, other)
+        one.close()
+        other.close()
+        app = App(database_at(target, ""), Working("w", 4), clock)
+        after = [
+            call(app, "list_tasks"),
+            call(app, "due_tasks", within="1 week"),
+            call(app, "list_tasks", state="done"),
+        ]
+        assert after == before
+        app.close()
+    app = App(database_at(places[-1], ""), Working("w", 4), clock)
+    assert [freed.title for freed in call(app, "complete_task", task_id=first.id).unblocked] == ["sow"]
+    app.close()
