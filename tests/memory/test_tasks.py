@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_memories import Working
 
 from athena.app import App, database_at
 from athena.errors import Conflict, InvalidInput, NotFound
@@ -14,7 +15,6 @@ from athena.storage import copying
 from athena.storage.sqlite.store import Sqlite
 from athena.threads import drive
 from conftest import Engine, _model
-from test_memories import Working
 
 NOON = datetime(2026, 3, 18, 12).timestamp()  # a Wednesday
 

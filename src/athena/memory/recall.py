@@ -30,8 +30,8 @@ class Query(NamedTuple):
     explain: bool = False
 
 
-async def recall(store: Store, query: Query) -> Page[Hit]:
-    """Return the memories that fit a question best, by words, by meaning and word by word."""
+async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
+    """Return the memories that fit a question best, by words, by meaning and word by word; they count as `used`."""
     if query.understand_time:
         query = with_time(query, store.clock())
     if not query.text.strip():
@@ -42,7 +42,7 @@ async def recall(store: Store, query: Query) -> Page[Hit]:
         return await _search(store, tx, query, asked)
 
     found = await store.database.read(work)
-    if found and store.weights.strength:
+    if found and used and store.weights.strength:
         store.database.later(
             partial(memories.strengthen, query.only.scope, [hit.id for hit in found[:USED]], store.clock(), HALF_LIFE)
         )

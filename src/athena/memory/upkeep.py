@@ -3,15 +3,20 @@
 from dataclasses import dataclass
 from typing import Any
 
+from athena import clock
 from athena.errors import AthenaError
 from athena.ids import digest
+from athena.memory.ranking import HALF_LIFE
 from athena.memory.store import Store
-from athena.model.memory import Filter, distinction
+from athena.model.memory import Filter, Memory, distinction, preview
 from athena.model.scope import Scope
-from athena.storage import checks, memories
+from athena.storage import checks, memories, topics
 from athena.storage.database import Transaction
 from athena.threads import aside
 from athena.version import __version__
+
+DAY = 86_400.0
+MOST = 10  # memories that are named as the most recalled
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +71,26 @@ async def health(store: Store, scope: Scope) -> Health:
 async def stats(store: Store, scope: Scope) -> dict[str, Any]:
     """Count what this project can see."""
 
+    now = store.clock()
+    today = clock.local(now).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    ages = {"today": today, "7 days": now - 7 * DAY, "30 days": now - 30 * DAY}
+
     async def work(tx: Transaction) -> dict[str, Any]:
-        return await checks.figures(tx, scope) | {"bytes": await store.database.size(tx)}
+        used = await topics.most_recalled(tx, Filter(scope), now, HALF_LIFE, MOST)
+        more = {"most_recalled": [_used(*one) for one in used], "bytes": await store.database.size(tx)}
+        return await checks.figures(tx, scope, ages) | more
 
     return await store.database.read(work)
+
+
+def _used(strength: float, used: float, memory: Memory) -> dict[str, Any]:
+    return {
+        "id": memory.id,
+        "hash": memory.hash,
+        "preview": preview(memory.content, 80),
+        "strength": round(strength, 4),
+        "used": used,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,14 @@ from typing import Annotated, Any
 
 from athena.kernel.operation import Effect, operation
 from athena.kernel.shapes import Param
+from athena.memory import expertise as knowing
 from athena.memory import projects, savings, upkeep, vectorise
+from athena.memory.expertise import Expertise
 from athena.memory.projects import Project
 from athena.memory.savings import Savings
 from athena.memory.upkeep import Health, Verdict
 from athena.memory.vectorise import Progress
+from athena.operations import params
 from athena.operations.context import Context
 
 
@@ -23,11 +26,26 @@ async def health(ctx: Context) -> Health:
 
 @operation(Effect.READ)
 async def stats(ctx: Context) -> dict[str, Any]:
-    """Count what this project can see: memories, types, tags, sizes.
+    """Count what this project can see: memories, events, tasks; by kind, type, age, tag and use.
 
     >>> meta.stats()
     """
     return await upkeep.stats(ctx.store, ctx.scope)
+
+
+@operation(Effect.READ)
+async def expertise(
+    ctx: Context,
+    topic: Annotated[str | None, Param("One topic, as a tag or in plain words; else all tags.", least=1)] = None,
+    limit: params.Limit = 10,
+) -> Expertise:
+    """Say what is well covered, what is thin and what is stale, with the evidence.
+
+    A topic with three memories or fewer is thin; one of which nothing was kept or recalled for 90 days is stale.
+
+    >>> meta.expertise(topic="deploy")
+    """
+    return await knowing.survey(ctx.store, ctx.scope, topic, limit)
 
 
 @operation(Effect.READ)

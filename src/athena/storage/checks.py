@@ -1,12 +1,16 @@
 """Looking at the whole store: figures about it, and whether its tables agree."""
 
 import json
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from athena.model.scope import Scope
-from athena.storage import memories, scopes
+from athena.storage import scopes
+from athena.storage.database import listed
 
+MOST = 10  # tags that are named as the most used
 # What must never be found, each with the words for it; a query returns the names of the offenders.
 RULES = {
     "memory {} has no passages, so nothing finds it": """
@@ -61,27 +65,56 @@ async def passage_count(tx: Any) -> int:
     return int((await tx.fetch_one("SELECT count(*) FROM passages WHERE live = 1"))[0])
 
 
-async def figures(tx: Any, scope: Scope) -> dict[str, Any]:
-    """Count what a project can see."""
+async def figures(tx: Any, scope: Scope, ages: Mapping[str, float]) -> dict[str, Any]:
+    """Count what a project can see; `ages` are names for times, each with when it begins."""
     numbers = ", ".join(map(str, await scopes.visible(tx, scope))) or "NULL"
     live = f"FROM memories WHERE scope IN ({numbers}) AND deleted IS NULL"
     total, oldest, newest, characters, occurrences = await tx.fetch_one(
         f"SELECT count(*), min(happened), max(happened), sum(length(content)), sum(occurrences) {live}"
     )
-    forgotten = await memories.forgotten(tx, await scopes.every(tx, scope))
+    every = ", ".join(map(str, await scopes.every(tx, scope))) or "NULL"
+    kept = f"SELECT count(*) FROM memories WHERE scope IN ({every})"
+    (forgotten,) = await tx.fetch_one(f"SELECT ({kept}) - ({kept} AND deleted IS NULL)")  # each from an index
     kinds = await tx.fetch(f"SELECT memory_type, count(*) {live} GROUP BY memory_type ORDER BY 2 DESC, 1")
-    tags = await tx.fetch_one(
-        f"SELECT count(DISTINCT tag) FROM tags WHERE scope IN ({numbers}) AND memory IN (SELECT id {live})"
+    tags = await tx.fetch(
+        f"""SELECT t.tag, count(*) FROM tags t JOIN memories m ON m.scope = t.scope AND m.id = t.memory
+            WHERE t.scope IN ({numbers}) AND m.deleted IS NULL GROUP BY t.tag ORDER BY 2 DESC, 1"""
     )
+    aged = ", ".join(f"count(CASE WHEN happened >= :since{i} THEN 1 END)" for i in range(len(ages)))
+    since = {f"since{i}": moment for i, moment in enumerate(ages.values())}
+    reached = [*await tx.fetch_one(f"SELECT {aged} {live}", **since), total]
+    by_age = [int(count) - int(before) for before, count in pairwise([0, *reached])]
+    counts = await counted(tx, scope)
     projects = await tx.fetch_one("SELECT count(DISTINCT name) FROM scopes")
     return {
         "memories": int(total),
-        "forgotten": len(forgotten),
+        "events": counts.get("event", 0),
+        "tasks": counts.get("task", 0),
+        "entities": counts.get("entity", 0),
+        "patterns": counts.get("pattern", 0),
+        "by_kind": counts,
+        "forgotten": int(forgotten),
         "by_type": {row[0]: int(row[1]) for row in kinds},
-        "tags": int(tags[0]),
+        "by_age": dict(zip([*ages, "older"], by_age, strict=True)),
+        "tags": len(tags),
+        "most_used_tags": {tag: int(count) for tag, count in tags[:MOST]},
         "projects": int(projects[0]),
         "characters": int(characters or 0),
         "occurrences": int(occurrences or 0),
         "oldest": oldest,
         "newest": newest,
     }
+
+
+async def counted(tx: Any, scope: Scope) -> dict[str, int]:
+    """Count the things of each kind that a project can see."""
+    names, bound = listed("name", scope.visible)
+    rows = await tx.fetch(
+        f"""SELECT s.kind, (SELECT count(*) FROM memories m WHERE m.scope = s.id AND m.deleted IS NULL)
+            FROM scopes s WHERE s.name IN ({names}) ORDER BY s.kind""",
+        **bound,
+    )
+    counts: Counter[str] = Counter()
+    for kind, count in rows:
+        counts[kind] += int(count)
+    return dict(counts)

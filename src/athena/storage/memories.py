@@ -77,10 +77,9 @@ def where(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
     if only.tags:
         names, bound = listed("tag", map(tag_key, only.tags))
         values |= bound
-        least = len(bound) if only.match == "all" else 1
+        every = f"GROUP BY t.memory HAVING count(*) >= {len(bound)}" if only.match == "all" else ""
         conditions.append(
-            f"""m.id IN (SELECT t.memory FROM tags t WHERE t.tag IN ({names}) AND t.scope IN ({inside})
-                         GROUP BY t.memory HAVING count(*) >= {least})"""
+            f"m.id IN (SELECT t.memory FROM tags t WHERE t.tag IN ({names}) AND t.scope IN ({inside}) {every})"
         )
     return " AND ".join(conditions), values
 

@@ -135,8 +135,12 @@ class SqliteVectors:
         return await tx.fetch_one(missing) is not None or await tx.fetch_one(behind) is not None
 
     async def count_pending(self, tx: Any, model: str, *, memories: bool = False) -> int:
-        which = f"{PENDING} AND scope {OF_MEMORIES}" if memories else PENDING
-        row = await tx.fetch_one(f"SELECT count(*) FROM passages WHERE {which}", name=model)
+        number = await self._known_model(tx, model) or 0
+        needs = ("model IS NULL", f"model < {number}", f"model > {number}")  # each has an index
+        which = f"live = 1 AND scope {OF_MEMORIES}" if memories else "live = 1"
+        row = await tx.fetch_one(
+            "SELECT " + " + ".join(f"(SELECT count(*) FROM passages WHERE {which} AND {one})" for one in needs)
+        )
         return int(row[0])
 
     async def select(self, tx: Any, only: Filter, model: str, dimensions: int) -> Selection:
@@ -297,7 +301,6 @@ async def _changed(tx: Any, shelf: Shelf, scope: int) -> Changed | None:
 WRONG_SIZE = """SELECT p.id FROM passages p JOIN (SELECT model, max(length(code)) AS size FROM passages
         WHERE code IS NOT NULL GROUP BY model) d ON d.model = p.model
     WHERE p.live = 1 AND length(p.code) <> d.size LIMIT 20"""
-PENDING = "live = 1 AND (model IS NULL OR model NOT IN (SELECT id FROM models WHERE name = :name))"
 
 
 async def next_stamp(tx: Any) -> int:
