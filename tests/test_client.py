@@ -162,6 +162,45 @@ def test_a_memory_is_stored_found_changed_and_forgotten(client: AthenaClient) ->
     assert client.call_tool("recall", query="deploys", k=5) == []
 
 
+def test_events_are_recorded_and_recalled(client: AthenaClient) -> None:
+    made = client.record_event(event_type="action", content="ran the tests", outcome="success", session_id="s1")
+    client.record_event("action", "deployed the shop", outcome="failure", session_id="s1", duration_ms=5)
+    assert [one["content"] for one in client.recall_events(session_id="s1", limit=50)] == [
+        "deployed the shop", "ran the tests",
+    ]  # fmt: skip
+    (failed,) = client.recall_events(query="what failed today")
+    assert (failed["outcome"], failed["duration_ms"], failed["session_id"]) == ("failure", 5, "s1")
+    assert client.recall_events(query="tests", limit=1)[0]["id"] == made["id"]
+    assert client.call_tool("list_sessions")[0]["events"] == 2
+    assert client.call_tool("session_summary", session_id="s1")["by_outcome"] == {"success": 1, "failure": 1}
+    assert [day["entries"][0]["text"] for day in client.call_tool("timeline")] == ["ran the tests"]
+    assert {hit["kind"] for hit in client.recall("deployed", kinds=["memory", "event"])} == {"event"}
+    assert client.recall("deployed") == []
+    assert client.call_tool("stats")["events"] == 2
+
+
+def test_an_event_whose_answer_was_lost_is_recorded_once(started: Started, client: AthenaClient) -> None:
+    lost = iter([True, False])
+    with (
+        listening(proxy(started, lambda asked: b"/execute" in asked and next(lost, False))) as url,
+        AthenaClient(url, project=client.project) as unlucky,
+    ):
+        unlucky.record_event("action", "paid the invoice", session_id="s1")
+        unlucky.record_event("action", "paid the invoice", session_id="s1")
+    assert len(client.recall_events()) == 2
+
+
+def test_tasks_are_planned_and_completed(client: AthenaClient) -> None:
+    first = client.call_tool("create_task", title="dig", due="tomorrow 9am", priority="high")
+    then = client.call_tool("create_task", title="sow", depends_on=[first["id"]])
+    assert [one["title"] for one in client.call_tool("due_tasks", within="2 days")] == ["dig"]
+    assert client.call_tool("list_tasks", state="blocked")[0]["blocked_by"] == [first["id"]]
+    done = client.call_tool("complete_task", task_id=first["id"], outcome="deep enough")
+    assert done["unblocked"] == [{"id": then["id"], "title": "sow"}]
+    client.call_tool("undo")
+    assert [one["title"] for one in client.call_tool("list_tasks")] == ["dig", "sow"]
+
+
 def test_operations_are_found_by_category_by_words_and_by_name(client: AthenaClient) -> None:
     found = client.discover_tools()
     assert found["total_tools"] == sum(group["count"] for group in found["categories"].values())

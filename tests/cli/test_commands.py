@@ -375,3 +375,19 @@ def test_what_a_terminal_would_obey_is_shown_as_escapes(run: Terminal, words: li
     assert said.code == 0
     assert r"\x1b[31m" in said.out
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e]", said.out)
+
+
+def test_events_and_tasks_are_called_by_name(run: Terminal) -> None:
+    said = {"event_type": "action", "content": "deployed the shop", "outcome": "failure", "session_id": "s1"}
+    made = run("call", "record_event", "--json", json.dumps(said)).json
+    assert (made["content"], made["outcome"], made["redacted"]) == ("deployed the shop", "failure", [])
+    found = run("call", "recall_events", "--json", json.dumps({"query": "what failed today"})).json
+    assert [one["id"] for one in found] == [made["id"]]
+    assert run("call", "list_sessions").json[0]["id"] == "s1"
+    first = run("call", "create_task", "--json", json.dumps({"title": "dig", "due": "tomorrow"})).json
+    run("call", "create_task", "--json", json.dumps({"title": "sow", "depends_on": [first["id"]]}))
+    done = run("call", "complete_task", "--json", json.dumps({"task_id": first["hash"]})).json
+    assert [one["title"] for one in done["unblocked"]] == ["sow"]
+    assert run("undo").out.startswith("undid: updated")
+    assert len(run("call", "list_tasks").json) == 2
+    assert run("call", "due_tasks", "--json", json.dumps({"within": "some day"})).code == 2

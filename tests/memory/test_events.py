@@ -366,3 +366,26 @@ def test_events_are_the_same_after_a_migration_there_and_back(tmp_path: Path, se
         assert [call(app, "recall_events"), call(app, "list_sessions"), call(app, "timeline")] == before
         assert found(app, query="what failed yesterday") == ["deployed the shop to production"]
         app.close()
+
+
+def test_recall_looks_through_several_kinds_on_request(app: App) -> None:
+    filled(app)
+    call(app, "remember", content="The shop is deployed by Maria", tags=["shop"])
+    call(app, "create_task", title="Deploy the shop again", tags=["shop"])
+    while call(app, "reembed", limit=64).remaining:
+        pass
+    asked: dict[str, Any] = {"query": "deploy the shop", "k": 10}
+    both = call(app, "recall", kinds=["memory", "event"], **asked)
+    assert {hit.kind for hit in both[:3]} == {"memory", "event"}
+    assert len(both) == both.total == 7
+    assert [hit.score for hit in both] == sorted((hit.score for hit in both), reverse=True)
+    assert not any(key.startswith("athena:") for hit in both for key in hit.metadata)
+    page: dict[str, Any] = {"query": "deploy the shop", "k": 2, "kinds": ["memory", "event"]}
+    pages = [call(app, "recall", **page | {"offset": offset}) for offset in (0, 2, 4, 6)]
+    assert sorted(hit.id for page in pages for hit in page) == sorted(hit.id for hit in both)
+    assert [hit.content for hit in call(app, "recall", kinds=["task"], **asked)] == ["Deploy the shop again"]
+    tagged = call(app, "recall", kinds=["memory", "task"], tags="shop", **asked)
+    assert {hit.kind for hit in tagged} == {"memory", "task"}
+    failed = call(app, "recall", kinds=["event"], query="what was deployed yesterday", k=1, understand_time=True)
+    assert failed[0].content == "deployed the shop to production"
+    assert {hit.kind for hit in call(app, "recall", **asked)} == {"memory"}

@@ -1,5 +1,6 @@
 """Finding memories again."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -9,8 +10,9 @@ from athena.embedding.embedder import Asked
 from athena.memory.maxsim import likeness
 from athena.memory.ranking import HALF_LIFE, LEADERS, LONG, RERANKED, Ranking, fading
 from athena.memory.store import Store
-from athena.model.memory import Filter, Hit, Memory
+from athena.model.memory import Filter, Hit, Memory, theirs
 from athena.model.page import Page
+from athena.model.scope import Kind
 from athena.storage import memories
 from athena.storage.database import Matches, Transaction
 from athena.storage.terms import STOP_WEIGHT
@@ -49,6 +51,21 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
     return found
 
 
+async def recall_kinds(store: Store, query: Query, kinds: Sequence[Kind]) -> Page[Hit]:
+    """Return what fits a question best among things of several kinds, each searched by itself."""
+    if list(kinds) == ["memory"]:
+        return await recall(store, query)
+    whole = query._replace(limit=query.limit + query.offset, offset=0)
+    found = [await recall(store, _of_kind(whole, kind)) for kind in dict.fromkeys(kinds)]
+    best = sorted((one for page in found for one in page), key=lambda one: -one.score)
+    chosen = [replace(one, metadata=theirs(one.metadata)) for one in best[query.offset : query.offset + query.limit]]
+    return Page(chosen, sum(page.total for page in found))
+
+
+def _of_kind(query: Query, kind: Kind) -> Query:
+    return query._replace(only=replace(query.only, scope=query.only.scope.of(kind)))
+
+
 async def _search(store: Store, tx: Transaction, query: Query, asked: Asked | None) -> Page[Hit]:
     vectors = store.database.vectors
     dimensions = 0 if asked is None else len(asked.vector)  # a remote model that is down cannot say its own
@@ -71,7 +88,7 @@ async def _search(store: Store, tx: Transaction, query: Query, asked: Asked | No
     numbers = [int(part.memories[i]) for part, i in chosen]
     found = await memories.fetch(tx, among.scopes, numbers)
     hits = [
-        hit(found[number], float(scores[place]), part.why(i) if query.explain else None)
+        hit(found[number], float(scores[place]), part.why(i) if query.explain else None, query.only.scope.kind)
         for place, number, (part, i) in zip(places, numbers, chosen, strict=True)
         if number in found
     ]
@@ -111,11 +128,11 @@ def _is_long(words: Matches) -> bool:
     return sum(weight != STOP_WEIGHT for _, _, weight in words.weights) >= LONG
 
 
-def hit(memory: Memory, score: float, why: dict[str, float] | None = None) -> Hit:
+def hit(memory: Memory, score: float, why: dict[str, float] | None = None, kind: Kind = "memory") -> Hit:
     m = memory
     return Hit(
         m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
-        round(score, 4), why,
+        round(score, 4), why, kind,
     )  # fmt: skip
 
 
@@ -137,6 +154,7 @@ async def _newest(store: Store, query: Query) -> Page[Hit]:
 
     async def work(tx: Transaction) -> Page[Hit]:
         found = await memories.newest(tx, query.only, query.limit, query.offset)
-        return Page([hit(memory, 1.0) for memory in found], await memories.count(tx, query.only))
+        hits = [hit(memory, 1.0, None, query.only.scope.kind) for memory in found]
+        return Page(hits, await memories.count(tx, query.only))
 
     return await store.database.read(work)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from athena.errors import InvalidInput
-from athena.model.scope import Scope
+from athena.model.scope import Kind, Scope
 from athena.model.text import storable
 
 LONGEST_CONTENT = 4_000_000
@@ -41,6 +41,7 @@ class Hit(Memory):
 
     score: float
     why: dict[str, float] | None = None  # what each term of the ranking added, where that was asked for
+    kind: Kind = "memory"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from athena.memory.browse import TagCount, WithRelated
 from athena.memory.duplicates import Group
 from athena.memory.recall import Query
 from athena.model.memory import Change, Hit, Memory, Stored
+from athena.model.scope import Kind
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -55,14 +56,15 @@ async def recall(
     offset: params.Offset = 0,
     understand_time: Annotated[bool, Param("Take time in the question ('last week') as a filter.")] = False,
     explain: Annotated[bool, Param("Say of each hit why it was chosen.")] = False,
+    kinds: Annotated[list[Kind] | None, Param("What to look through; memories by default.", least=1)] = None,
 ) -> list[Hit]:
     """Find the memories that fit a question best, by words and by meaning.
 
     >>> memory.recall(query="how do we deploy", k=3)
     """
     only = draft.narrowed(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
-    text = draft.question(query)
-    return await recalling.recall(ctx.store, Query(text, only, k, offset, min_score, understand_time, explain))
+    asked = Query(draft.question(query), only, k, offset, min_score, understand_time, explain)
+    return await recalling.recall_kinds(ctx.store, asked, kinds or ["memory"])
 
 
 @operation(Effect.READ)
