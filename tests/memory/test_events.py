@@ -389,3 +389,19 @@ def test_recall_looks_through_several_kinds_on_request(app: App) -> None:
     failed = call(app, "recall", kinds=["event"], query="what was deployed yesterday", k=1, understand_time=True)
     assert failed[0].content == "deployed the shop to production"
     assert {hit.kind for hit in call(app, "recall", **asked)} == {"memory"}
+
+
+def test_a_document_is_no_part_of_a_timeline(app: App, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("# One\n\nA text about tea.\n")
+    call(app, "ingest_document", path=str(tmp_path / "notes.md"))
+    call(app, "record_event", event_type="action", content="read the notes")
+    assert [entry.text for day in call(app, "timeline") for entry in day.entries] == ["read the notes"]
+
+
+def test_a_change_of_a_memory_does_not_wait_for_the_events_before_it(app: App) -> None:
+    app.store.encoder.catching_up.acquire()  # nothing is read in the background
+    made = call(app, "remember", content="first wording")
+    call(app, "record_events", items=[{"event_type": "tick", "content": f"tick {i}"} for i in range(40)])
+    call(app, "update_memory", memory_id=made.id, content="second wording")
+    assert call(app, "health").awaiting_vectors == 40
+    app.store.encoder.catching_up.release()

@@ -8,6 +8,7 @@ from typing import Literal
 
 from athena import clock
 from athena.errors import NotFound
+from athena.memory import documents
 from athena.memory.events import session as session_name
 from athena.memory.store import Store
 from athena.model.event import OUTCOME, SESSION, Chapter, Entry, Mentions, Session, Summary
@@ -42,7 +43,7 @@ async def timeline(store: Store, only: Filter, by: Literal["day", "session"], li
         found: list[Entry] = []
         total = 0
         for kind in ("event", "memory"):
-            one = replace(only, scope=only.scope.of(kind))
+            one = replace(only, scope=only.scope.of(kind), without=documents.KIND if kind == "memory" else None)
             found += [_entry(at, m, kind) for at, m in await memories.latest(tx, one, limit + offset)]
             total += await memories.count(tx, one)
         found.sort(key=lambda entry: (entry.at, entry.id), reverse=True)

@@ -26,6 +26,7 @@ from athena.storage.memories import Kept as Row
 
 When = str | float | None
 LONGEST_TITLE = 300
+LONGEST_OUTCOME = 10_000
 NOTHING = ""  # what takes a due time or details away
 HINT = """Write a time such as "tomorrow 9am", "next friday", "in 2 hours" or "2026-04-01 14:00"."""
 
@@ -237,7 +238,7 @@ async def _refuse_cycle(tx: Transaction, scope: Scope, memory: Memory, needs: li
 async def complete(store: Store, ref: Ref, outcome: str | None, call: Call) -> Completed:
     """Say that a task is done, and return what can be begun now; done already, nothing changes."""
     now, call = store.clock(), call.of("task")
-    said = None if outcome is None else draft.fact("outcome", outcome, draft.LONGEST_BATCH)
+    said = None if outcome is None else draft.fact("outcome", outcome, LONGEST_OUTCOME)
 
     async def alter(_: Transaction, kept: Row) -> Draft | None:
         if kept.memory.memory_type == "done" and said is None:

@@ -35,12 +35,13 @@ async def reembed(store: Store, limit: int) -> Progress:
     return Progress(done, await store.database.read(remaining))
 
 
-async def _step(store: Store, limit: int) -> int:
-    """Read up to `limit` passages that wait, and return how many there were."""
+async def _step(store: Store, limit: int, *, memories: bool = False) -> int:
+    """Read up to `limit` passages that wait, of memories alone where that is said; return how many there were."""
 
     async def waiting(tx: Transaction) -> list[Placed]:
-        taken = await store.database.vectors.claim(tx, store.encoder.name, limit, store.clock())
-        return await passages.placed(tx, taken, store.encoder.name)
+        model, now = store.encoder.name, store.clock()
+        taken = await store.database.vectors.claim(tx, model, limit, now, memories=memories)
+        return await passages.placed(tx, taken, model)
 
     found = await store.database.write(waiting)
     if found:
@@ -85,7 +86,7 @@ async def settle(store: Store) -> None:
     missing = store.database.vectors.any_missing
     if store.encoder.trouble is None and await store.database.read(missing):
         with suppress(Unavailable):  # words find it meanwhile, and health says why
-            await reembed(store, AT_ONCE)
+            await _step(store, AT_ONCE, memories=True)
         if await store.database.read(missing):
             catch_up(store)
 

@@ -83,10 +83,11 @@ class Filter:
     since: float | None = None
     until: float | None = None
     session: str | None = None
+    without: str | None = None  # a type that is left out
 
     @property
     def is_open(self) -> bool:
-        return not self.tags and {self.memory_type, self.since, self.until, self.session} == {None}
+        return not self.tags and {self.memory_type, self.since, self.until, self.session, self.without} == {None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ async def update_task(
 async def complete_task(
     ctx: Context,
     task_id: TaskRef,
-    outcome: Annotated[str | None, Param("What came of it.", least=1, most=10_000)] = None,
+    outcome: Annotated[str | None, Param("What came of it.", least=1)] = None,
 ) -> Completed:
     """Complete a task, and hear which ones can be begun now; `undo` opens it again.
 

@@ -143,8 +143,11 @@ class Vectors(Protocol):
 
     async def drop_retired(self, tx: Any) -> None: ...
 
-    async def claim(self, tx: Any, model: str, limit: int, now: float) -> list[int]:
-        """Take passages that need a vector, memories' first; what one process has taken, no other gets for a while."""
+    async def claim(self, tx: Any, model: str, limit: int, now: float, *, memories: bool = False) -> list[int]:
+        """Take passages that need a vector, those of memories first, or alone.
+
+        What one process has taken, no other gets for a while.
+        """
         ...
 
     async def count_behind(self, tx: Any) -> int: ...

@@ -65,6 +65,9 @@ def where(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
     if only.memory_type is not None:
         conditions.append("m.memory_type = :memory_type")
         values["memory_type"] = only.memory_type
+    if only.without is not None:
+        conditions.append("m.memory_type <> :without")
+        values["without"] = only.without
     if only.session is not None:
         conditions.append("m.session = :session")
         values["session"] = only.session

@@ -143,11 +143,12 @@ class PostgresVectors:
     async def drop_retired(self, tx: Any) -> None:
         """Nothing is left to drop: rows go at once, since nobody holds a copy of them."""
 
-    async def claim(self, tx: Any, model: str, limit: int, now: float) -> list[int]:
+    async def claim(self, tx: Any, model: str, limit: int, now: float, *, memories: bool = False) -> list[int]:
         number = await _known_model(tx, model) or 0
         taken: list[int] = []
         needed = ("model IS NULL", f"model < {number}", f"model > {number}", "windowed = 0")  # each has an index
-        for needs in (f"{one} AND scope {kind}" for kind in MEMORIES_FIRST for one in needed):
+        kinds = MEMORIES_FIRST[:1] if memories else MEMORIES_FIRST
+        for needs in (f"{one} AND scope {kind}" for kind in kinds for one in needed):
             rows = await tx.fetch(
                 f"""UPDATE passages SET claimed = :now WHERE (scope, id) IN (
                         SELECT scope, id FROM passages

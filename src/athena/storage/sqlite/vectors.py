@@ -111,12 +111,13 @@ class SqliteVectors:
             memory=memory,
         )
 
-    async def claim(self, tx: Any, model: str, limit: int, now: float) -> list[int]:
+    async def claim(self, tx: Any, model: str, limit: int, now: float, *, memories: bool = False) -> list[int]:
         """Return passages without a vector of this model, then those that were read without their neighbours."""
         number = await self._known_model(tx, model) or 0
         needed = ("model IS NULL", f"model < {number}", f"model > {number}", "windowed = 0 AND model IS NOT NULL")
         taken: dict[int, None] = {}
-        for needs in (f"{one} AND scope {kind}" for kind in MEMORIES_FIRST for one in needed):
+        kinds = MEMORIES_FIRST[:1] if memories else MEMORIES_FIRST
+        for needs in (f"{one} AND scope {kind}" for kind in kinds for one in needed):
             which = f"SELECT id FROM passages WHERE live = 1 AND {needs} LIMIT :limit"
             taken |= {row[0]: None for row in await tx.fetch(which, limit=limit)}
             if len(taken) >= limit:
