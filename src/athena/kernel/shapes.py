@@ -13,6 +13,8 @@ from typing import (
     Any,
     Literal,
     NamedTuple,
+    NotRequired,
+    Required,
     Union,
     get_args,
     get_origin,
@@ -37,6 +39,8 @@ class Param(NamedTuple):
 
 def parts(annotation: Any) -> tuple[Any, Param | None]:
     """Split an annotation into its type and our marker."""
+    if get_origin(annotation) in (NotRequired, Required):  # a record's own list says which of its fields must be there
+        return parts(get_args(annotation)[0])
     if get_origin(annotation) is Annotated:
         kind, *extra = get_args(annotation)
         return kind, next((e for e in extra if isinstance(e, Param)), None)

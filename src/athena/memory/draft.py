@@ -49,6 +49,12 @@ def _field_without_secrets(key: str, value: Any) -> tuple[str, Any, tuple[str, .
     return named, item, (*found, *kinds)
 
 
+def facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return metadata that can be stored, without secrets."""
+    made: dict[str, Any] = _without_secrets(clean_metadata(metadata))[0]
+    return made
+
+
 def name(text: str, what: str) -> str:
     """Return a short label without secrets."""
     return secrets.redact(clean_name(text, what)).text

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
+from athena.memory import relate as relating
 from athena.memory import write
 from athena.memory.find import Ref, locate
 from athena.memory.prepare import prepare, with_vectors
@@ -12,7 +13,7 @@ from athena.memory.vectorise import settle
 from athena.model.call import Call
 from athena.model.memory import Change, Draft, Filter, Memory, Stored, preview, stored
 from athena.model.scope import Scope
-from athena.storage import calls, history, memories, passages, scopes
+from athena.storage import calls, history, memories, passages, relations, scopes
 from athena.storage.database import Transaction
 from athena.storage.history import Step
 from athena.storage.memories import Kept
@@ -149,7 +150,7 @@ async def undo(store: Store, call: Call) -> list[Change]:
             steps = await history.last_call(tx, call.scope.project)
             if not steps:
                 raise NotFound("there is nothing to undo in this project")
-            return [[await _take_back(store, tx, step, number, now, texts), step.scope, step.memory] for step in steps]
+            return [await _take_back(store, tx, step, number, now, texts) for step in steps]
 
         undone = await calls.once(tx, call, take_back)
         changes = []
@@ -164,7 +165,21 @@ async def undo(store: Store, call: Call) -> list[Change]:
     return changes
 
 
-async def _take_back(store: Store, tx: Transaction, step: Step, call: int, now: float, texts: dict[int, str]) -> str:
+async def _take_back(
+    store: Store, tx: Transaction, step: Step, call: int, now: float, texts: dict[int, str]
+) -> list[Any]:
+    """Undo one step of a memory or a relation; relations have negative numbers in what is returned."""
+    if step.action in (relating.LINKED, relating.UNLINKED):
+        number = -int((step.before or {})["relation"])
+        texts[number] = await relating.take_back(tx, step, now)
+        await history.mark_undone(tx, step)
+        return [f"undid: {step.action}", step.scope, number]
+    return [await _take_back_memory(store, tx, step, call, now, texts), step.scope, step.memory]
+
+
+async def _take_back_memory(
+    store: Store, tx: Transaction, step: Step, call: int, now: float, texts: dict[int, str]
+) -> str:
     """Undo one step. What it undoes stays in the history, so that nothing is ever lost by it."""
     if step.action == PURGED:
         await history.mark_undone(tx, step)
@@ -232,6 +247,8 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
             for memory in chosen:
                 for kept in await memories.find(tx, numbers, "m.id = :id", id=memory):
                     await _remove(store, tx, kept)
+            if refs is None:
+                await relations.purge(tx, numbers)
             await store.database.vectors.drop_retired(tx)
             if chosen:
                 scope = await scopes.ensure(tx, call.scope)
@@ -254,6 +271,7 @@ async def _remove(store: Store, tx: Transaction, kept: Kept) -> None:
         await store.database.words.drop(tx, await passages.of_memory(tx, kept.scope, kept.memory.id))
     await store.database.vectors.retire(tx, kept.scope, kept.memory.id)
     await history.forget(tx, kept.scope, kept.memory.id)
+    await relations.purge(tx, [kept.scope], kept.digest)
     await memories.remove(tx, kept.scope, kept.memory.id)
 
 

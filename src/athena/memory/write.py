@@ -1,10 +1,15 @@
-"""Writing a memory: its row, its tags, its passages, their words and vectors, all in one transaction."""
+"""Writing a memory: its row, its tags, its passages, their words and vectors, all in one transaction.
+
+Where many small rows are written one by one, the passages of each may wait: the row is durable, and the next search
+or a quiet moment writes the passages of all of them at once.
+"""
 
 from itertools import zip_longest
 
-from athena.memory.prepare import Prepared
+from athena.memory.prepare import Prepared, prepare
 from athena.memory.store import Store
-from athena.storage import memories, passages
+from athena.model.memory import Draft
+from athena.storage import memories, passages, waiting
 from athena.storage.database import Indexed, Transaction
 from athena.storage.memories import Kept
 
@@ -17,6 +22,26 @@ async def add(store: Store, tx: Transaction, scope: int, one: Prepared, now: flo
     return number
 
 
+async def add_unindexed(tx: Transaction, scope: int, one: Prepared, now: float) -> int:
+    """Write a new row without tags, whose passages wait, and return its number."""
+    number = await memories.insert(tx, scope, one.fields(now))
+    await waiting.add(tx, scope, number)
+    return number
+
+
+async def index_waiting(store: Store, tx: Transaction, most: int = 500) -> int:
+    """Write the passages of rows that wait for it, and return of how many."""
+    found = await waiting.first(tx, most)
+    for scope in {scope for scope, _ in found}:
+        numbers = [number for of, number in found if of == scope]
+        for number, memory in sorted((await memories.fetch(tx, [scope], numbers)).items()):
+            m = memory
+            draft = Draft(m.content, m.tags, m.memory_type, m.metadata, m.importance)
+            await _put_passages(store, tx, scope, number, prepare(draft, m.created))
+        await waiting.drop(tx, scope, numbers)
+    return len(found)
+
+
 async def rewrite(store: Store, tx: Transaction, kept: Kept, one: Prepared, now: float) -> None:
     """Make a memory what `one` says, live, under the number it has; keep its vectors if its text stays."""
     memory = kept.memory.id
@@ -25,11 +50,13 @@ async def rewrite(store: Store, tx: Transaction, kept: Kept, one: Prepared, now:
     fields = one.fields(now)
     del fields["created"]
     same = fields["content"] == kept.memory.content
+    await waiting.drop(tx, kept.scope, [memory])
     await memories.change(tx, kept, {**fields, "deleted": None})
     await memories.set_tags(tx, kept.scope, memory, one.draft.tags)
-    if same:
+    indexed = await passages.of_memory(tx, kept.scope, memory) if same else []
+    if indexed:
         await store.database.vectors.show(tx, kept.scope, memory, True)
-        await store.database.words.put(tx, await passages.of_memory(tx, kept.scope, memory))
+        await store.database.words.put(tx, indexed)
     else:
         await store.database.vectors.retire(tx, kept.scope, memory)
         await _put_passages(store, tx, kept.scope, memory, one)
@@ -37,6 +64,7 @@ async def rewrite(store: Store, tx: Transaction, kept: Kept, one: Prepared, now:
 
 async def hide(store: Store, tx: Transaction, kept: Kept, now: float) -> None:
     """Make a memory invisible to every search; its text stays for undo."""
+    await waiting.drop(tx, kept.scope, [kept.memory.id])
     await store.database.words.drop(tx, await passages.of_memory(tx, kept.scope, kept.memory.id))
     await store.database.vectors.show(tx, kept.scope, kept.memory.id, False)
     await memories.change(tx, kept, {"deleted": now, "updated": now})

@@ -15,7 +15,12 @@ MOST = 10  # tags that are named as the most used
 RULES = {
     "memory {} has no passages, so nothing finds it": """
         SELECT m.hash FROM memories m WHERE m.deleted IS NULL
-        AND NOT EXISTS (SELECT 1 FROM passages p WHERE p.scope = m.scope AND p.memory = m.id AND p.live = 1)""",
+        AND NOT EXISTS (SELECT 1 FROM passages p WHERE p.scope = m.scope AND p.memory = m.id AND p.live = 1)
+        AND NOT EXISTS (SELECT 1 FROM waiting w WHERE w.scope = m.scope AND w.memory = m.id)""",
+    "memory {} waits for passages that it has": """
+        SELECT m.hash FROM waiting w JOIN memories m ON m.scope = w.scope AND m.id = w.memory
+        WHERE m.deleted IS NOT NULL
+        OR EXISTS (SELECT 1 FROM passages p WHERE p.scope = w.scope AND p.memory = w.memory)""",
     "passage {} belongs to no live memory": """
         SELECT p.id FROM passages p WHERE p.live = 1
         AND NOT EXISTS (SELECT 1 FROM memories m WHERE m.scope = p.scope AND m.id = p.memory AND m.deleted IS NULL)""",

@@ -39,6 +39,13 @@ TABLES = (
     Table("tokens", "passage, scope, signs", "passage"),
     Table("history", "id, scope, memory, call, at, action, digest, before, undone", "id"),
     Table("links", "scope, memory, other, relation, at", "scope, memory, other, relation"),
+    Table(
+        "relations",
+        "id, scope, source, target, source_name, target_name, relation, began, ended, created, removed",
+        "id",
+    ),
+    Table("waiting", "scope, memory", "scope, memory"),
+    Table("mentions", "scope, key, memory", "scope, key, memory"),
     Table("calls", "id, scope, operation, surface, at, elapsed_ms, outcome", "id"),
     Table(
         "usage",

@@ -283,7 +283,7 @@ async def set_tags(tx: Any, scope: int, memory: int, tags: Iterable[str]) -> Non
 
 async def remove(tx: Any, scope: int, memory: int) -> None:
     """Take a memory out of every table; its passages must be retired already."""
-    for table in ("tags", "links"):
+    for table in ("tags", "links", "waiting", "mentions"):
         await tx.execute(f"DELETE FROM {table} WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
     await tx.execute("DELETE FROM links WHERE other = :memory", memory=memory)
     await tx.execute("DELETE FROM memories WHERE scope = :scope AND id = :memory", scope=scope, memory=memory)

@@ -92,6 +92,34 @@ STEPS: tuple[str, ...] = (
         PRIMARY KEY (scope, memory, other, relation)
     ) {clustered};
     CREATE INDEX links_back ON links (other);
+    CREATE TABLE relations (
+        id {identity},
+        scope BIGINT NOT NULL,
+        source TEXT NOT NULL,
+        target TEXT NOT NULL,
+        source_name TEXT NOT NULL,
+        target_name TEXT NOT NULL,
+        relation TEXT NOT NULL,
+        began DOUBLE PRECISION,
+        ended DOUBLE PRECISION,
+        created DOUBLE PRECISION NOT NULL,
+        removed DOUBLE PRECISION
+        {scope_and_id}
+    );
+    CREATE UNIQUE INDEX relations_live ON relations (scope, source, target, relation) WHERE removed IS NULL;
+    CREATE INDEX relations_back ON relations (scope, target) WHERE removed IS NULL;
+    CREATE TABLE waiting (
+        scope BIGINT NOT NULL,
+        memory BIGINT NOT NULL,
+        PRIMARY KEY (scope, memory)
+    ) {clustered};
+    CREATE TABLE mentions (
+        scope BIGINT NOT NULL,
+        key TEXT NOT NULL,
+        memory BIGINT NOT NULL,
+        PRIMARY KEY (scope, key, memory)
+    ) {clustered};
+    CREATE INDEX mentions_of_memory ON mentions (scope, memory);
     CREATE TABLE calls (
         id {identity},
         scope TEXT NOT NULL,

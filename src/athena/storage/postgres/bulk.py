@@ -51,7 +51,7 @@ class PostgresBulk:
 
     async def complete(self, tx: Any, numbers: Mapping[str, int]) -> None:
         await tx.execute("SET LOCAL statement_timeout = 0")
-        await tx.execute("ANALYZE scopes, memories, tags, passages, tokens, history, links, calls, receipts")
+        await tx.execute("ANALYZE scopes, memories, tags, passages, tokens, history, links, relations, calls, receipts")
         await self._index(tx)
         for name, number in numbers.items():
             await tx.execute(f"SELECT setval(pg_get_serial_sequence('{name}', 'id'), :number)", number=number)

@@ -18,7 +18,16 @@ LOCK = 0x41746865  # "Athe": whoever brings a database into shape holds it
 SCHEMA = "athena"
 # What two that write at once may both insert; one of them then finds what the other left.
 RACES = {"scopes_name_kind_key", "models_name_key", "memories_live", "memories_named"}
-RACES |= {"tags_pkey", "links_pkey", "receipts_pkey", "tokens_pkey", "commits_pkey"}
+RACES |= {
+    "tags_pkey",
+    "links_pkey",
+    "receipts_pkey",
+    "tokens_pkey",
+    "commits_pkey",
+    "relations_live",
+    "waiting_pkey",
+    "mentions_pkey",
+}
 LOST_RACE = (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation)
 # Seconds, or milliseconds for the last: a server that vanished is noticed, not waited for.
 DEFAULTS = {"connect_timeout": "5", "keepalives_idle": "10", "keepalives_interval": "5", "tcp_user_timeout": "15000"}

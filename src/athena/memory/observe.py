@@ -1,0 +1,242 @@
+"""Entities and what is observed of them: making, merging and deleting."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from athena import secrets
+from athena.errors import InvalidInput, NotFound
+from athena.ids import digest
+from athena.memory import write
+from athena.memory.graph import change, numbered, own_first, the_entity, triple
+from athena.memory.prepare import prepare
+from athena.memory.relate import clean_entity_name, link, unlink
+from athena.memory.store import Store
+from athena.model.call import Call
+from athena.model.graph import (
+    OBSERVATION,
+    Added,
+    Deletion,
+    Entity,
+    Made,
+    NewEntity,
+    NewObservations,
+    clean_type,
+    entity_key,
+    entity_metadata,
+)
+from athena.model.memory import Draft, clean_text
+from athena.storage import entities, history, memories, relations, scopes
+from athena.storage.database import Transaction
+from athena.storage.entities import Node
+from athena.storage.memories import Kept
+from athena.storage.relations import Edge
+
+ABOUT = "athena:about"  # in an entity's metadata: what its maker gave with it
+
+
+async def create(store: Store, given: Sequence[NewEntity], call: Call) -> list[Entity]:
+    """Make the entities that are not there yet, and return those."""
+    wanted = list(_first_of_each([_clean(e, i) for i, e in enumerate(given)]).values())
+    now = store.clock()
+
+    async def make(tx: Transaction, number: int) -> list[int]:
+        scope = await scopes.ensure(tx, call.scope)
+        known = {node.key for node in await entities.named(tx, [scope], [entity_key(e["name"]) for e in wanted])}
+        return [await _make(tx, scope, one, number, now) for one in wanted if entity_key(one["name"]) not in known]
+
+    def fetch(tx: Transaction, numbers: list[int], made: list[int]) -> Any:
+        return numbered(tx, numbers, made)
+
+    about = digest(repr(wanted)) if call.key else ""
+    made: list[Entity] = await change(store, call, make, fetch, about)
+    return made
+
+
+async def create_one(store: Store, one: NewEntity, facts: Mapping[str, Any] | None, call: Call) -> Made:
+    """Make an entity, or add to the one of that name, and return it as it is now."""
+    clean, now = _clean(one, None), store.clock()
+
+    async def make(tx: Transaction, number: int) -> list[Any]:
+        scope = await scopes.ensure(tx, call.scope)
+        known = await entities.named(tx, [scope], [entity_key(clean["name"])])
+        if not known:
+            return [await _make(tx, scope, clean, number, now, facts), "new"]
+        await _observe(tx, known[0], clean["observations"], number, now)
+        return [known[0].id, "known"]
+
+    async def fetch(tx: Transaction, numbers: list[int], made: list[Any]) -> Made:
+        found = await numbered(tx, numbers, [made[0]])
+        if not found:
+            raise NotFound(f"{clean['name']!r:.60} was deleted meanwhile")
+        return {**found[0], "id": made[0], "outcome": made[1]}
+
+    done: Made = await change(store, call, make, fetch, digest(repr(clean)) if call.key else "")
+    return done
+
+
+async def add_observations(store: Store, given: Sequence[NewObservations], call: Call) -> list[Added]:
+    """Add what is new of the observations to entities that must be there, and return it."""
+    items = [(clean_entity_name(one["entityName"], "entityName"), _texts(one["contents"], "contents")) for one in given]
+    keys = [entity_key(name) for name, _ in items]
+    now = store.clock()
+    told: list[list[str]] = []
+
+    async def add(tx: Transaction, number: int) -> list[list[int]]:
+        told.clear()
+        numbers = await scopes.visible(tx, call.scope)
+        found = {node.key: node for node in reversed(own_first(await entities.named(tx, numbers, keys), numbers))}
+        added = []
+        for (name, texts), key in zip(items, keys, strict=True):
+            if key not in found:
+                raise NotFound(f"Entity with name {name} not found", hint="create_entities makes it")
+            if store.database.kind != "sqlite" and not await entities.hold(tx, found[key]):  # where many write at once
+                raise NotFound(f"Entity with name {name} not found", hint="it was deleted just now")
+            new = await _observe(tx, found[key], texts, number, now)
+            told.append([text for _, text in new])
+            added.append([row for row, _ in new])
+        return added
+
+    async def fetch(tx: Transaction, numbers: list[int], added: list[list[int]]) -> list[Added]:
+        known = told
+        if not told:  # done by an earlier call with the same key
+            rows = await memories.fetch(tx, numbers, [row for one in added for row in one], forgotten=True)
+            known = [[rows[row].content for row in one if row in rows] for one in added]
+        return [{"entityName": name, "addedObservations": new} for (name, _), new in zip(items, known, strict=True)]
+
+    result: list[Added] = await change(store, call, add, fetch, digest(repr(items)) if call.key else "")
+    return result
+
+
+async def delete(store: Store, names: Sequence[str], call: Call) -> None:
+    """Delete entities with all that was observed of them, and the relations that name them."""
+    keys = [entity_key(name) for name in names]
+    now = store.clock()
+
+    async def remove(tx: Transaction, number: int) -> None:
+        numbers = await scopes.visible(tx, call.scope)
+        for node in await entities.named(tx, numbers, keys):
+            await _hide_entity(store, tx, node, number, now)
+        for edge in await relations.touching(tx, numbers, keys):
+            await unlink(tx, edge, number, now)
+
+    await change(store, call, remove, None, digest(repr(keys)) if call.key else "")
+
+
+async def delete_observations(store: Store, given: Sequence[Deletion], call: Call) -> None:
+    """Delete observations by their text, of entities that are there."""
+    now = store.clock()
+
+    async def remove(tx: Transaction, number: int) -> None:
+        numbers = await scopes.visible(tx, call.scope)
+        for one in given:
+            for node in await entities.named(tx, numbers, [entity_key(one["entityName"])]):
+                doomed = {_observation_key(node.id, text) for text in one["observations"]}
+                for key in doomed:
+                    for kept in await memories.find(
+                        tx, [node.scope], "m.digest = :digest AND m.deleted IS NULL", digest=key
+                    ):
+                        await _hide(store, tx, kept, number, now)
+
+    await change(store, call, remove, None, digest(repr(given)) if call.key else "")
+
+
+async def merge(store: Store, source: str, into: str, call: Call) -> Made:
+    """Make one entity of two, as one change: observations and relations of the first go to the second."""
+    if source == into:
+        raise InvalidInput("an entity cannot be merged into itself")
+    now = store.clock()
+
+    async def join(tx: Transaction, number: int) -> list[Any]:
+        numbers = await scopes.visible(tx, call.scope)
+        one, other = [await the_entity(tx, numbers, name) for name in (source, into)]
+        observed = (await entities.observations(tx, [one.scope], [one.id]))[one.id]
+        await _observe(tx, other, observed, number, now)
+        await _hide_entity(store, tx, one, number, now)
+        for edge in await relations.touching(tx, numbers, [one.key]):
+            await unlink(tx, edge, number, now)
+            moved = _renamed(edge, one, other)
+            if moved.source != moved.target and not await relations.find(tx, [edge.scope], *triple(moved)):
+                await link(tx, edge.scope, moved, number, now)
+        return [other.id, "known"]
+
+    async def fetch(tx: Transaction, numbers: list[int], made: list[Any]) -> Made:
+        found = await numbered(tx, numbers, [made[0]])
+        return {**found[0], "id": made[0], "outcome": "merged"}
+
+    about = digest(repr([source, into])) if call.key else ""
+    result: Made = await change(store, call, join, fetch, about)
+    return result
+
+
+async def _make(
+    tx: Transaction, scope: int, one: Entity, call: int, now: float, facts: Mapping[str, Any] | None = None
+) -> int:
+    metadata: dict[str, Any] = dict(entity_metadata(one["entityType"]))
+    if facts:
+        metadata[ABOUT] = dict(facts)
+    draft = Draft(one["name"], (), one["entityType"], metadata)
+    number = await write.add_unindexed(tx, scope, prepare(draft, now), now)
+    await history.add(tx, scope, number, call, now, "remembered", None)
+    node = Node(number, scope, one["name"], one["entityType"], entity_key(one["name"]))
+    await _observe(tx, node, one["observations"], call, now, new=True)
+    return number
+
+
+async def _observe(
+    tx: Transaction, node: Node, texts: Sequence[str], call: int, now: float, *, new: bool = False
+) -> list[tuple[int, str]]:
+    """Write the observations that an entity does not have, and return them with their numbers."""
+    keys = {_observation_key(node.id, text): text for text in texts}
+    known = set() if new else await memories.known(tx, [node.scope], list(keys))
+    added = []
+    for key, text in keys.items():
+        if key in known:
+            continue
+        draft = Draft(text, (), OBSERVATION, {"session_id": str(node.id), "speaker": node.name})
+        number = await write.add_unindexed(tx, node.scope, prepare(draft, now), now)
+        await history.add(tx, node.scope, number, call, now, "remembered", None)
+        added.append((number, text))
+    return added
+
+
+async def _hide_entity(store: Store, tx: Transaction, node: Node, call: int, now: float) -> None:
+    """Hide an entity and what was observed of it."""
+    rows = await memories.of_session(tx, [node.scope], str(node.id), OBSERVATION)
+    for kept in [*rows, *await memories.find(tx, [node.scope], "m.id = :id", id=node.id)]:
+        await _hide(store, tx, kept, call, now)
+
+
+async def _hide(store: Store, tx: Transaction, kept: Kept, call: int, now: float) -> None:
+    await history.add(tx, kept.scope, kept.memory.id, call, now, "forgotten", kept.snapshot())
+    await write.hide(store, tx, kept, now)
+
+
+def _observation_key(entity: int, text: str) -> str:
+    return digest(text, str(entity))
+
+
+def _renamed(edge: Edge, one: Node, other: Node) -> Edge:
+    """Return a relation with one entity in the place of another."""
+    if edge.source == one.key:
+        edge = edge._replace(source=other.key, source_name=other.name)
+    return edge._replace(target=other.key, target_name=other.name) if edge.target == one.key else edge
+
+
+def _first_of_each(given: Sequence[Entity]) -> dict[str, Entity]:
+    """Return entities by name; of two with the same, the first."""
+    found: dict[str, Entity] = {}
+    for one in given:
+        found.setdefault(one["name"], one)
+    return found
+
+
+def _clean(one: NewEntity, position: int | None) -> Entity:
+    where = "" if position is None else f"entities[{position}]."
+    kind = secrets.redact(clean_type(one["entityType"], f"{where}entityType")).text
+    texts = _texts(one.get("observations", ()), f"{where}observations")
+    return {"name": clean_entity_name(one["name"], f"{where}name"), "entityType": kind, "observations": texts}
+
+
+def _texts(given: Iterable[str], what: str) -> list[str]:
+    """Return texts that can be stored, without secrets and without repeats."""
+    return list(dict.fromkeys(secrets.redact(clean_text(text, f"{what}[{i}]")).text for i, text in enumerate(given)))

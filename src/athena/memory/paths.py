@@ -1,0 +1,198 @@
+"""Finding one's way in the graph: by words and meaning, and along relations."""
+
+from functools import partial
+from typing import Literal, NamedTuple
+
+from athena.memory import write
+from athena.memory.graph import assembled, joined, own_first, shown, the_entity
+from athena.memory.recall import Query, recall
+from athena.memory.store import Store
+from athena.memory.vectorise import settle
+from athena.model.graph import Found, Graph, Neighbor, Neighborhood, Path, entity_key
+from athena.model.memory import Filter, Hit
+from athena.model.scope import Scope
+from athena.storage import entities, relations, scopes, waiting
+from athena.storage.database import Transaction
+from athena.storage.entities import Node
+from athena.storage.relations import Edge
+
+ROWS = 5  # that are looked at for each entity wanted: several of them may be of one
+ALSO = 10  # entities that `search_nodes` adds to those that hold the text
+CLOSE = 0.25  # how well a row must fit to be added
+SIDES = {"both": ("source", "target"), "out": ("source",), "in": ("target",)}
+
+
+class Way(NamedTuple):
+    """Which relations may be followed."""
+
+    direction: Literal["both", "out", "in"] = "both"
+    relation: str | None = None
+    at: float | None = None
+
+
+async def search_nodes(store: Store, query: str, scope: Scope) -> Graph:
+    """Return the entities that hold a text, in their order, then those close to it by words and meaning."""
+    close = await _close(store, query, ALSO * ROWS, scope) if query.strip() else []
+
+    async def work(tx: Transaction) -> Graph:
+        numbers = await scopes.visible(tx, scope)
+        holding = await entities.numbered(tx, numbers, sorted(await entities.holding(tx, numbers, query)))
+        good = [hit.id for hit in close if hit.score >= CLOSE]
+        also = await _entities_of(tx, numbers, good)
+        known = {node.id for node in holding}
+        more = [node for node in also if node.id not in known][:ALSO]
+        first = await assembled(tx, numbers, own_first(holding, numbers))
+        rest = await assembled(tx, numbers, more)
+        return _together(first, rest)
+
+    return await store.database.read(work)
+
+
+def _together(one: Graph, other: Graph) -> Graph:
+    names = {entity["name"] for entity in one["entities"]}
+    made = [*one["relations"], *(r for r in other["relations"] if r not in one["relations"])]
+    return {"entities": one["entities"] + [e for e in other["entities"] if e["name"] not in names], "relations": made}
+
+
+async def search_graph(store: Store, query: str, most: int, scope: Scope) -> list[Found]:
+    """Return the entities that fit a question best, each by the best of its rows."""
+    close = await _close(store, query, most * ROWS, scope)
+    scores: dict[int, float] = {}
+
+    async def work(tx: Transaction) -> list[Found]:
+        numbers = await scopes.visible(tx, scope)
+        owners = await entities.owners(tx, numbers, [hit.id for hit in close])
+        for hit in close:
+            scores.setdefault(owners.get(hit.id, 0), hit.score)
+        nodes = (await _entities_of(tx, numbers, [hit.id for hit in close]))[:most]
+        seen = await entities.observations(tx, numbers, [node.id for node in nodes])
+        found: list[Found] = []
+        for node in nodes:
+            edges = await relations.touching(tx, numbers, [node.key])
+            entity = joined([node], seen)[0]
+            found.append({**entity, "score": scores[node.id], "relations": [shown(edge) for edge in edges]})
+        return found
+
+    return await store.database.read(work)
+
+
+async def _close(store: Store, query: str, rows: int, scope: Scope) -> list[Hit]:
+    """Search the rows of the graph, after those that wait were put into the indexes."""
+    while await store.database.read(partial(waiting.first, most=1)):
+        await store.database.write(partial(write.index_waiting, store))
+    await settle(store)
+    return await recall(store, Query(query, Filter(scope), min(rows, 10_000)))
+
+
+async def _entities_of(tx: Transaction, numbers: list[int], rows: list[int]) -> list[Node]:
+    """Return the entities that rows belong to, in the order of the rows."""
+    owners = await entities.owners(tx, numbers, rows)
+    order = list(dict.fromkeys(owners[row] for row in rows if row in owners))
+    nodes = {node.id: node for node in await entities.numbered(tx, numbers, order)}
+    return [nodes[number] for number in order if number in nodes]
+
+
+async def neighbors(store: Store, name: str, depth: int, way: Way, most: int, scope: Scope) -> Neighborhood:
+    """Return what is related to an entity, step by step, and the relations that lead there."""
+
+    async def work(tx: Transaction) -> Neighborhood:
+        numbers = await scopes.visible(tx, scope)
+        start = entity_key(name)
+        if not await relations.touching(tx, numbers, [start]):
+            await the_entity(tx, numbers, name)  # an error, unless it is there and alone
+        reached: dict[str, tuple[str, int]] = {start: (name, 0)}
+        taken: dict[int, Edge] = {}
+        edge_of = [start]
+        for distance in range(1, depth + 1):
+            following = await _step(tx, numbers, edge_of, way)
+            edge_of = []
+            for edge, key, other in following:
+                if key not in reached and len(reached) <= most:
+                    reached[key] = (other, distance)
+                    edge_of.append(key)
+                if key in reached:
+                    taken[edge.id] = edge
+            if not edge_of:
+                break
+        del reached[start]
+        return {
+            "name": name,
+            "neighbors": await _described(tx, numbers, reached),
+            "relations": [shown(taken[number]) for number in sorted(taken)],
+        }
+
+    return await store.database.read(work)
+
+
+async def _step(tx: Transaction, numbers: list[int], keys: list[str], way: Way) -> list[tuple[Edge, str, str]]:
+    """Return the relations to follow from some names, each with the name it leads to."""
+    found: list[tuple[Edge, str, str]] = []
+    here = set(keys)
+    for edge in await relations.touching(tx, numbers, keys, SIDES[way.direction]):
+        if not edge.holds(way.at) or way.relation not in (None, edge.relation):
+            continue
+        if edge.source in here and way.direction != "in":
+            found.append((edge, edge.target, edge.target_name))
+        if edge.target in here and way.direction != "out":
+            found.append((edge, edge.source, edge.source_name))
+    return found
+
+
+async def _described(tx: Transaction, numbers: list[int], reached: dict[str, tuple[str, int]]) -> list[Neighbor]:
+    nodes = own_first(await entities.named(tx, numbers, list(reached)), numbers)
+    seen = await entities.observations(tx, numbers, [node.id for node in nodes])
+    known = {entity["name"]: entity for entity in joined(nodes, seen)}
+    return [
+        {
+            "name": name,
+            "entityType": known[name]["entityType"] if name in known else None,
+            "observations": known[name]["observations"] if name in known else [],
+            "distance": distance,
+        }
+        for name, distance in reached.values()
+    ]
+
+
+async def find_path(store: Store, source: str, target: str, most: int, way: Way, scope: Scope) -> Path:
+    """Return the shortest chain of relations from one entity to another, if there is one of at most so many."""
+
+    async def work(tx: Transaction) -> Path:
+        numbers = await scopes.visible(tx, scope)
+        for name in (source, target):
+            if not await relations.touching(tx, numbers, [entity_key(name)]):
+                await the_entity(tx, numbers, name)
+        start, end = entity_key(source), entity_key(target)
+        came: dict[str, tuple[str, Edge, str] | None] = {start: None}
+        here = [start]
+        for _ in range(most):
+            if end in came or not here:
+                break
+            following = await _step(tx, numbers, here, way)
+            before = set(here)
+            here = []
+            for edge, key, name in following:
+                if key not in came:
+                    origin = edge.source if edge.target == key and edge.source in before else edge.target
+                    came[key] = origin, edge, name
+                    here.append(key)
+        return _traced(came, end, source)
+
+    return await store.database.read(work)
+
+
+def _traced(came: dict[str, tuple[str, Edge, str] | None], end: str, source: str) -> Path:
+    """Walk back from the end to where the search began."""
+    if end not in came:
+        return {"found": False, "names": [], "relations": []}
+    names: list[str] = []
+    edges: list[Edge] = []
+    key = end
+    while (step := came[key]) is not None:
+        key, edge, name = step
+        names.append(name)
+        edges.append(edge)
+    return {
+        "found": True,
+        "names": [source, *reversed(names)],
+        "relations": [shown(edge) for edge in reversed(edges)],
+    }

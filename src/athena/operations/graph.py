@@ -1,0 +1,215 @@
+"""Know how things relate: entities, what was observed of them, and relations."""
+
+from typing import Annotated, Any, Literal
+
+from athena.kernel.operation import Effect, operation
+from athena.kernel.shapes import Param
+from athena.memory import draft, graph, observe, paths, relate
+from athena.model.graph import (
+    Added,
+    Deletion,
+    Done,
+    Entity,
+    Found,
+    Graph,
+    Made,
+    Named,
+    Neighborhood,
+    NewEntity,
+    NewObservations,
+    NewRelation,
+    Path,
+    Relation,
+)
+from athena.operations import params
+from athena.operations.context import Context
+
+Name = Annotated[str, Param("The entity's name, exactly.", least=1, most=1_000)]
+Names = Annotated[list[str], Param("Names of entities, exactly.", most=10_000)]
+Type = Annotated[str | None, Param("Only relations of this type.")]
+Direction = Annotated[Literal["both", "out", "in"], Param("Follow relations from an entity, to it, or both.")]
+
+
+@operation(Effect.WRITE)
+async def create_entities(
+    ctx: Context,
+    entities: Annotated[
+        list[NewEntity], Param("Each with name, entityType and observations (a list of texts).", most=10_000)
+    ],
+) -> list[Entity]:
+    """Add entities; those whose name is known are left as they are. Returns the new ones.
+
+    >>> graph.create_entities(entities=[{"name": "Ann", "entityType": "person", "observations": ["likes tea"]}])
+    """
+    return await observe.create(ctx.store, entities, ctx.call.of("entity"))
+
+
+@operation(Effect.WRITE)
+async def create_relations(
+    ctx: Context,
+    relations: Annotated[
+        list[NewRelation],
+        Param("Each with from, to and relationType; since and until say when it held true.", most=10_000),
+    ],
+) -> list[Relation]:
+    """Relate entities by name, in active voice. Returns the new relations.
+
+    >>> graph.create_relations(relations=[{"from": "Ann", "to": "Acme", "relationType": "works at", "since": "2024"}])
+    """
+    return await relate.relate(ctx.store, relations, ctx.call.of("entity"))
+
+
+@operation(Effect.WRITE)
+async def add_observations(
+    ctx: Context,
+    observations: Annotated[
+        list[NewObservations], Param("Each with entityName and contents (a list of texts).", most=10_000)
+    ],
+) -> list[Added]:
+    """Add observations to entities that are there. Returns what was new.
+
+    >>> graph.add_observations(observations=[{"entityName": "Ann", "contents": ["moved to Oslo"]}])
+    """
+    return await observe.add_observations(ctx.store, observations, ctx.call.of("entity"))
+
+
+@operation(Effect.WRITE)
+async def delete_entities(ctx: Context, entityNames: Names) -> Done:  # noqa: N803  # the name that users know
+    """Delete entities, their observations and relations; `undo` brings them back.
+
+    >>> graph.delete_entities(entityNames=["Bob"])
+    """
+    await observe.delete(ctx.store, entityNames, ctx.call.of("entity"))
+    return {"success": True, "message": "Entities deleted successfully"}
+
+
+@operation(Effect.WRITE)
+async def delete_observations(
+    ctx: Context,
+    deletions: Annotated[
+        list[Deletion], Param("Each with entityName and observations (the texts to delete).", most=10_000)
+    ],
+) -> Done:
+    """Delete observations by their text; `undo` brings them back.
+
+    >>> graph.delete_observations(deletions=[{"entityName": "Ann", "observations": ["likes tea"]}])
+    """
+    await observe.delete_observations(ctx.store, deletions, ctx.call.of("entity"))
+    return {"success": True, "message": "Observations deleted successfully"}
+
+
+@operation(Effect.WRITE)
+async def delete_relations(
+    ctx: Context,
+    relations: Annotated[list[Named], Param("Each with from, to and relationType.", most=10_000)],
+) -> Done:
+    """Delete relations; `undo` brings them back.
+
+    >>> graph.delete_relations(relations=[{"from": "Ann", "to": "Acme", "relationType": "works at"}])
+    """
+    await relate.unrelate(ctx.store, relations, ctx.call.of("entity"))
+    return {"success": True, "message": "Relations deleted successfully"}
+
+
+@operation(Effect.READ)
+async def read_graph(ctx: Context) -> Graph:
+    """Return the whole graph: all entities and relations.
+
+    >>> graph.read_graph()
+    """
+    return await graph.read(ctx.store, ctx.scope.of("entity"))
+
+
+@operation(Effect.READ)
+async def search_nodes(
+    ctx: Context,
+    query: Annotated[str, Param("A part of a name, type or observation, or a question.", most=20_000)],
+) -> Graph:
+    """Find entities that hold a text, then those close to it by words and meaning.
+
+    >>> graph.search_nodes(query="tea")
+    """
+    return await paths.search_nodes(ctx.store, query, ctx.scope.of("entity"))
+
+
+@operation(Effect.READ)
+async def open_nodes(ctx: Context, names: Names) -> Graph:
+    """Return entities by name, with all relations that name them.
+
+    >>> graph.open_nodes(names=["Ann"])
+    """
+    return await graph.open_nodes(ctx.store, names, ctx.scope.of("entity"))
+
+
+@operation(Effect.WRITE)
+async def create_entity(
+    ctx: Context,
+    name: Annotated[str, Param("The entity's name.", least=1, most=1_000)],
+    entity_type: Annotated[str, Param("What it is, e.g. person, Task, file.", most=200)],
+    observations: Annotated[list[str] | None, Param("What is known of it.", most=10_000)] = None,
+    metadata: Annotated[dict[str, Any] | None, Param("Anything else worth keeping with it.")] = None,
+) -> Made:
+    """Add one entity, or observations to the one of that name.
+
+    >>> graph.create_entity(name="Bob", entity_type="person", observations=["plays chess"])
+    """
+    one: NewEntity = {"name": name, "entityType": entity_type, "observations": observations or []}
+    return await observe.create_one(ctx.store, one, draft.facts(metadata), ctx.call.of("entity"))
+
+
+@operation(Effect.READ)
+async def search_graph(ctx: Context, query: params.Question, max_results: params.Limit = 10) -> list[Found]:
+    """Find entities by words and meaning, the best first.
+
+    >>> graph.search_graph(query="who likes tea", max_results=5)
+    """
+    return await paths.search_graph(ctx.store, draft.question(query), max_results, ctx.scope.of("entity"))
+
+
+@operation(Effect.READ)
+async def neighbors(
+    ctx: Context,
+    name: Name,
+    depth: Annotated[int, Param("How many steps to go.", least=1, most=10)] = 1,
+    relation_type: Type = None,
+    direction: Direction = "both",
+    at: params.When = None,
+    limit: params.Limit = 100,
+) -> Neighborhood:
+    """List what an entity is related to, the nearest first.
+
+    >>> graph.neighbors(name="Ann", depth=2, at="2025-06-01")
+    """
+    way = paths.Way(direction, relation_type, draft.moment(at, "at", ctx.store.clock(), end=False))
+    return await paths.neighbors(ctx.store, name, depth, way, limit, ctx.scope.of("entity"))
+
+
+@operation(Effect.READ)
+async def find_path(
+    ctx: Context,
+    source: Name,
+    target: Name,
+    max_depth: Annotated[int, Param("How many steps at most.", least=1, most=20)] = 6,
+    relation_type: Type = None,
+    direction: Direction = "both",
+    at: params.When = None,
+) -> Path:
+    """Find the shortest way between two entities.
+
+    >>> graph.find_path(source="Ann", target="Acme")
+    """
+    way = paths.Way(direction, relation_type, draft.moment(at, "at", ctx.store.clock(), end=False))
+    return await paths.find_path(ctx.store, source, target, max_depth, way, ctx.scope.of("entity"))
+
+
+@operation(Effect.WRITE)
+async def merge_entities(
+    ctx: Context,
+    source: Annotated[str, Param("The entity that goes.", least=1, most=1_000)],
+    into: Annotated[str, Param("The entity that stays.", least=1, most=1_000)],
+) -> Made:
+    """Make one entity of two; `undo` parts them again.
+
+    >>> graph.merge_entities(source="Bob", into="Ann")
+    """
+    return await observe.merge(ctx.store, source, into, ctx.call.of("entity"))

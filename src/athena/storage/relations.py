@@ -1,0 +1,101 @@
+"""Relations between entities, by name: what they relate need not be there yet."""
+
+from typing import Any, NamedTuple
+
+from athena.storage.database import batched, listed
+
+COLUMNS = "id, scope, source, target, source_name, target_name, relation, began, ended"
+
+
+class Edge(NamedTuple):
+    """A relation as it stands in the store; source and target are digests of the names."""
+
+    id: int
+    scope: int
+    source: str
+    target: str
+    source_name: str
+    target_name: str
+    relation: str
+    began: float | None
+    ended: float | None
+
+    def holds(self, at: float | None) -> bool:
+        """Tell whether it held true at a moment; without one, it does not matter when."""
+        if at is None:
+            return True
+        return (self.began is None or self.began <= at) and (self.ended is None or at < self.ended)
+
+
+async def add(tx: Any, scope: int, edge: Edge, now: float) -> int:
+    """Write a new relation and return its number."""
+    row = await tx.fetch_one(
+        """INSERT INTO relations (scope, source, target, source_name, target_name, relation, began, ended, created)
+           VALUES (:scope, :source, :target, :source_name, :target_name, :relation, :began, :ended, :now)
+           RETURNING id""",
+        **{**edge._asdict(), "scope": scope},
+        now=now,
+    )
+    return int(row[0])
+
+
+async def find(tx: Any, numbers: list[int], source: str, target: str, relation: str) -> list[Edge]:
+    """Return the live relations of this kind from one name to another; one in each scope at most."""
+    rows = await tx.fetch(
+        f"""SELECT {COLUMNS} FROM relations WHERE scope IN ({_inside(numbers)}) AND source = :source
+            AND target = :target AND relation = :relation AND removed IS NULL""",
+        source=source,
+        target=target,
+        relation=relation,
+    )
+    return [Edge(*row) for row in rows]
+
+
+async def touching(tx: Any, numbers: list[int], keys: list[str], sides: tuple[str, ...] = ("source", "target")) -> Any:
+    """Return the live relations that begin or end at any of these names, in the order they were made."""
+    found: dict[int, Edge] = {}
+    for piece in batched(keys):
+        names, bound = listed("key", piece)
+        parts = [
+            f"SELECT {COLUMNS} FROM relations WHERE scope IN ({_inside(numbers)}) AND {side} IN ({names}) "
+            "AND removed IS NULL"
+            for side in sides
+        ]
+        for row in await tx.fetch(" UNION ALL ".join(parts), **bound):
+            found[row[0]] = Edge(*row)
+    return [found[number] for number in sorted(found)]
+
+
+async def every(tx: Any, numbers: list[int]) -> list[Edge]:
+    rows = await tx.fetch(
+        f"SELECT {COLUMNS} FROM relations WHERE scope IN ({_inside(numbers)}) AND removed IS NULL ORDER BY id"
+    )
+    return [Edge(*row) for row in rows]
+
+
+async def numbered(tx: Any, scope: int, number: int) -> tuple[Edge, float | None] | None:
+    """Return a relation and when it was removed, whether or not it was."""
+    row = await tx.fetch_one(
+        f"SELECT {COLUMNS}, removed FROM relations WHERE scope = :scope AND id = :id", scope=scope, id=number
+    )
+    return None if row is None else (Edge(*row[:-1]), row[-1])
+
+
+async def set_removed(tx: Any, scope: int, number: int, at: float | None) -> None:
+    """Take a relation out of the graph, or put it back."""
+    await tx.execute(
+        "UPDATE relations SET removed = :at WHERE scope = :scope AND id = :id", scope=scope, id=number, at=at
+    )
+
+
+async def purge(tx: Any, numbers: list[int], key: str | None = None) -> None:
+    """Let go of removed relations for good: all, or those of one name."""
+    only = "" if key is None else "AND (source = :key OR target = :key)"
+    await tx.execute(
+        f"DELETE FROM relations WHERE scope IN ({_inside(numbers)}) AND removed IS NOT NULL {only}",
+        **({} if key is None else {"key": key}),
+    )
+
+
+def _inside(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers)) or "NULL"

@@ -1,0 +1,410 @@
+"""The knowledge graph: what users of graph servers know, and what is ours."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from athena.app import App
+from athena.errors import InvalidInput, NotFound
+from athena.threads import drive
+
+ANN = {"name": "Ann", "entityType": "person", "observations": ["likes tea", "lives in Oslo"]}
+BOB = {"name": "Bob", "entityType": "person", "observations": ["plays chess"]}
+ACME = {"name": "Acme", "entityType": "company", "observations": []}
+
+
+class Caller:
+    """Calls operations of an app by name."""
+
+    def __init__(self, app: App, project: str = "p", key: str | None = None) -> None:
+        self.app, self.project, self.key = app, project, key
+
+    def __getattr__(self, name: str) -> Any:
+        context = self.app.context(self.project, "test", self.key)
+        return lambda **arguments: drive(self.app.catalog.find(name)(context, **arguments))
+
+
+def read_sql(app: App, sql: str) -> list[tuple[Any, ...]]:
+    async def work(tx: Any) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = await tx.fetch(sql)
+        return rows
+
+    return drive(app.store.database.read(work))
+
+
+def relation(source: str, kind: str, target: str, **when: Any) -> dict[str, Any]:
+    return {"from": source, "to": target, "relationType": kind, **when}
+
+
+@pytest.fixture
+def graph(app: App) -> Caller:
+    made = Caller(app)
+    made.create_entities(entities=[ANN, BOB, ACME])
+    made.create_relations(relations=[relation("Ann", "works at", "Acme"), relation("Bob", "knows", "Ann")])
+    return made
+
+
+def test_what_was_made_is_read_back_in_its_order(graph: Caller) -> None:
+    assert graph.read_graph() == {
+        "entities": [ANN, BOB, ACME],
+        "relations": [relation("Ann", "works at", "Acme"), relation("Bob", "knows", "Ann")],
+    }
+    assert graph.verify().ok
+
+
+def test_a_known_name_is_left_as_it_is(graph: Caller) -> None:
+    again = {"name": "Ann", "entityType": "robot", "observations": ["beeps"]}
+    new = {"name": "Zoe", "entityType": "", "observations": ["is new", "is new"]}
+    assert graph.create_entities(entities=[again, new]) == [{**new, "observations": ["is new"]}]
+    assert graph.open_nodes(names=["Ann"])["entities"] == [ANN]
+    assert graph.create_relations(relations=[relation("Bob", "knows", "Ann")]) == []
+
+
+def test_observations_are_added_once_and_only_to_what_is_there(graph: Caller) -> None:
+    added = graph.add_observations(
+        observations=[
+            {"entityName": "Ann", "contents": ["likes tea", "has a cat", "has a cat"]},
+            {"entityName": "Ann", "contents": ["has a cat", "plays chess"]},
+        ]
+    )
+    assert added == [
+        {"entityName": "Ann", "addedObservations": ["has a cat"]},
+        {"entityName": "Ann", "addedObservations": ["plays chess"]},
+    ]
+    with pytest.raises(NotFound, match="Entity with name Nobody not found"):
+        graph.add_observations(
+            observations=[
+                {"entityName": "Ann", "contents": ["lost"]},
+                {"entityName": "Nobody", "contents": ["x"]},
+            ]
+        )
+    seen = graph.open_nodes(names=["Ann"])["entities"][0]["observations"]
+    assert seen == ["likes tea", "lives in Oslo", "has a cat", "plays chess"]
+
+
+def test_an_opened_node_comes_with_every_relation_that_names_it(graph: Caller) -> None:
+    assert graph.open_nodes(names=["Acme", "nobody"]) == {
+        "entities": [ACME],
+        "relations": [relation("Ann", "works at", "Acme")],
+    }
+    assert graph.open_nodes(names=[]) == {"entities": [], "relations": []}
+
+
+def test_a_deleted_entity_is_gone_with_its_relations_and_comes_back_whole_by_undo(graph: Caller) -> None:
+    before = graph.read_graph()
+    assert graph.delete_entities(entityNames=["Ann", "nobody"]) == {
+        "success": True,
+        "message": "Entities deleted successfully",
+    }
+    assert graph.read_graph() == {"entities": [BOB, ACME], "relations": []}
+    assert graph.search_nodes(query="tea") == {"entities": [], "relations": []}
+    graph.undo()
+    assert graph.read_graph() == before
+    assert next(e["name"] for e in graph.search_nodes(query="tea")["entities"]) == "Ann"
+    assert graph.verify().ok
+
+
+def test_an_entity_made_again_starts_anew_at_the_end(graph: Caller) -> None:
+    graph.delete_entities(entityNames=["Ann"])
+    graph.create_entities(entities=[{**ANN, "observations": []}])
+    assert [e["name"] for e in graph.read_graph()["entities"]] == ["Bob", "Acme", "Ann"]
+    assert graph.open_nodes(names=["Ann"])["entities"][0]["observations"] == []
+
+
+def test_deleted_observations_and_relations_come_back_by_undo_in_order(graph: Caller) -> None:
+    before = graph.read_graph()
+    graph.delete_observations(
+        deletions=[
+            {"entityName": "Ann", "observations": ["likes tea", "never said"]},
+            {"entityName": "nobody", "observations": ["x"]},
+        ]
+    )
+    graph.delete_relations(relations=[relation("Bob", "knows", "Ann"), relation("Bob", "knows", "Zoe")])
+    after = graph.read_graph()
+    assert after["entities"][0]["observations"] == ["lives in Oslo"]
+    assert after["relations"] == [relation("Ann", "works at", "Acme")]
+    steps = graph.undo()
+    assert [(s.action, s.before["content"]) for s in steps] == [("undid: unlinked", "Bob knows Ann")]
+    assert graph.read_graph()["entities"] == after["entities"]
+    graph.undo()
+    assert graph.read_graph() == before
+
+
+def test_undo_takes_back_the_newest_change_whatever_it_was(graph: Caller) -> None:
+    graph.remember(content="a plain memory")
+    graph.create_relations(relations=[relation("Ann", "married", "Bob")])
+    graph.add_observations(observations=[{"entityName": "Ann", "contents": ["new"]}])
+    graph.undo()
+    assert "new" not in graph.open_nodes(names=["Ann"])["entities"][0]["observations"]
+    assert graph.undo()[0].before["content"] == "Ann married Bob"
+    assert relation("Ann", "married", "Bob") not in graph.read_graph()["relations"]
+    graph.undo()
+    assert graph.list_memories() == []
+    graph.undo()
+    assert graph.read_graph()["relations"] == []
+    graph.undo()
+    assert graph.read_graph()["entities"] == []
+    assert graph.verify().ok
+
+
+def test_search_finds_parts_of_words_then_words_and_meaning(graph: Caller) -> None:
+    graph.create_entities(
+        entities=[
+            {"name": "Garage", "entityType": "place", "observations": ["the automobile is parked there"]},
+            {"name": "100%_sure", "entityType": "mood", "observations": ["ÄRGER"]},
+        ]
+    )
+    names = [e["name"] for e in graph.search_nodes(query="TOMOB")["entities"]]
+    assert names[0] == "Garage"
+    assert next(e["name"] for e in graph.search_nodes(query="car in the garage")["entities"]) == "Garage"
+    assert next(e["name"] for e in graph.search_nodes(query="%_")["entities"]) == "100%_sure"
+    assert next(e["name"] for e in graph.search_nodes(query="ärger")["entities"]) == "100%_sure"
+    assert len(graph.search_nodes(query="")["entities"]) == 5
+
+
+def test_search_graph_ranks_entities_by_their_best_row(graph: Caller) -> None:
+    found = graph.search_graph(query="who drinks hot beverages like tea", max_results=2)
+    assert found[0]["name"] == "Ann"
+    assert found[0]["observations"] == ANN["observations"]
+    assert found[0]["relations"] == [relation("Ann", "works at", "Acme"), relation("Bob", "knows", "Ann")]
+    assert 0 <= found[1]["score"] <= found[0]["score"] <= 1
+    assert len({one["name"] for one in found}) == len(found) == 2
+
+
+def test_entities_do_not_show_among_memories(graph: Caller) -> None:
+    graph.remember(content="tea is served at four")
+    assert [hit.content for hit in graph.recall(query="tea", k=10)] == ["tea is served at four"]
+
+
+def test_a_relation_tells_when_it_held(graph: Caller) -> None:
+    graph.create_relations(relations=[relation("Bob", "works at", "Acme", since="2020-01-01", until="2022-12-31")])
+    shown = graph.open_nodes(names=["Bob"])["relations"][-1]
+    assert shown["since"] < shown["until"]
+    at = {
+        year: graph.neighbors(name="Bob", at=f"{year}-06-01", relation_type="works at") for year in (2019, 2021, 2024)
+    }
+    assert [[n["name"] for n in found["neighbors"]] for found in at.values()] == [[], ["Acme"], []]
+    graph.create_relations(relations=[relation("Bob", "works at", "Acme", until="2023-12-31")])
+    renewed = graph.open_nodes(names=["Bob"])["relations"][-1]
+    assert renewed["since"] == shown["since"]
+    assert renewed["until"] > shown["until"]
+    with pytest.raises(InvalidInput, match="until must be after since"):
+        graph.create_relations(relations=[relation("a", "b", "c", since="2022", until="2020")])
+
+
+def test_neighbors_follow_depth_type_and_direction(graph: Caller) -> None:
+    def names(**how: Any) -> list[tuple[str, int]]:
+        return [(n["name"], n["distance"]) for n in graph.neighbors(name="Bob", **how)["neighbors"]]
+
+    assert names() == [("Ann", 1)]
+    assert names(depth=2) == [("Ann", 1), ("Acme", 2)]
+    assert names(depth=2, relation_type="knows") == [("Ann", 1)]
+    assert names(direction="in") == []
+    graph.create_relations(relations=[relation("Acme", "employs", "Somebody")])
+    last = graph.neighbors(name="Acme", direction="out")["neighbors"][-1]
+    assert last == {"name": "Somebody", "entityType": None, "observations": [], "distance": 1}
+    with pytest.raises(NotFound, match="no entity 'nobody'"):
+        graph.neighbors(name="nobody")
+
+
+def test_find_path_finds_the_shortest_way(graph: Caller) -> None:
+    graph.create_relations(relations=[relation("Acme", "owns", "Lab"), relation("Lab", "near", "Sea")])
+    path = graph.find_path(source="Bob", target="Sea")
+    assert path["names"] == ["Bob", "Ann", "Acme", "Lab", "Sea"]
+    assert [r["relationType"] for r in path["relations"]] == ["knows", "works at", "owns", "near"]
+    assert graph.find_path(source="Sea", target="Bob")["found"]
+    assert not graph.find_path(source="Sea", target="Bob", direction="out")["found"]
+    assert not graph.find_path(source="Bob", target="Sea", max_depth=3)["found"]
+    assert graph.find_path(source="Bob", target="Bob")["names"] == ["Bob"]
+
+
+def test_merging_is_one_change_and_undo_parts_the_two_again(graph: Caller) -> None:
+    before = graph.read_graph()
+    merged = graph.merge_entities(source="Bob", into="Ann")
+    assert merged["observations"] == ["likes tea", "lives in Oslo", "plays chess"]
+    assert graph.read_graph()["relations"] == [relation("Ann", "works at", "Acme")], "none to itself"
+    assert graph.open_nodes(names=["Bob"])["entities"] == []
+    graph.undo()
+    assert graph.read_graph() == before
+    with pytest.raises(NotFound):
+        graph.merge_entities(source="nobody", into="Ann")
+    with pytest.raises(InvalidInput):
+        graph.merge_entities(source="Ann", into="Ann")
+    assert graph.verify().ok
+
+
+def test_merging_moves_relations_and_keeps_when_they_held(graph: Caller) -> None:
+    graph.create_entities(entities=[{"name": "Robert", "entityType": "person", "observations": ["plays chess"]}])
+    graph.create_relations(
+        relations=[relation("Robert", "likes", "Acme", since="2020"), relation("X", "saw", "Robert")]
+    )
+    assert graph.merge_entities(source="Robert", into="Bob")["observations"] == ["plays chess"]
+    made = graph.open_nodes(names=["Bob"])["relations"]
+    assert [(r["from"], r["relationType"], r["to"]) for r in made] == [
+        ("Bob", "knows", "Ann"),
+        ("Bob", "likes", "Acme"),
+        ("X", "saw", "Bob"),
+    ]
+    assert "since" in made[1]
+
+
+def test_one_entity_is_made_or_added_to(graph: Caller) -> None:
+    made = graph.create_entity(name="Zoe", entity_type="Task", metadata={"source": "chat"})
+    assert (made["name"], made["entityType"], made["observations"], made["outcome"]) == ("Zoe", "Task", [], "new")
+    again = graph.create_entity(name="Zoe", entity_type="Task", observations=["is due"])
+    assert (again["id"], again["observations"], again["outcome"]) == (made["id"], ["is due"], "known")
+    assert graph.verify().ok
+
+
+def test_what_is_known_everywhere_is_seen_and_one_name_is_one_entity(app: App, graph: Caller) -> None:
+    everywhere = Caller(app, "user")
+    everywhere.create_entities(
+        entities=[{"name": "Ann", "entityType": "person", "observations": ["is tall"]}, {**ACME, "name": "Shared"}]
+    )
+    assert graph.open_nodes(names=["Ann"])["entities"] == [{**ANN, "observations": [*ANN["observations"], "is tall"]}]
+    graph.add_observations(observations=[{"entityName": "Shared", "contents": ["from p"]}])
+    assert everywhere.open_nodes(names=["Shared"])["entities"][0]["observations"] == ["from p"]
+    assert Caller(app, "other").open_nodes(names=["Bob"])["entities"] == []
+
+
+def test_secrets_are_taken_out_and_empty_texts_refused(graph: Caller) -> None:
+    key = "AKIA" + "IOSFODNN7EXAMPLE"
+    graph.add_observations(observations=[{"entityName": "Ann", "contents": [f"her key is {key} now"]}])
+    assert key not in str(graph.read_graph())
+    for bad in ("", "  "):
+        with pytest.raises(InvalidInput, match="contents"):
+            graph.add_observations(observations=[{"entityName": "Ann", "contents": [bad]}])
+        with pytest.raises(InvalidInput, match=r"entities\[0\].name"):
+            graph.create_entities(entities=[{"name": bad, "entityType": "x", "observations": []}])
+    with pytest.raises(InvalidInput, match="lacks 'entityType'"):
+        graph.create_entities(entities=[{"name": "x"}])
+
+
+def test_a_name_cannot_pass_for_an_observation(graph: Caller) -> None:
+    number = graph.create_entity(name="Ann", entity_type="person")["id"]
+    graph.create_entities(entities=[{"name": f"{number}\nlikes tea", "entityType": "x", "observations": []}])
+    assert len(graph.read_graph()["entities"]) == 4
+    assert graph.verify().ok
+
+
+def test_a_repeated_call_with_its_key_happens_once_and_says_the_same(app: App, graph: Caller) -> None:
+    keyed = Caller(app, key="k1")
+    asked: dict[str, Any] = {"observations": [{"entityName": "Ann", "contents": ["once"]}]}
+    assert keyed.add_observations(**asked) == keyed.add_observations(**asked)
+    keyed = Caller(app, key="k2")
+    new = {"entities": [{"name": "Kim", "entityType": "person", "observations": ["x"]}]}
+    assert keyed.create_entities(**new) == keyed.create_entities(**new) == new["entities"]
+    keyed = Caller(app, key="k3")
+    assert keyed.create_relations(relations=[relation("Kim", "is", "new")]) == keyed.create_relations(
+        relations=[relation("Kim", "is", "new")]
+    )
+    rows = read_sql(app, "SELECT result FROM receipts")
+    assert not [row for row in rows if "once" in row[0] or "Kim" in row[0]]
+
+
+def test_purge_leaves_no_trace_of_a_deleted_entity(app: App, graph: Caller) -> None:
+    graph.create_relations(relations=[relation("Ann", "keeps", "xyzzy")])
+    graph.delete_entities(entityNames=["Ann"])
+    assert graph.purge(expect=3) == 3
+    for table in ("memories", "relations", "history"):
+        rows = read_sql(app, f"SELECT * FROM {table}")
+        assert not [row for row in rows if "xyzzy" in str(row) or "likes tea" in str(row)]
+    assert graph.verify().ok
+
+
+def test_rows_that_wait_for_the_indexes_are_changed_and_deleted_like_any(graph: Caller) -> None:
+    graph.delete_observations(deletions=[{"entityName": "Ann", "observations": ["likes tea"]}])
+    graph.undo()
+    graph.merge_entities(source="Bob", into="Acme")
+    graph.undo()
+    assert graph.verify().ok
+    assert graph.search_nodes(query="likes tea")["entities"][0] == {
+        **ANN,
+        "observations": ["likes tea", "lives in Oslo"],
+    }
+    assert graph.verify().ok
+
+
+ADDER = """
+import sys
+from athena import connect
+from athena.threads import drive
+connection = connect.Connection(connect.shared_app, "p", "python")
+for i in range(40):
+    contents = [f"{sys.argv[1]} {i}", f"shared {i}"]
+    drive(connection.call("add_observations", {"observations": [{"entityName": "Ann", "contents": contents}]}))
+    drive(connection.call("create_relations", {"relations": [
+        {"from": "Ann", "to": str(i), "relationType": kind} for kind in (sys.argv[1], "x")]}))
+connect.close()
+"""
+
+
+def test_two_processes_that_add_at_once_lose_nothing_and_double_nothing() -> None:
+    from athena import connect
+
+    app = connect.shared_app()
+    graph = Caller(app)
+    graph.create_entities(entities=[{"name": "Ann", "entityType": "person", "observations": []}])
+    adders = [subprocess.Popen([sys.executable, "-c", ADDER, name]) for name in ("left", "right")]
+    assert [one.wait(60) for one in adders] == [0, 0]
+    opened = graph.open_nodes(names=["Ann"])
+    seen = opened["entities"][0]["observations"]
+    assert sorted(seen) == sorted([f"{n} {i}" for n in ("left", "right", "shared") for i in range(40)])
+    assert len(opened["relations"]) == 120
+    assert graph.verify().ok
+
+
+MERGER = """
+import sys
+from athena.app import App
+from athena.embedding.minilm import MiniLM
+from athena.storage.sqlite.store import Sqlite
+from athena.threads import drive
+app = App(Sqlite(sys.argv[1]), MiniLM())
+merge = app.catalog.find("merge_entities")
+print("ready", flush=True)
+drive(merge(app.context("p", "test"), source="Old", into="New"))
+print("merged", flush=True)
+"""
+
+
+@pytest.mark.sqlite_only("what is killed is a process with the file open")
+@pytest.mark.parametrize("part", [0.0, 0.2, 0.4, 0.6, 0.8])
+def test_a_merge_that_is_killed_has_happened_or_has_not(tmp_path: Path, part: float) -> None:
+    from test_kill import _kill_after
+
+    from athena.storage.sqlite.store import Sqlite
+    from conftest import _model
+
+    path = tmp_path / "athena.db"
+    app = App(Sqlite(path), _model)
+    graph = Caller(app)
+    graph.create_entities(
+        entities=[
+            {"name": "Old", "entityType": "x", "observations": [f"old {i}" for i in range(300)]},
+            {"name": "New", "entityType": "x", "observations": ["new"]},
+        ]
+    )
+    graph.create_relations(relations=[relation("Old", "knows", f"n{i}") for i in range(300)])
+    before = graph.read_graph()
+    app.close()
+    merger = subprocess.Popen([sys.executable, "-c", MERGER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert merger.stdout is not None
+    assert merger.stdout.readline() == "ready\n"
+    _kill_after(merger, 0.01 + part * 0.25)
+    merger.stdout.close()
+    app = App(Sqlite(path), _model)
+    graph = Caller(app)
+    after = graph.read_graph()
+    if after != before:
+        assert [e["name"] for e in after["entities"]] == ["New"]
+        assert after["entities"][0]["observations"] == ["new", *(f"old {i}" for i in range(300))]
+        assert {r["from"] for r in after["relations"]} == {"New"}
+        assert len(after["relations"]) == 300
+        graph.undo()
+        assert graph.read_graph() == before
+    assert graph.verify().ok
+    app.close()
