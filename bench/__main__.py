@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from bench import cold, footprint, http, imports, machine, postgres, processes, report, search, store, tokens
+from bench import cold, footprint, graph, http, imports, machine, postgres, processes, report, search, store, tokens
 from bench.result import Result
 from bench.run import PROJECT, Run
 
@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "cold": cold,
     "search": search,
     "store": store,
+    "graph": graph,
     "processes": processes,
     "postgres": postgres,
     "http": http,

@@ -97,7 +97,7 @@ async def change(store: Store, call: Call, act: Callable[..., Any], fetch: Any, 
 
     async def work(tx: Transaction) -> Any:
         done = await calls.once(tx, call, partial(act, tx), about=about)
-        return None if fetch is None else await fetch(tx, await scopes.visible(tx, call.scope), done)
+        return None if fetch is None else await fetch(tx, done)
 
     result = await store.database.write(work)
     store.database.later(partial(index_some, store))

@@ -44,8 +44,8 @@ async def create(store: Store, given: Sequence[NewEntity], call: Call) -> list[E
         known = {node.key for node in await entities.named(tx, [scope], [entity_key(e["name"]) for e in wanted])}
         return [await _make(tx, scope, one, number, now) for one in wanted if entity_key(one["name"]) not in known]
 
-    def fetch(tx: Transaction, numbers: list[int], made: list[int]) -> Any:
-        return numbered(tx, numbers, made)
+    async def fetch(tx: Transaction, made: list[int]) -> list[Entity]:
+        return await numbered(tx, await scopes.own(tx, call.scope), made)
 
     about = digest(repr(wanted)) if call.key else ""
     made: list[Entity] = await change(store, call, make, fetch, about)
@@ -64,8 +64,8 @@ async def create_one(store: Store, one: NewEntity, facts: Mapping[str, Any] | No
         await _observe(tx, known[0], clean["observations"], number, now)
         return [known[0].id, "known"]
 
-    async def fetch(tx: Transaction, numbers: list[int], made: list[Any]) -> Made:
-        found = await numbered(tx, numbers, [made[0]])
+    async def fetch(tx: Transaction, made: list[Any]) -> Made:
+        found = await numbered(tx, await scopes.visible(tx, call.scope), [made[0]])
         if not found:
             raise NotFound(f"{clean['name']!r:.60} was deleted meanwhile")
         return {**found[0], "id": made[0], "outcome": made[1]}
@@ -96,9 +96,10 @@ async def add_observations(store: Store, given: Sequence[NewObservations], call:
             added.append([row for row, _ in new])
         return added
 
-    async def fetch(tx: Transaction, numbers: list[int], added: list[list[int]]) -> list[Added]:
+    async def fetch(tx: Transaction, added: list[list[int]]) -> list[Added]:
         known = told
         if not told:  # done by an earlier call with the same key
+            numbers = await scopes.visible(tx, call.scope)
             rows = await memories.fetch(tx, numbers, [row for one in added for row in one], forgotten=True)
             known = [[rows[row].content for row in one if row in rows] for one in added]
         return [{"entityName": name, "addedObservations": new} for (name, _), new in zip(items, known, strict=True)]
@@ -159,8 +160,8 @@ async def merge(store: Store, source: str, into: str, call: Call) -> Made:
                 await link(tx, edge.scope, moved, number, now)
         return [other.id, "known"]
 
-    async def fetch(tx: Transaction, numbers: list[int], made: list[Any]) -> Made:
-        found = await numbered(tx, numbers, [made[0]])
+    async def fetch(tx: Transaction, made: list[Any]) -> Made:
+        found = await numbered(tx, await scopes.visible(tx, call.scope), [made[0]])
         return {**found[0], "id": made[0], "outcome": "merged"}
 
     about = digest(repr([source, into])) if call.key else ""

@@ -41,7 +41,8 @@ async def relate(store: Store, given: Sequence[NewRelation], call: Call) -> list
             made.append(await link(tx, scope, edge, number, now))
         return made
 
-    async def fetch(tx: Transaction, numbers: list[int], made: list[int]) -> list[Relation]:
+    async def fetch(tx: Transaction, made: list[int]) -> list[Relation]:
+        numbers = await scopes.own(tx, call.scope)
         found = [await relations.numbered(tx, scope, one) for one in made for scope in numbers]
         return [shown(one[0]) for one in found if one is not None]
 

@@ -9,6 +9,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 RANKS = os.path.join(os.path.dirname(__file__), "o200k.tiktoken.xz")
@@ -30,6 +31,7 @@ PIECE = 20_000  # characters counted at once: the time of one long word grows wi
 
 PARTS = re.compile(r"[A-Za-z]+|\d+|\n|[^\w\s]+")
 LOOKED_AT = 4_000  # characters of a text that an estimate looks at
+SHORT = 40  # characters of a text that is likely to come again, such as a field's name
 
 _guard = threading.Lock()
 _encoding: Any = None
@@ -46,7 +48,7 @@ def load() -> None:
 def count(text: str) -> int:
     """Count the tokens of a text: exactly where the table is loaded, else about."""
     if _encoding is None:
-        return estimate(text)
+        return _known(text) if len(text) <= SHORT else estimate(text)
     pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
     return sum(len(_encoding.encode_ordinary(piece)) for piece in pieces)
 
@@ -70,6 +72,11 @@ def estimate(text: str) -> int:
         else:
             guess += 0.45 if first == "\n" else 0.91
     return round(guess * len(text) / len(some)) or 1 if some else 0
+
+
+@lru_cache(maxsize=4_096)
+def _known(text: str) -> int:
+    return estimate(text)
 
 
 SAMPLE = 100  # items of a long list that are counted; the others are taken to be like them

@@ -6,6 +6,7 @@ end, one a call, because apsw runs them lazily.
 
 import os
 import threading
+import time
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -80,6 +81,7 @@ class Sqlite:
         self._idle: list[apsw.Connection] = []
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._deferred: list[_Job] = []
+        self._due = 0.0  # when the first of them has waited long enough
         self._guard = threading.Lock()
         self._writer: threading.Thread | None = None
         self._writing: apsw.Connection | None = None
@@ -121,6 +123,8 @@ class Sqlite:
         with self._guard:
             if self._closed:
                 return
+            if not self._deferred:
+                self._due = time.monotonic() + SOON
             self._deferred.append(_Job(work, None))
             waiting = len(self._deferred)
         if waiting >= GROUP:
@@ -237,22 +241,30 @@ class Sqlite:
             raise Unavailable(f"{self.path} was removed or replaced while it was open", hint="start again", retry=False)
 
     def _take(self) -> tuple[list[_Job], bool]:
-        """Wait for work and take all that is there; deferred work alone is taken after a while."""
+        """Wait for work and take all that is there; deferred work only when its time has come."""
         waiting: list[_Job] = []
         try:
             while not waiting:
                 # None only says that there is deferred work now, and so a time limit on this wait.
-                if job := self._jobs.get(timeout=SOON if self._deferred else None):
+                patience = max(0.0, self._due - time.monotonic()) if self._deferred else None
+                if job := self._jobs.get(timeout=patience):
                     waiting.append(job)
             while len(waiting) < GROUP:
                 if job := self._jobs.get_nowait():
                     waiting.append(job)
         except Empty:
             pass
-        with self._guard:
-            deferred, self._deferred = self._deferred, []
         jobs = [job for job in waiting if job is not STOP]
-        return jobs + deferred, len(jobs) < len(waiting)
+        stop = len(jobs) < len(waiting)
+        return jobs + self._take_deferred(stop), stop
+
+    def _take_deferred(self, stop: bool) -> list[_Job]:
+        """Return deferred work once it has waited long enough, or is much, so that a caller seldom waits for it."""
+        with self._guard:
+            if not stop and len(self._deferred) < GROUP and time.monotonic() < self._due:
+                return []
+            deferred, self._deferred = self._deferred, []
+            return deferred
 
     def _maintain(self, connection: apsw.Connection, job: _Job) -> None:
         try:
