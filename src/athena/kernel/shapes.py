@@ -264,6 +264,10 @@ def source(annotation: Any) -> str:
 
 def plain(value: Any) -> Any:
     """Turn a result into what JSON can hold."""
+    if type(value) in PLAIN:
+        return value
+    if type(value) is list:
+        return [plain(item) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if fields := getattr(type(value), "__dataclass_fields__", None):

@@ -24,7 +24,7 @@ async def add(store: Store, tx: Transaction, scope: int, one: Prepared, now: flo
 
 async def add_unindexed(tx: Transaction, scope: int, one: Prepared, now: float) -> int:
     """Write a new row without tags, whose passages wait, and return its number."""
-    number = await memories.insert(tx, scope, one.fields(now))
+    number = await memories.insert_unindexed(tx, scope, one.fields(now))
     await waiting.add(tx, scope, number)
     return number
 

@@ -201,12 +201,15 @@ async def superseded(tx: Any, scope_numbers: list[int], low: str, high: str) -> 
     return [row[0] for row in rows]
 
 
+INSERT = """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
+                                  happened, created, updated, importance)
+            VALUES (:scope, :digest, :hash, :content, :label, :tags, :memory_type, :metadata, :session,
+                    :happened, :created, :updated, :importance)"""
+
+
 async def insert(tx: Any, scope: int, fields: dict[str, Any]) -> int:
     await tx.execute(
-        """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
-                                 happened, created, updated, importance)
-           VALUES (:scope, :digest, :hash, :content, :label, :tags, :memory_type, :metadata, :session,
-                   :happened, :created, :updated, :importance)""",
+        INSERT,
         scope=scope,
         hash=await _shortest(tx, scope, fields["digest"]),
         **fields,
@@ -216,6 +219,13 @@ async def insert(tx: Any, scope: int, fields: dict[str, Any]) -> int:
         scope=scope,
         digest=fields["digest"],
     )
+    return int(row[0])
+
+
+async def insert_unindexed(tx: Any, scope: int, fields: dict[str, Any]) -> int:
+    """Write a row that no full-text entry goes with, in one statement less."""
+    short = await _shortest(tx, scope, fields["digest"])
+    row = await tx.fetch_one(f"{INSERT} RETURNING id", scope=scope, hash=short, **fields)
     return int(row[0])
 
 

@@ -84,16 +84,24 @@ SAMPLE = 100  # items of a long list that are counted; the others are taken to b
 
 def measure(value: Any) -> int:
     """Count the tokens of a value as JSON would write it, about."""
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         return count(value) + 2
+    if kind is dict:
+        total = 1
+        for key, item in value.items():
+            total += 2 + measure(key) + measure(item)
+        return total
     if value is None or isinstance(value, bool | int | float):
         return 1 if value is None or isinstance(value, bool) else 1 + len(str(value)) // 3
-    if fields := getattr(type(value), "__dataclass_fields__", None):
+    if fields := getattr(kind, "__dataclass_fields__", None):
         return 1 + sum(3 + measure(getattr(value, name)) for name in fields)
+    if isinstance(value, str):
+        return count(value) + 2
     if isinstance(value, Mapping):
-        return 1 + sum(2 + measure(key) + measure(item) for key, item in value.items())
+        return measure(dict(value))
     items = list(value)
-    part = sum(1 + measure(item) for item in items[:SAMPLE])
+    part = sum([1 + measure(item) for item in items[:SAMPLE]])
     return 1 + (part if len(items) <= SAMPLE else round(part * len(items) / SAMPLE))
 
 
