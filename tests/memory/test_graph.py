@@ -408,3 +408,59 @@ def test_a_merge_that_is_killed_has_happened_or_has_not(tmp_path: Path, part: fl
         assert graph.read_graph() == before
     assert graph.verify().ok
     app.close()
+
+
+def test_a_text_mentions_what_its_form_tells(app: App) -> None:
+    memory = Caller(app)
+    memory.remember(
+        content="@ann fixed parse_config() in src/app/main.py, see https://example.org/issues/7. "
+        "#release and/or HttpServer"
+    )
+    memory.remember(content="a plain note, and/or nothing")
+    for name in (
+        "@ann",
+        "parse_config",
+        "parse_config()",
+        "src/app/main.py",
+        "https://example.org/issues/7",
+        "#release",
+        "HttpServer",
+        "httpserver",
+    ):
+        assert len(memory.mentions(name=name)) == 1, name
+    keys = {row[0] for row in read_sql(app, "SELECT key FROM mentions")}
+    assert keys == {
+        ":@ann", ":parse_config", ":src/app/main.py", ":https://example.org/issues/7", ":#release", ":httpserver",
+    }  # fmt: skip
+
+
+def test_a_memory_is_linked_to_the_entities_it_names(app: App, graph: Caller) -> None:
+    graph.create_entities(
+        entities=[{"name": name, "entityType": "place", "observations": []} for name in ("York", "New York")]
+    )
+    stored = graph.remember(content="ANN moved to New York; annual reports follow")
+    assert {row[0] for row in read_sql(app, f"SELECT key FROM mentions WHERE memory = {stored.id} ")} >= {"ann"}
+    assert [m.id for m in graph.mentions(name="Ann")] == [stored.id]
+    assert [m.id for m in graph.mentions(name="new york")] == [stored.id]
+    rows = read_sql(app, "SELECT n.key FROM mentions n JOIN scopes s ON s.id = n.scope AND s.kind = 'memory'")
+    assert {row[0] for row in rows} == {"ann", "new york"}, "the longest name, whole words"
+    graph.update_memory(memory_id=stored.id, content="Bob stays")
+    assert graph.mentions(name="Ann") == []
+    assert [m.id for m in graph.mentions(name="Bob")] == [stored.id]
+    graph.undo()
+    assert [m.id for m in graph.mentions(name="Ann")] == [stored.id]
+    graph.forget(memory_id=stored.id)
+    assert graph.mentions(name="Ann") == []
+    graph.restore_memory(memory_id=stored.id)
+    assert [m.id for m in graph.mentions(name="Ann")] == [stored.id]
+    graph.purge(memory_ids=[stored.id], expect=1)
+    rows = read_sql(app, "SELECT n.key FROM mentions n JOIN scopes s ON s.id = n.scope AND s.kind = 'memory'")
+    assert rows == []
+
+
+def test_an_entity_made_later_is_linked_to_what_named_it_before(graph: Caller) -> None:
+    stored = graph.remember(content="Zaphod Beeblebrox called")
+    graph.create_entity(name="Zaphod Beeblebrox", entity_type="person")
+    assert [m.id for m in graph.mentions(name="zaphod beeblebrox")] == [stored.id]
+    assert graph.mentions(name="Zaphod") != []
+    assert graph.mentions(name="phod") == []

@@ -8,6 +8,7 @@ from athena.errors import InvalidInput, NotFound
 from athena.ids import digest
 from athena.memory import write
 from athena.memory.graph import change, numbered, own_first, the_entity, triple
+from athena.memory.mention import fold
 from athena.memory.prepare import prepare
 from athena.memory.relate import clean_entity_name, link, unlink
 from athena.memory.store import Store
@@ -25,7 +26,7 @@ from athena.model.graph import (
     entity_metadata,
 )
 from athena.model.memory import Draft, clean_text
-from athena.storage import entities, history, memories, relations, scopes
+from athena.storage import entities, history, memories, mentions, relations, scopes
 from athena.storage.database import Transaction
 from athena.storage.entities import Node
 from athena.storage.memories import Kept
@@ -177,6 +178,7 @@ async def _make(
         metadata[ABOUT] = dict(facts)
     draft = Draft(one["name"], (), one["entityType"], metadata)
     number = await write.add_unindexed(tx, scope, prepare(draft, now), now)
+    await mentions.put(tx, scope, number, [key] if (key := fold(one["name"])) else [])
     await history.add(tx, scope, number, call, now, "remembered", None)
     node = Node(number, scope, one["name"], one["entityType"], entity_key(one["name"]))
     await _observe(tx, node, one["observations"], call, now, new=True)

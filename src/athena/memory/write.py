@@ -6,6 +6,7 @@ or a quiet moment writes the passages of all of them at once.
 
 from itertools import zip_longest
 
+from athena.memory import mention
 from athena.memory.prepare import Prepared, prepare
 from athena.memory.store import Store
 from athena.model.memory import Draft
@@ -18,6 +19,7 @@ async def add(store: Store, tx: Transaction, scope: int, one: Prepared, now: flo
     """Write a new memory and return its number."""
     number = await memories.insert(tx, scope, one.fields(now))
     await memories.set_tags(tx, scope, number, one.draft.tags)
+    await mention.note(tx, scope, number, one.draft.content)
     await _put_passages(store, tx, scope, number, one)
     return number
 
@@ -50,6 +52,8 @@ async def rewrite(store: Store, tx: Transaction, kept: Kept, one: Prepared, now:
     fields = one.fields(now)
     del fields["created"]
     same = fields["content"] == kept.memory.content
+    if not same:
+        await mention.note(tx, kept.scope, memory, one.draft.content, anew=True)
     await waiting.drop(tx, kept.scope, [memory])
     await memories.change(tx, kept, {**fields, "deleted": None})
     await memories.set_tags(tx, kept.scope, memory, one.draft.tags)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from athena.kernel.operation import Effect, operation
 from athena.kernel.shapes import Param
-from athena.memory import draft, graph, observe, paths, relate
+from athena.memory import draft, graph, mention, observe, paths, relate
 from athena.model.graph import (
     Added,
     Deletion,
@@ -21,6 +21,7 @@ from athena.model.graph import (
     Path,
     Relation,
 )
+from athena.model.memory import Memory
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -213,3 +214,17 @@ async def merge_entities(
     >>> graph.merge_entities(source="Bob", into="Ann")
     """
     return await observe.merge(ctx.store, source, into, ctx.call.of("entity"))
+
+
+@operation(Effect.READ)
+async def mentions(
+    ctx: Context,
+    name: Annotated[str, Param("An entity's name, code, a path, an address, @someone or #topic.", least=1, most=1_000)],
+    k: params.Limit = 20,
+    offset: params.Offset = 0,
+) -> list[Memory]:
+    """List the memories that mention a name, the newest first.
+
+    >>> graph.mentions(name="Ann")
+    """
+    return await mention.of(ctx.store, draft.question(name), k, offset, ctx.scope)

@@ -32,6 +32,9 @@ RULES = {
     "tag {} is kept for a memory that is gone": """
         SELECT t.tag FROM tags t
         WHERE NOT EXISTS (SELECT 1 FROM memories m WHERE m.scope = t.scope AND m.id = t.memory)""",
+    "a mention of {} is kept for a memory that is gone": """
+        SELECT n.key FROM mentions n
+        WHERE NOT EXISTS (SELECT 1 FROM memories m WHERE m.scope = n.scope AND m.id = n.memory)""",
     "hash {} is shared by two memories": """
         SELECT hash FROM memories WHERE deleted IS NULL GROUP BY scope, hash HAVING count(*) > 1""",
 }

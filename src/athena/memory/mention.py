@@ -1,0 +1,99 @@
+"""What a text mentions: entities known by name, code, files, addresses, @people, #topics. No model is asked.
+
+A mention is a key and the memory that holds it. An entity's row mentions its own name, so one index serves both.
+"""
+
+import re
+
+from athena.memory.recall import Query, recall
+from athena.memory.store import Store
+from athena.model.memory import Filter, Memory
+from athena.model.page import Page
+from athena.model.scope import Scope
+from athena.storage import memories, mentions, scopes
+from athena.storage.database import Transaction
+
+LOOKED_AT = 20_000  # characters of a text
+MOST = 100  # mentions of one memory
+NAMED = 400  # words of a text that are compared with names
+LONGEST_NAME = 4  # words
+LONGEST_KEY = 200  # characters
+WORD = re.compile(r"\w+")
+MARKED = re.compile(
+    r"""(?<![\w@\#/.~-])(?:
+        (?P<url> https?://[^\s<>"'()\[\]{}]{1,300}+ )
+      | (?P<tag> [@\#][A-Za-z_][\w-]{0,99}+ )
+      | (?P<path> (?:~|\.{1,2})?/?[\w.-]++(?:/[\w.-]++)++ | /[\w.-]++ )
+      | (?P<file> [\w-]++\.(?:py|pyi|js|jsx|ts|tsx|md|rst|json|toml|ya?ml|sql|go|rs|c|h|cc|cpp|java|rb|sh|txt|csv|html
+                              |css|ini|cfg|lock|ipynb)\b(?!\.\w) )
+      | (?P<code> [A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)*+(?:\(\))? )
+    )""",
+    re.VERBOSE,
+)
+CODE = re.compile(r"\w_\w|[a-z0-9][A-Z]|\(\)$|\..*\.")
+
+
+def fold(name: str) -> str:
+    """Return a name as mentions are compared: its words, whatever their case."""
+    return " ".join(WORD.findall(name.casefold()))[:LONGEST_KEY]
+
+
+def marked(text: str) -> set[str]:
+    """Return what a text mentions by its form alone."""
+    found: set[str] = set()
+    for match in MARKED.finditer(text, 0, LOOKED_AT):
+        kind, token = match.lastgroup, match[0].rstrip(".,;:!?-/")
+        if kind == "code" and not CODE.search(token):
+            continue
+        if kind == "path" and not (token[:1] in "/~." or token.count("/") > 1 or "." in token.rpartition("/")[2]):
+            continue  # and/or, he/she
+        if 1 < len(token) <= LONGEST_KEY:
+            found.add(key_of(token))
+        if len(found) >= MOST:
+            break
+    return found
+
+
+def key_of(token: str) -> str:
+    """Return the key of something that has a form of its own."""
+    return f":{token.removesuffix('()').casefold()}"
+
+
+async def note(tx: Transaction, scope: int, memory: int, text: str, *, anew: bool = False) -> None:
+    """Write down what a memory mentions."""
+    keys = marked(text)
+    where = await mentions.graphs(tx, scope)
+    if where:
+        keys |= await _names(tx, where, text)
+    await mentions.put(tx, scope, memory, keys, anew=anew)
+
+
+async def _names(tx: Transaction, graphs: list[int], text: str) -> set[str]:
+    """Return the names of entities in a text, the longest where one is a part of another."""
+    words = WORD.findall(text[:LOOKED_AT].casefold())[:NAMED]
+    runs = {" ".join(words[i : i + n]) for n in range(1, LONGEST_NAME + 1) for i in range(len(words) + 1 - n)}
+    known = await mentions.known(tx, graphs, [run for run in runs if len(run) <= LONGEST_KEY])
+    found: set[str] = set()
+    at = 0
+    while known and at < len(words):
+        fitting = [n for n in range(LONGEST_NAME, 0, -1) if " ".join(words[at : at + n]) in known]
+        if fitting:
+            found.add(" ".join(words[at : at + fitting[0]]))
+        at += fitting[0] if fitting else 1
+    return found
+
+
+async def of(store: Store, name: str, limit: int, offset: int, scope: Scope) -> Page[Memory]:
+    """Return the memories that mention a name, the newest first; also those kept before there was such an entity."""
+    keys = [fold(name), key_of(name)]
+    older = await recall(store, Query(name, Filter(scope), 100)) if fold(name) else []
+    whole = re.compile(rf"\b{re.escape(fold(name))}\b")
+    also = [hit.id for hit in older if whole.search(" ".join(WORD.findall(hit.content.casefold())))]
+
+    async def work(tx: Transaction) -> Page[Memory]:
+        numbers = await scopes.visible(tx, scope)
+        every = {*await mentions.memories_of(tx, numbers, keys), *also}
+        found = sorted((await memories.fetch(tx, numbers, every)).values(), key=lambda m: (m.created, m.id))
+        return Page(found[::-1][offset : offset + limit], len(found))
+
+    return await store.database.read(work)
