@@ -283,6 +283,18 @@ def test_secrets_are_taken_out_and_empty_texts_refused(graph: Caller) -> None:
         graph.create_entities(entities=[{"name": "x"}])
 
 
+def test_what_no_engine_can_store_is_asked_for_in_vain_but_harmless(graph: Caller) -> None:
+    for odd in ("\0", "Ann\0", "\ud800"):
+        assert [e["name"] for e in graph.open_nodes(names=[odd])["entities"]] == (["Ann"] if "Ann" in odd else [])
+        graph.search_nodes(query=odd)
+        graph.delete_relations(relations=[relation(odd, odd, odd)])
+        graph.delete_observations(deletions=[{"entityName": odd, "observations": [odd]}])
+    graph.add_observations(observations=[{"entityName": "Ann\0", "contents": ["a\0b \ud800"]}])
+    assert graph.open_nodes(names=["Ann"])["entities"][0]["observations"][-1] == "ab \ufffd"
+    graph.delete_observations(deletions=[{"entityName": "Ann", "observations": ["a\0b \ud800"]}])
+    assert graph.open_nodes(names=["Ann"])["entities"] == [ANN]
+
+
 def test_a_name_cannot_pass_for_an_observation(graph: Caller) -> None:
     number = graph.create_entity(name="Ann", entity_type="person")["id"]
     graph.create_entities(entities=[{"name": f"{number}\nlikes tea", "entityType": "x", "observations": []}])

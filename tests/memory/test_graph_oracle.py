@@ -42,7 +42,8 @@ ENTITIES = several(
     st.fixed_dictionaries({"name": NAMES, "entityType": TYPES, "observations": several(TEXTS)}), lambda e: e["name"]
 )
 RELATIONS = several(
-    st.fixed_dictionaries({"from": NAMES, "to": NAMES, "relationType": KINDS}), lambda r: tuple(r.values())
+    st.fixed_dictionaries({"from": NAMES, "to": NAMES, "relationType": KINDS}),
+    lambda r: (r["from"], r["to"], r["relationType"]),
 )
 CALLS: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
     st.tuples(st.just("create_entities"), st.fixed_dictionaries({"entities": ENTITIES})),

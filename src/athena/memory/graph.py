@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from athena import secrets
 from athena.errors import NotFound
 from athena.memory import write
 from athena.memory.store import Store
@@ -15,6 +16,7 @@ from athena.memory.vectorise import catch_up
 from athena.model.call import Call
 from athena.model.graph import Entity, Graph, Relation, entity_key
 from athena.model.scope import Scope
+from athena.model.text import storable
 from athena.storage import calls, entities, relations, scopes
 from athena.storage.database import Transaction
 from athena.storage.entities import Node
@@ -35,7 +37,7 @@ async def read(store: Store, scope: Scope) -> Graph:
 
 async def open_nodes(store: Store, names: Sequence[str], scope: Scope) -> Graph:
     """Return entities by name, and every relation that names one of them."""
-    keys = list(dict.fromkeys(map(entity_key, names)))
+    keys = list(dict.fromkeys(map(key_of, names)))
 
     async def work(tx: Transaction) -> Graph:
         numbers = await scopes.visible(tx, scope)
@@ -55,10 +57,20 @@ async def assembled(tx: Transaction, numbers: list[int], nodes: list[Node]) -> G
 
 async def the_entity(tx: Transaction, numbers: list[int], name: str) -> Node:
     """Return the entity of a name, the project's own before one that is known everywhere."""
-    found = own_first(await entities.named(tx, numbers, [entity_key(name)]), numbers)
+    found = own_first(await entities.named(tx, numbers, [key_of(name)]), numbers)
     if not found:
         raise NotFound(f"there is no entity {name!r:.80} in this project", hint="search_graph finds entities")
     return found[0]
+
+
+def as_kept(text: str) -> str:
+    """Return a text as it would be stored, to find what was."""
+    return secrets.redact(storable(text)).text
+
+
+def key_of(name: str) -> str:
+    """Return the key of an entity's name as a caller writes it."""
+    return entity_key(as_kept(name))
 
 
 def own_first(nodes: list[Node], numbers: list[int]) -> list[Node]:

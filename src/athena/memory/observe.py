@@ -7,7 +7,7 @@ from athena import secrets
 from athena.errors import InvalidInput, NotFound
 from athena.ids import digest
 from athena.memory import write
-from athena.memory.graph import change, numbered, own_first, the_entity, triple
+from athena.memory.graph import as_kept, change, key_of, numbered, own_first, the_entity, triple
 from athena.memory.mention import fold
 from athena.memory.prepare import prepare
 from athena.memory.relate import clean_entity_name, link, unlink
@@ -111,7 +111,7 @@ async def add_observations(store: Store, given: Sequence[NewObservations], call:
 
 async def delete(store: Store, names: Sequence[str], call: Call) -> None:
     """Delete entities with all that was observed of them, and the relations that name them."""
-    keys = [entity_key(name) for name in names]
+    keys = [key_of(name) for name in names]
     now = store.clock()
 
     async def remove(tx: Transaction, number: int) -> None:
@@ -131,8 +131,8 @@ async def delete_observations(store: Store, given: Sequence[Deletion], call: Cal
     async def remove(tx: Transaction, number: int) -> None:
         numbers = await scopes.visible(tx, call.scope)
         for one in given:
-            for node in await entities.named(tx, numbers, [entity_key(one["entityName"])]):
-                doomed = {_observation_key(node.id, text) for text in one["observations"]}
+            for node in await entities.named(tx, numbers, [key_of(one["entityName"])]):
+                doomed = {_observation_key(node.id, as_kept(text)) for text in one["observations"]}
                 for key in doomed:
                     for kept in await memories.find(
                         tx, [node.scope], "m.digest = :digest AND m.deleted IS NULL", digest=key

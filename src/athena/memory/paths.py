@@ -4,11 +4,11 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from athena.memory import write
-from athena.memory.graph import assembled, joined, own_first, shown, the_entity
+from athena.memory.graph import as_kept, assembled, joined, key_of, own_first, shown, the_entity
 from athena.memory.recall import Query, recall
 from athena.memory.store import Store
 from athena.memory.vectorise import settle
-from athena.model.graph import Found, Graph, Neighbor, Neighborhood, Path, entity_key
+from athena.model.graph import Found, Graph, Neighbor, Neighborhood, Path
 from athena.model.memory import Filter, Hit
 from athena.model.scope import Scope
 from athena.storage import entities, relations, scopes, waiting
@@ -32,6 +32,7 @@ class Way(NamedTuple):
 
 async def search_nodes(store: Store, query: str, scope: Scope) -> Graph:
     """Return the entities that hold a text, in their order, then those close to it by words and meaning."""
+    query = as_kept(query)
     close = await _close(store, query, ALSO * ROWS, scope) if query.strip() else []
 
     async def work(tx: Transaction) -> Graph:
@@ -97,7 +98,7 @@ async def neighbors(store: Store, name: str, depth: int, way: Way, most: int, sc
 
     async def work(tx: Transaction) -> Neighborhood:
         numbers = await scopes.visible(tx, scope)
-        start = entity_key(name)
+        start = key_of(name)
         if not await relations.touching(tx, numbers, [start]):
             await the_entity(tx, numbers, name)  # an error, unless it is there and alone
         reached: dict[str, tuple[str, int]] = {start: (name, 0)}
@@ -159,9 +160,9 @@ async def find_path(store: Store, source: str, target: str, most: int, way: Way,
     async def work(tx: Transaction) -> Path:
         numbers = await scopes.visible(tx, scope)
         for name in (source, target):
-            if not await relations.touching(tx, numbers, [entity_key(name)]):
+            if not await relations.touching(tx, numbers, [key_of(name)]):
                 await the_entity(tx, numbers, name)
-        start, end = entity_key(source), entity_key(target)
+        start, end = key_of(source), key_of(target)
         came: dict[str, tuple[str, Edge, str] | None] = {start: None}
         here = [start]
         for _ in range(most):

@@ -6,7 +6,7 @@ from athena import secrets
 from athena.errors import Conflict, InvalidInput
 from athena.ids import digest
 from athena.memory.draft import moment
-from athena.memory.graph import change, shown, triple
+from athena.memory.graph import as_kept, change, key_of, shown, triple
 from athena.memory.store import Store
 from athena.model.call import Call
 from athena.model.graph import Named, NewRelation, Relation, clean_label, clean_type, entity_key
@@ -57,7 +57,7 @@ async def unrelate(store: Store, given: Sequence[Named], call: Call) -> None:
     async def remove(tx: Transaction, number: int) -> None:
         numbers = await scopes.visible(tx, call.scope)
         for one in given:
-            wanted = entity_key(one["from"]), entity_key(one["to"]), one["relationType"]
+            wanted = key_of(one["from"]), key_of(one["to"]), as_kept(one["relationType"])
             for edge in await relations.find(tx, numbers, *wanted):
                 await unlink(tx, edge, number, now)
 
