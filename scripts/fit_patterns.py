@@ -1,0 +1,61 @@
+"""Fit the weights of `athena/memory/consolidation/calibration.py` to planted streams of the even seeds.
+
+Run as `python scripts/fit_patterns.py`; it prints the weights, and how well they do on the odd seeds.
+"""
+
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from athena.evaluation import planted
+from athena.evaluation.claims import claims
+from athena.evaluation.planted import Judged
+from athena.evaluation.planting import noise, stream
+from athena.memory.consolidation import calibration
+
+SIZES = (200, 600, 1_500)
+Result = tuple[list[Judged], dict[str, int]]
+
+
+def trials(odd: int, count: int) -> Iterator[Result]:
+    """Yield what is found in streams, in noise and among claims, of even or odd seeds."""
+    for i in range(count):
+        seed = 2 * i + odd
+        one = stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3, days=(28, 14, 56)[i % 3])
+        yield planted.judge_stream(one, planted.mine(one))
+        if i % 2:
+            quiet = noise(100_000 + seed, SIZES[i % 3])
+            yield planted.judge_stream(quiet, planted.mine(quiet))
+        yield planted.judge_claims(claims(seed))
+
+
+def fit(judged: list[Judged], ridge: float = 0.1) -> list[float]:
+    """Return the weights of a logistic regression, held small."""
+    x = np.array([[1.0, *one.features] for one in judged])
+    y = np.array([one.right for one in judged], float)
+    w = np.zeros(x.shape[1])
+    penalty = np.diag([0.01] + [ridge] * (x.shape[1] - 1))
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-x @ w))
+        w += np.linalg.solve((x.T * (p * (1 - p))) @ x + penalty, x.T @ (y - p) - penalty @ w)
+    return [round(float(value), 3) for value in w]
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+    tuning = list(trials(0, count))
+    for kind in calibration.WEIGHTS:
+        judged = [one for found, _ in tuning for one in found if one.type == kind]
+        if judged:
+            calibration.WEIGHTS[kind] = tuple(fit(judged))
+            print(f'    "{kind}": {calibration.WEIGHTS[kind]},  # {len(judged)} candidates')
+    for name, results in (("tuned on", trials(0, count)), ("held out", trials(1, count))):
+        found = list(results)
+        for kind, score in planted.scores(found).items():
+            error = planted.calibration_error(one for judged, _ in found for one in judged if one.type == kind)
+            print(f"{name} {kind:>14}: {score} precision {score.precision:.3f} recall {score.recall:.3f} ECE {error:.3f}")
+
+
+if __name__ == "__main__":
+    main()

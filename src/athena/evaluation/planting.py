@@ -1,0 +1,265 @@
+"""Streams of events with patterns planted in them, to see whether consolidation finds these and nothing else.
+
+A stream is the work of a few coding agents: most of it never comes twice, though its words do. Into it go episodes
+that recur (reworded each time, with other numbers, irregular or by the clock) and sequences (after A, or A and B, the
+outcome of C is mostly the same), with other events between the steps, and steps that come just as often and mean
+nothing. Nothing here knows how the miners work.
+"""
+
+import random
+from typing import NamedTuple
+
+from athena.memory.consolidation.material import Event
+
+DAY = 86_400.0
+START = 1_780_000_000.0  # a moment in 2026; only differences matter
+
+COMPONENTS = """checkout billing auth search orders inventory payments gateway scheduler notifier exporter importer
+dashboard profile catalog pricing shipping webhook limiter mailer ledger uploader crawler indexer recommender
+onboarding subscriptions audit reporting geocoder""".split()
+VERBS = """fixed refactored reviewed renamed extracted simplified traced profiled documented benchmarked rewrote removed
+investigated reproduced merged reverted split typed mocked inlined cached validated logged wrapped ported
+measured sketched discussed explained checked""".split()
+OBJECTS = """parser retry-loop serializer timeout handler query fixture test build config route template schema form
+migration backup certificate cache pool lock queue worker token header cursor index snapshot report hook flag
+validator pipeline deploy release branch ticket endpoint table column stylesheet banner chart export
+script""".split()
+QUALITIES = """slow flaky stale missing broken duplicated unused confusing nested generic legacy brittle empty wrong
+unclear large recursive optional hidden outdated""".split()
+PEOPLE = "Ann Bob Carla Dmitri Elena Farid Grace Hiro Ines Jonas".split()
+ASIDES = ["", "", "", " while at it", " as asked", ", took a while", " after lunch", ", more later", " (see notes)"]
+
+NOISE = [
+    ("action", "{verb} the {object} in {component}{aside}"),
+    ("action", "{verb} a {quality} {object}, {component} and {component2}"),
+    ("action", "{verb} {component}/{object}.py near line {n}"),
+    ("observation", "{component} has a {quality} {object}"),
+    ("observation", "the {object} of {component} looks {quality}, {person} agrees"),
+    ("question", "asked {person} whether the {object} in {component} may be {verb}"),
+    ("message", "{person} wrote about the {quality} {object}{aside}"),
+    ("tool_call", "grep -rn {object} src/{component} | head -{n}"),
+    ("tool_call", "opened src/{component}/{object}_{quality}.py"),
+    ("decision", "leave the {object} {quality} until {component} is {verb}"),
+]
+
+# Each is one kind of thing and several ways to write it down.
+EPISODES = [
+    ("job", ["nightly backup of the {component} database finished in {n} s", "{component} db backup done, {n} MB",
+             "backup of {component} database completed after {n} seconds"]),
+    ("alert", ["disk usage on {component}-worker-{d} at {n}%", "{component} worker {d}: disk usage {n} percent",
+               "disk usage warning for {component} worker {d} ({n}%)"]),
+    ("job", ["renewed TLS certificate of {component}.example.com, valid {n} days",
+             "TLS certificate for {component}.example.com was renewed", "TLS certificate renewal, {component}: ok"]),
+    ("alert", ["{component} latency p99 above {n} ms", "p99 latency of {component} is {n} ms",
+               "high p99 latency on {component}: {n}ms"]),
+    ("error", ["connection pool exhausted in {component} ({n} waiting)", "{component}: connection pool is exhausted",
+               "exhausted the connection pool of {component} again, {n} clients waiting"]),
+    ("error", ["OOM killed {component} pod {hex}", "{component} pod {hex} was OOM killed at {n} MB",
+               "pod {hex} of {component}: OOM kill"]),
+    ("action", ["rotated the signing keys of {component}", "signing keys for {component} rotated, old ones kept {n} h",
+                "{component}: rotated signing keys"]),
+    ("job", ["synced {n} invoices from {component} to the warehouse", "warehouse sync of {component} invoices: {n} rows",
+             "invoices of {component} synced to warehouse ({n})"]),
+    ("message", ["{person} asked for the weekly metrics of {component}", "sent weekly metrics about {component} to {person}",
+                 "weekly metrics of {component} requested by {person}"]),
+    ("action", ["cleared redis keys of {component} by hand, {n} gone", "had to clear {component} redis keys by hand",
+                "{n} redis keys of {component} cleared by hand"]),
+    ("error", ["flaky selenium screenshot in {component} suite, retry {d}", "selenium screenshot flaky again in {component}",
+               "{component}: flaky selenium screenshot, passed on retry {d}"]),
+    ("job", ["vacuumed {component} partitions, freed {n} GB", "vacuum of {component} partitions freed {n} GB",
+             "{component} partitions vacuumed in {n} s"]),
+    ("alert", ["dependabot opened PR #{n} for lodash in {component}", "lodash update for {component}: dependabot PR #{n}",
+               "dependabot: lodash bump in {component} (#{n})"]),
+    ("action", ["standup with {person} about {component}", "daily standup, {component}, {person} led",
+                "{component} standup: {person} reported, {n} min"]),
+]  # fmt: skip
+
+STEPS = [
+    ("action", ["skipped lint to save time", "lint skipped, in a hurry", "did not run lint: skipped"]),
+    ("action", ["edited the helm values by hand", "helm values changed by hand", "changed helm values manually by hand"]),
+    ("action", ["bumped protobuf to {v}", "protobuf version bumped ({v})", "bump protobuf {v}"]),
+    ("action", ["rebased the branch onto main, {n} commits", "branch rebased onto main", "rebase of branch onto main"]),
+    ("tool_call", ["docker system prune --all -f", "docker system prune, {n} GB free", "ran docker system prune"]),
+    ("action", ["wrote a rollback plan first", "rollback plan written", "rollback plan: {n} steps written"]),
+    ("action", ["warmed up the CDN edge with {n} urls", "CDN edge warmed up", "warmed CDN edge nodes"]),
+    ("tool_call", ["terraform plan shows {n} changes", "ran terraform plan: {n} to change", "terraform plan, {n} changes"]),
+    ("action", ["paired with {person} on the review", "review paired with {person}", "paired review, {person}, {n} min"]),
+    ("action", ["froze the feature toggles", "feature toggles frozen for {n} h", "toggles of all features frozen"]),
+    ("action", ["ran the seed script on postgres", "postgres seeded by the seed script", "seed script for postgres, {n} rows"]),
+    ("message", ["announced it in the ops channel", "ops channel announcement sent", "sent announcement to ops channel"]),
+]  # fmt: skip
+ENDS = [
+    ("deploy", ["deploy to production", "production deploy #{n}", "deploying build {hex} to production"]),
+    ("test", ["integration tests against staging", "staging integration tests, {n} cases", "ran staging integration tests"]),
+    ("build", ["release build for arm64", "arm64 release build {v}", "built the arm64 release"]),
+    ("merge", ["merge queue run for PR #{n}", "merge queue: PR #{n}", "PR {n} through the merge queue"]),
+    ("load", ["load test with {n} virtual users", "k6 load test, {n} virtual users", "load test run, virtual users {n}"]),
+]  # fmt: skip
+
+
+class Planted(NamedTuple):
+    """A pattern that is in a stream, and the events that make it."""
+
+    type: str  # recurring, sequence
+    evidence: frozenset[int]
+    outcome: str | None = None
+
+
+class Stream(NamedTuple):
+    seed: int
+    events: list[Event]
+    planted: list[Planted]
+    steps: list[frozenset[int]]  # events of one kind that recur because sequences are made of them
+
+
+class _Writer:
+    """Collects events in any order; numbers them by time at the end."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.events: list[tuple[float, str, str, str | None, str]] = []
+
+    def add(self, at: float, kind: str, text: str, session: str, outcome: str | None = None) -> int:
+        self.events.append((at, kind, text, outcome, session))
+        return len(self.events) - 1
+
+    def write(self, template: str, **fixed: str) -> str:
+        c = self.chance
+        values = {
+            "verb": _common(c, VERBS), "object": _common(c, OBJECTS), "component": _common(c, COMPONENTS),
+            "component2": _common(c, COMPONENTS), "quality": _common(c, QUALITIES), "person": c.choice(PEOPLE),
+            "aside": c.choice(ASIDES), "n": c.randint(2, 900), "d": c.randint(1, 4), "hex": f"{c.getrandbits(32):08x}",
+            "v": f"{c.randint(1, 9)}.{c.randint(0, 30)}.{c.randint(0, 9)}",
+        }  # fmt: skip
+        text = template.format(**values | fixed)
+        return text[0].upper() + text[1:] if c.random() < 0.3 else text
+
+    def noise(self, at: float, session: str) -> int:
+        kind, template = self.chance.choice(NOISE)
+        outcome = self.chance.choices([None, "success", "failure", "partial"], [6, 3, 1, 0.3])[0]
+        return self.add(at, kind, self.write(template), session, outcome)
+
+    def finish(self, seed: int, planted: list[tuple[str, set[int], str | None]], steps: list[set[int]]) -> Stream:
+        order = sorted(range(len(self.events)), key=lambda i: (self.events[i][0], i))
+        number = {old: new + 1 for new, old in enumerate(order)}
+        events = [Event(number[i], at, kind, text, outcome, session)
+                  for i in order for at, kind, text, outcome, session in [self.events[i]]]  # fmt: skip
+        return Stream(
+            seed,
+            events,
+            [Planted(kind, frozenset(number[i] for i in ids), outcome) for kind, ids, outcome in planted],
+            [frozenset(number[i] for i in ids) for ids in steps],
+        )
+
+
+def _common(chance: random.Random, words: list[str]) -> str:
+    """Choose a word; the first of a list come more often, as words do."""
+    return words[min(int(chance.expovariate(2.5 / len(words))), len(words) - 1)]
+
+
+def stream(seed: int, size: int = 600, *, recurring: int = 3, sequences: int = 2, days: float = 28.0) -> Stream:
+    """Write a stream of about `size` events over some days."""
+    w = _Writer(seed)
+    c = w.chance
+    planted: list[tuple[str, set[int], str | None]] = []
+    steps: list[set[int]] = []
+    end = START + days * DAY
+    for kind, templates in c.sample(EPISODES, recurring):
+        planted.append(("recurring", _episode(w, kind, templates, days), None))
+    if sequences:
+        found, steps = _sessions(w, sequences, days)
+        planted += found
+    number = 0
+    while len(w.events) < size:
+        number += 1
+        at, session = c.uniform(START, end), f"work-{number}"
+        if c.random() < 0.04:  # a step tried again and again within minutes happens once
+            kind, template = c.choice(NOISE)
+            text = w.write(template)
+            for _ in range(c.randint(4, 9)):
+                at += c.uniform(5, 60)
+                w.add(at, kind, text, session, "failure")
+            continue
+        for _ in range(c.randint(2, 12)):
+            at += c.expovariate(1 / 240)
+            w.noise(at, session)
+    return w.finish(seed, planted, steps)
+
+
+def _episode(w: _Writer, kind: str, templates: list[str], days: float) -> set[int]:
+    """Plant something that recurs: by the clock with some jitter, or at any time."""
+    c = w.chance
+    fixed = {"component": c.choice(COMPONENTS)}
+    rhythm = c.choice(["daily", "weekly", "hours", "irregular", "irregular"])
+    if rhythm == "weekly" and days < 28:
+        rhythm = "irregular"
+    step = {"daily": DAY, "weekly": 7 * DAY, "hours": c.choice([6, 8, 12]) * 3_600.0, "irregular": 0.0}[rhythm]
+    if step:
+        first = START + c.uniform(0, min(step, DAY))
+        count = min(int((days * DAY - (first - START)) / step) + 1, 30)
+        moments = [first + i * step + c.gauss(0, step * 0.02) for i in range(count) if c.random() > 0.05 or count < 6]
+    else:
+        moments = [c.uniform(START, START + days * DAY) for _ in range(c.randint(5, 20))]
+    known = c.sample(templates, c.randint(1, len(templates)))
+    alone = c.random() < 0.5  # in sessions of their own, or among other work
+    ids = set()
+    for i, at in enumerate(moments):
+        session = f"{kind}-{i}"
+        ids.add(w.add(at, kind, w.write(c.choice(known), **fixed), session, c.choice([None, None, "success"])))
+        for _ in range(0 if alone else c.randint(1, 3)):
+            w.noise(at + c.uniform(-900, 900), session)
+    return ids
+
+
+def _sessions(w: _Writer, sequences: int, days: float) -> tuple[list[tuple[str, set[int], str | None]], list[set[int]]]:
+    """Plant sequences into sessions of work, among sessions where the same steps mean nothing."""
+    c = w.chance
+    ends, steps = c.sample(ENDS, sequences), c.sample(STEPS, len(STEPS))
+    ids: dict[str, set[int]] = {}
+
+    def put(at: float, session: str, one: tuple[str, list[str]], outcome: str | None = None) -> int:
+        number = w.add(at, one[0], w.write(c.choice(one[1])), session, outcome)
+        ids.setdefault(one[1][0], set()).add(number)
+        return number
+
+    def go_on(at: float, session: str) -> float:
+        for _ in range(c.choice([0, 0, 1, 2, 3])):
+            at += c.expovariate(1 / 120)
+            w.noise(at, session)
+        return at + c.expovariate(1 / 200) + 1
+
+    planted: list[tuple[str, set[int], str | None]] = []
+    for i, end in enumerate(ends):
+        cause = [steps.pop() for _ in range(c.choice([1, 2, 2]))]
+        decoys = [steps.pop() for _ in range(2)]
+        outcome, other = c.choice([("failure", "success"), ("success", "failure")])
+        base, strong = c.uniform(0.1, 0.35), c.uniform(0.85, 1.0)
+        evidence: set[int] = set()
+        for j in range(c.randint(12, 24)):
+            at, session = START + c.uniform(0, days * DAY), f"seq-{i}-{j}"
+            made = []
+            if c.random() < 0.3:
+                put(at, session, c.choice(decoys))
+            for step in cause:
+                at = go_on(at, session)
+                made.append(put(at, session, step))
+            at = go_on(at, session)
+            met = c.random() < strong
+            made.append(put(at, session, end, outcome if met else other))
+            evidence |= set(made) if met else set()
+        for j in range(c.randint(16, 40)):  # the same end without the cause, or with a part of it
+            at, session = START + c.uniform(0, days * DAY), f"other-{i}-{j}"
+            before = [one for one in decoys if c.random() < 0.4]
+            if len(cause) > 1 and c.random() < 0.3:
+                before.append(c.choice(cause))
+            for step in before:
+                at = go_on(at, session)
+                put(at, session, step)
+            put(go_on(at, session), session, end, outcome if c.random() < base else other)
+        planted.append(("sequence", evidence, outcome))
+    return planted, list(ids.values())
+
+
+def noise(seed: int, size: int = 600, days: float = 28.0) -> Stream:
+    """Write a stream in which nothing is planted."""
+    return stream(seed, size, recurring=0, sequences=0, days=days)

@@ -1,0 +1,157 @@
+"""One sentence of a memory as a claim: what it is about, the values that it gives, and whether it denies."""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from athena.memory.consolidation.signature import stem
+
+TOKEN = re.compile(r"#?\d+(?:[.,:]\d+)*%?|[^\W\d_]+(?:['’][^\W\d_]+)?(?:[-_][^\W_]+)*\d{0,3}")
+SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
+WEEKDAY = re.compile(r"(mon|tues|wednes|thurs|fri|satur|sun)days?")
+MONTH = re.compile(r"(january|february|march|april|may|june|july|august|september|october|november|december)")
+NUMBER = re.compile(r"#?\d")
+DENIALS = frozenset(
+    """not no never none nobody nothing cannot can't don't doesn't didn't isn't aren't wasn't won't mustn't shouldn't
+    without neither nor unable""".split()
+)
+CHANGES = frozenset(
+    """now switched moved replaced changed migrated renamed upgraded downgraded raised lowered cut instead longer anymore
+    formerly previously became stopped dropped taken took over superseded increased reduced reverted""".split()
+)
+# Numbers behind these name a thing, they do not measure it.
+NAMING = frozenset("ticket issue pr pull request commit build run v version-of task case bug step phase sprint".split())
+OCCASIONS = frozenset("took today yesterday tonight lasted happened failed crashed fixed occurred met visited".split())
+ADDING = frozenset("likes like loves love knows know includes include contains contain supports support also has have"
+                   " enjoys includes plays speaks added adds".split())  # fmt: skip
+# One word of each line stands for all: they say that something is so, and what it is about stands beside them.
+PREDICATES = [
+    "own owns owner owned owning maintain maintains maintainer maintained responsible lead leads led charge",
+    "live lives lived living home based base resides reside located",
+    "expire expires expired expiry expiration timeout timeouts time-out",
+    "deploy deploys deployed deploying deployment deployments ship ships shipped release releases released",
+    "use uses used using usage work works working rely relies",
+    "limit limits limited limitation cap capped allows allow allowed maximum",
+    "listen listens listening bound",
+    "run runs running ran pinned pin version requires require required needs need",
+    "indent indents indented indentation",
+    "cost costs budget",
+    "start starts begin begins starting",
+    "end ends stop stops finish",
+    "prefer prefers preferred preference",
+    "hosted host hosts stored store stores kept keeps lives-in",
+    "review reviews reviewed reviewer",
+    "standup meeting meet meets sync retro",
+    "retry retries retried",
+    "named called name",
+]
+OPPOSITES = """enabled/disabled enable/disable on/off always/never allowed/forbidden allow/forbid open/closed public/private
+true/false required/optional mandatory/optional synchronous/asynchronous sync/async before/after success/failure active/inactive
+online/offline supported/unsupported visible/hidden tabs/spaces light/dark up/down increase/decrease accept/reject
+safe/unsafe stable/unstable manual/automatic manually/automatically hot/cold encrypted/unencrypted stateful/stateless
+paid/free strict/lenient must/mustn't blocked/unblocked deprecated/current""".split()
+FILLER = frozenset(
+    """a an the of in on at to for from with by as is are was were be been being it its it's this that these those and or
+    but if then than so i we you he she they our my your his her their me us them do does did done will would can could
+    should may might must about into onto over under after before while when where which who what how every each all any
+    some there here just still yet very team service everything per via code base called way want
+    us up out""".split()
+)
+
+
+@lru_cache(maxsize=1)
+def _tables() -> tuple[dict[str, str], dict[str, tuple[str, int]]]:
+    predicates = {word: line.split()[0] for line in PREDICATES for word in line.split()}
+    axes: dict[str, tuple[str, int]] = {}
+    for pair in OPPOSITES:
+        one, other = pair.split("/")
+        axes.setdefault(one, (pair, 1))
+        axes.setdefault(other, (pair, -1))
+    return predicates, axes
+
+
+class Value(NamedTuple):
+    """A number, a day or another word that fills a place in a claim."""
+
+    kind: str
+    text: str
+
+
+class Claim(NamedTuple):
+    note: int
+    at: float
+    text: str
+    words: frozenset[str]  # what it is about
+    capitals: frozenset[str]  # of these, the words written with a capital
+    before: frozenset[str]  # of these, the words before the predicate
+    predicates: frozenset[str]
+    values: frozenset[Value]
+    names: frozenset[str]  # numbers that name a thing: a ticket's, a version's
+    axes: dict[str, int]  # opposites that it takes a side of
+    denies: bool
+    changes: bool
+    occasion: bool
+    adds: bool
+
+
+def sentences(text: str, most: int = 6) -> list[str]:
+    """Return the first sentences that are neither too short nor too long to be one claim."""
+    return [one for one in SENTENCE.split(text[:3_000]) if 2 <= one.count(" ") + 1 <= 40][:most]
+
+
+def read(note: int, at: float, text: str) -> Claim:
+    """Take a sentence apart."""
+    predicates, axes = _tables()
+    raw = TOKEN.findall(text.replace("’", "'"))
+    lower = [token.lower().removesuffix("'s") for token in raw]
+    words: dict[str, str] = {}
+    found: set[str] = set()
+    values: set[Value] = set()
+    names: set[str] = set()
+    sides: dict[str, int] = {}
+    before: set[str] = set()
+    denials, months = 0, False
+    for i, word in enumerate(lower):
+        previous = lower[i - 1] if i else ""
+        following = lower[i + 1] if i + 1 < len(lower) else ""
+        if NUMBER.match(word):
+            if word.startswith("#") or previous in NAMING or MONTH.fullmatch(previous):
+                names.add(word)
+            else:
+                values.add(Value(f"number {_unit(previous, following)}", word))
+        elif match := WEEKDAY.fullmatch(word):
+            values.add(Value("weekday", match[1]))
+        elif MONTH.fullmatch(word) and (raw[i][0].isupper() and word != "may" or NUMBER.match(following)):
+            months = True
+            names.add(word)
+        elif len(word) > 1 and word[0] == "v" and word[1:].isdigit():
+            names.add(word)
+        elif word in DENIALS:
+            denials += not (word == "no" and following == "longer")
+            if word in axes:
+                sides[axes[word][0]] = axes[word][1]
+        elif word in axes and word not in ("on", "up", "before", "after", "down", "must", "free", "current", "off"):
+            sides[axes[word][0]] = axes[word][1]
+        elif word in predicates:
+            found.add(predicates[word])
+        elif word not in FILLER and word not in CHANGES:
+            key = stem(word)
+            words.setdefault(key, raw[i])
+            if not found:
+                before.add(key)
+    changing = [word for word in lower if word in CHANGES]
+    return Claim(
+        note, at, text, frozenset(words), frozenset(k for k, shown in words.items() if shown[0].isupper()),
+        frozenset(before), frozenset(found), frozenset(values), frozenset(names), sides, denials % 2 == 1,
+        bool(changing) and not (changing == ["took"] and "over" not in lower),
+        months or any(word in OCCASIONS for word in lower) and "over" not in lower,
+        any(word in ADDING for word in lower),
+    )  # fmt: skip
+
+
+def _unit(previous: str, following: str) -> str:
+    """Return what a number counts: the word behind it, else the one before it."""
+    for word in (following, previous):
+        if word and word not in FILLER and not NUMBER.match(word) and word not in CHANGES:
+            return stem(word)
+    return ""

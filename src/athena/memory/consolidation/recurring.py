@@ -1,0 +1,117 @@
+"""Episodes that recur: one kind of event, more often than its words would come together by chance."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+
+from athena import clock
+from athena.memory.consolidation import calibration, chance
+from athena.memory.consolidation.kinds import Kind, Vocabulary
+from athena.memory.consolidation.pattern import Pattern, plural, said
+from athena.memory.consolidation.signature import signature
+
+LEAST = 4  # occasions
+KNOWN = 5  # a word seen so often elsewhere says how likely others are beside it
+DAY = 86_400.0
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+Background = Sequence[tuple[frozenset[str], int]]
+
+
+def find(kinds: Sequence[Kind], vocabulary: Vocabulary, background: Background) -> list[Pattern]:
+    """Return a pattern for each kind that recurs, with how sure that is."""
+    candidates = [kind for kind in kinds if len(kind.occasions) >= LEAST and kind.core]
+    if not candidates:
+        return []
+    index: dict[str, list[int]] = {}
+    for place, (words, _) in enumerate(background):
+        for word in words:
+            index.setdefault(word, []).append(place)
+    return [_pattern(kind, features(kind, vocabulary, background, index)) for kind in candidates]
+
+
+def features(
+    kind: Kind, vocabulary: Vocabulary, background: Background, index: dict[str, list[int]]
+) -> tuple[float, ...]:
+    """Return what tells a kind that recurs from words that happen to meet."""
+    seen = len(kind.occasions)
+    log_expected = _expected(kind, vocabulary, background, index)
+    tail = chance.poisson_tail(seen, 10**log_expected)
+    tail += chance.choices(len(vocabulary.counts), len(kind.core))
+    return (min(max(-tail, -5.0), 10.0) / 10, math.log(seen), kind.coverage, max(0.7 - kind.coverage, 0.0) * 10)
+
+
+def _expected(kind: Kind, vocabulary: Vocabulary, background: Background, index: dict[str, list[int]]) -> float:
+    """Return the log of how many events would hold all words of the core if these only met by chance.
+
+    Words that stand together elsewhere too ("near line") are no surprise beside each other: each word counts as likely
+    as the word that best predicts it makes it, as seen in events that are not of this kind.
+    """
+    own = {signature(event.text) for event in kind.events}
+    core = sorted(kind.core, key=lambda word: -vocabulary.counts[word])
+    outside = {word: [p for p in index[word] if background[p][0] not in own] for word in core}
+    counts = {word: sum(background[p][1] for p in places) for word, places in outside.items()}
+    total = vocabulary.total + 1
+    log = math.log10(total)
+    for i, word in enumerate(core):
+        likely = (counts[word] + 0.5) / total
+        mine = set(outside[word])
+        for other in core[:i]:
+            if counts[other] >= KNOWN:
+                both = sum(background[p][1] for p in outside[other] if p in mine)
+                likely = max(likely, (both + 0.25) / (counts[other] + 1))
+        log += math.log10(min(likely, 1.0))
+    return log
+
+
+def _pattern(kind: Kind, found: tuple[float, ...]) -> Pattern:
+    times = [event.at for event in kind.occasions]
+    rhythm = period(times)
+    count = len(kind.occasions)
+    example = _central(kind)
+    when = f", {rhythm}" if rhythm else ""
+    summary = f"{plural(count, 'time')}{when}: {said(example)}"
+    return Pattern(
+        type="recurring",
+        about=f"{kind.event_type}: {' '.join(sorted(kind.core))}",
+        summary=summary,
+        confidence=calibration.confidence("recurring", found),
+        support=count,
+        evidence=tuple(event.id for event in kind.events),
+        details={
+            "event_type": kind.event_type,
+            "every": rhythm,
+            "first": times[0],
+            "last": times[-1],
+            "outcomes": dict(Counter(e.outcome for e in kind.events if e.outcome)),
+        },
+        features=found,
+    )
+
+
+def _central(kind: Kind) -> str:
+    """Return the text that says the most of what all share, and the least besides."""
+    texts = Counter(event.text for event in kind.events)
+    return min(texts, key=lambda t: (-len(signature(t) & kind.core), len(signature(t)), -texts[t], t))
+
+
+def period(times: Sequence[float]) -> str | None:
+    """Say in words how regularly something happens, if it does."""
+    if len(times) < 4:
+        return None
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    middle = median(gaps)
+    days = [clock.local(at) for at in times]
+    weekday, most = Counter(day.weekday() for day in days).most_common(1)[0]
+    weeks = {day.date().isocalendar()[:2] for day in days}
+    if most >= 0.9 * len(times) and len(weeks) >= 4 and most * math.log10(7) - math.log10(7) >= 2:
+        return f"every {WEEKDAYS[weekday]}"
+    regular = [gap for gap in gaps if abs(gap / middle - round(gap / middle)) <= 0.15 and gap > middle / 2] if middle else []
+    if middle < 600 or len(regular) < 0.8 * len(gaps):
+        return None
+    for unit, name in ((7 * DAY, "week"), (DAY, "day"), (3_600.0, "hour")):
+        whole = round(middle / unit)
+        if whole >= 1 and abs(middle - whole * unit) <= 0.1 * unit:
+            return f"every {name}" if whole == 1 else f"every {whole} {name}s"
+    return None
