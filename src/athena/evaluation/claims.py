@@ -73,6 +73,24 @@ FAMILIES = [
            []),
     Family(_numbers(5, 60), ["The {c} budget is {x} thousand euros a month.", "{C} has a monthly budget of {x} thousand euros."],
            ["The monthly budget of {c} was cut from {y} to {x} thousand euros."]),
+    Family(_of(["02:00", "03:30", "04:15", "23:00"]), ["The nightly job of {c} starts at {x}.", "{C} nightly job: {x}.",
+                                                       "At {x} the nightly job of {c} begins."], []),
+    Family(_numbers(10, 400), ["Logs of {c} are kept for {x} days.", "{C} log retention is {x} days.",
+                               "We keep {c} logs {x} days."],
+           ["Log retention of {c} went from {y} to {x} days."]),
+]  # fmt: skip
+
+# Only in streams of odd seeds, so that what is reported holds for claims that nothing was tuned on.
+UNSEEN = [
+    Family(_of(["euros", "dollars", "pounds"]), ["{C} invoices are issued in {x}.", "{C} invoices: {x}."],
+           ["{C} invoices are issued in {x} instead of {y}."]),
+    Family(_of(["open", "closed"]), ["The {c} beta is {x} to new users.", "{C} beta: {x} to new users."], []),
+    Family(_of(PEOPLE), ["{x} signs off {c} releases.", "{C} releases are signed off by {x}."],
+           ["{x} signs off {c} releases, no longer {y}."]),
+    Family(_numbers(2, 72), ["Support answers {c} tickets within {x} hours.", "{C} support: an answer takes {x} hours at most."],
+           ["Support now answers {c} tickets within {x} hours, it was {y}."]),
+    Family(_of(["Debian", "Alpine", "Ubuntu"]), ["{C} images are built from {x}.", "The {c} image is based on {x}."],
+           ["{C} images are built from {x} rather than {y}."]),
 ]  # fmt: skip
 
 # Pairs that contradict nothing; {c} and {d} are two components, {x} and {y} two values.
@@ -99,12 +117,18 @@ LOOKALIKES = [
     (_numbers(2, 50), "Pull request {x} fixes the {c} login.", "Pull request {y} does not fix the {c} login."),
     (_numbers(20, 900), "The rate limit of the {c} API is {x} requests per minute.", "The {c} API allows {x} requests per minute."),
     (_of(DAYS), "Do not deploy {c} on {x}.", "{C} must not be deployed on {x}s."),
+    (_numbers(10, 400), "Logs of {c} are kept for {x} days.", "Backups of {c} are kept for {y} days."),
+]  # fmt: skip
+UNSEEN_LOOKALIKES = [
+    (_of(PEOPLE), "{x} signs off {c} releases.", "{y} signs off {d} releases."),
+    (_numbers(2, 60), "Incident #{x} was about {c} retries.", "Incident #{y} was about {c} retries."),
+    (_of(["euros", "dollars"]), "{C} invoices are issued in {x}.", "{C} salaries are paid in {y}."),
 ]  # fmt: skip
 FILLER = [
     "{p} prefers short pull requests for {c}.", "The {c} logs are in JSON.", "{C} has a {t} cache in front of it.",
     "Read the {c} runbook before touching {d}.", "{C} and {d} share a schema.", "{p} knows the history of {c}.",
     "The {c} tests need Docker and {n} GB of memory.", "Errors in {c} are reported to {p}.",
-    "{C} was written by {p} in {city}.", "The importer of {c} reads {n} files an hour.",
+    "{C} was written by {p} in {city}.", "The feed of {c} reads {n} files an hour.",
 ]  # fmt: skip
 
 
@@ -130,7 +154,8 @@ def claims(seed: int, planted: int = 6, lookalikes: int = 8, filler: int = 40) -
         texts.extend([one, other])
         return len(texts) - 2, len(texts) - 1
 
-    for family in c.sample(FAMILIES, planted):
+    unseen = seed % 2 == 1
+    for family in c.sample([*FAMILIES, *UNSEEN] if unseen else FAMILIES, planted):
         names = _names(next(subjects), c.choice(COMPONENTS), family.ways[0], people)
         old, new = family.values(c)
         later = c.choice([*family.ways, *family.changes])
@@ -140,15 +165,18 @@ def claims(seed: int, planted: int = 6, lookalikes: int = 8, filler: int = 40) -
                 named(later, x=new, X=new.title(), y=old, **names),
             )
         )
-    for values, one, other in c.sample(LOOKALIKES, lookalikes):
+    for values, one, other in c.sample([*LOOKALIKES, *UNSEEN_LOOKALIKES] if unseen else LOOKALIKES, lookalikes):
         names = _names(next(subjects), next(subjects), one + other, people)
         x, y = values(c)
         pair(named(one, x=x, y=y, **names), named(other, x=x, y=y, **names))
     for _ in range(filler):
-        values_of = {"n": str(c.randint(2, 64)), "city": c.choice(CITIES), "t": c.choice(["small", "Redis", "local"])}
         component = c.choice(COMPONENTS)
-        names = {"c": component, "C": component.title(), "d": c.choice(COMPONENTS), "p": c.choice(PEOPLE)}
-        texts.append(named(c.choice(FILLER), **names, **values_of))
+        fixed = random.Random(component)  # what is said of a component twice is the same
+        values_of = {"n": str(fixed.randint(2, 64)), "city": fixed.choice(CITIES), "t": fixed.choice(["small", "local"])}
+        template = c.choice(FILLER)
+        who = (c if "prefers" in template else fixed).choice(PEOPLE)
+        names = {"c": component, "C": component.title(), "d": c.choice(COMPONENTS), "p": who}
+        texts.append(named(template, **names, **values_of))
     return _in_time(c, seed, texts, pairs)
 
 

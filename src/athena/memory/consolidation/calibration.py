@@ -7,9 +7,9 @@ of the even seeds; the odd ones are for reporting.
 from athena.memory.consolidation.chance import logistic
 
 WEIGHTS: dict[str, tuple[float, ...]] = {
-    "recurring": (-6.0, 6.0, 0.5, 6.0, 0.5),
-    "sequence": (-3.0, 6.0, 1.0, 1.0),
-    "contradiction": (0.0, 0, 0, 0, 0, 0, 0, 0, 0),
+    "recurring": (-7.399, 4.874, -0.119, 6.876, -3.073),
+    "sequence": (-6.193, 5.994, 0.803, 1.322),
+    "contradiction": (-9.844, 14.009, -6.184, -1.923, 1.342, -7.359, -7.726, -3.165, 3.377, -0.738),
 }
 
 

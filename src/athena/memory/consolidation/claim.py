@@ -11,6 +11,9 @@ SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
 WEEKDAY = re.compile(r"(mon|tues|wednes|thurs|fri|satur|sun)days?")
 MONTH = re.compile(r"(january|february|march|april|may|june|july|august|september|october|november|december)")
 NUMBER = re.compile(r"#?\d")
+TIMEOUT = re.compile(r"time[sd]? out\b", re.IGNORECASE)
+AFTER_COLON = re.compile(r":\s+(\d+(?:[.,:]\d+)*%?)")
+SCOPING = frozenset("for of in about to at within into on".split())
 DENIALS = frozenset(
     """not no never none nobody nothing cannot can't don't doesn't didn't isn't aren't wasn't won't mustn't shouldn't
     without neither nor unable""".split()
@@ -21,8 +24,8 @@ CHANGES = frozenset(
 )
 # Numbers behind these name a thing, they do not measure it.
 NAMING = frozenset("ticket issue pr pull request commit build run v version-of task case bug step phase sprint".split())
-OCCASIONS = frozenset("took today yesterday tonight lasted happened failed crashed fixed occurred met visited".split())
-ADDING = frozenset("likes like loves love knows know includes include contains contain supports support also has have"
+OCCASIONS = frozenset("took today yesterday tonight lasted happened crashed occurred met visited".split())
+ADDING = frozenset("likes like loves love knows know includes include contains contain supports support also"
                    " enjoys includes plays speaks added adds".split())  # fmt: skip
 # One word of each line stands for all: they say that something is so, and what it is about stands beside them.
 PREDICATES = [
@@ -39,7 +42,8 @@ PREDICATES = [
     "start starts begin begins starting",
     "end ends stop stops finish",
     "prefer prefers preferred preference",
-    "hosted host hosts stored store stores kept keeps lives-in",
+    "keep keeps kept retain retains retained retention store stores stored",
+    "hosted host hosts hosting",
     "review reviews reviewed reviewer",
     "standup meeting meet meets sync retro",
     "retry retries retried",
@@ -84,6 +88,7 @@ class Claim(NamedTuple):
     words: frozenset[str]  # what it is about
     capitals: frozenset[str]  # of these, the words written with a capital
     before: frozenset[str]  # of these, the words before the predicate
+    scoped: frozenset[str]  # of these, what the claim is said of: "for X", "in X", "of X"
     predicates: frozenset[str]
     values: frozenset[Value]
     names: frozenset[str]  # numbers that name a thing: a ticket's, a version's
@@ -102,7 +107,9 @@ def sentences(text: str, most: int = 6) -> list[str]:
 def read(note: int, at: float, text: str) -> Claim:
     """Take a sentence apart."""
     predicates, axes = _tables()
-    raw = TOKEN.findall(text.replace("’", "'"))
+    text = text.replace("’", "'")
+    raw = TOKEN.findall(TIMEOUT.sub("timeout", text))
+    listed = set(AFTER_COLON.findall(text))
     lower = [token.lower().removesuffix("'s") for token in raw]
     words: dict[str, str] = {}
     found: set[str] = set()
@@ -110,6 +117,8 @@ def read(note: int, at: float, text: str) -> Claim:
     names: set[str] = set()
     sides: dict[str, int] = {}
     before: set[str] = set()
+    scoped: set[str] = set()
+    inverted = " is what " in text
     denials, months = 0, False
     for i, word in enumerate(lower):
         previous = lower[i - 1] if i else ""
@@ -118,7 +127,7 @@ def read(note: int, at: float, text: str) -> Claim:
             if word.startswith("#") or previous in NAMING or MONTH.fullmatch(previous):
                 names.add(word)
             else:
-                values.add(Value(f"number {_unit(previous, following)}", word))
+                values.add(Value(f"number {_unit('' if word in listed else previous, following)}", word))
         elif match := WEEKDAY.fullmatch(word):
             values.add(Value("weekday", match[1]))
         elif MONTH.fullmatch(word) and (raw[i][0].isupper() and word != "may" or NUMBER.match(following)):
@@ -130,19 +139,23 @@ def read(note: int, at: float, text: str) -> Claim:
             denials += not (word == "no" and following == "longer")
             if word in axes:
                 sides[axes[word][0]] = axes[word][1]
+        elif "longer" in lower[max(i - 2, 0) : i] and word in axes:
+            continue  # what was so, and is no longer
         elif word in axes and word not in ("on", "up", "before", "after", "down", "must", "free", "current", "off"):
             sides[axes[word][0]] = axes[word][1]
         elif word in predicates:
             found.add(predicates[word])
-        elif word not in FILLER and word not in CHANGES:
+        elif word not in FILLER and word not in CHANGES and not NUMBER.match(previous):
             key = stem(word)
             words.setdefault(key, raw[i])
-            if not found:
+            if not found and not inverted:
                 before.add(key)
+            if previous in SCOPING or (previous == "the" and i > 1 and lower[i - 2] in SCOPING):
+                scoped.add(key)
     changing = [word for word in lower if word in CHANGES]
     return Claim(
         note, at, text, frozenset(words), frozenset(k for k, shown in words.items() if shown[0].isupper()),
-        frozenset(before), frozenset(found), frozenset(values), frozenset(names), sides, denials % 2 == 1,
+        frozenset(before), frozenset(scoped), frozenset(found), frozenset(values), frozenset(names), sides, denials % 2 == 1,
         bool(changing) and not (changing == ["took"] and "over" not in lower),
         months or any(word in OCCASIONS for word in lower) and "over" not in lower,
         any(word in ADDING for word in lower),

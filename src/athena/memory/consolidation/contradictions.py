@@ -17,6 +17,9 @@ COMPARED = 60  # claims that one is compared with, at most
 COMMON = 200  # a word of more claims than this leads to none
 CONSIDERED = 0.05  # candidates that are less likely are not even candidates
 DOCUMENT = "document"
+ONE_SIDED = 0.4  # words that only one claim has may be mere detail
+NO_UNIT = "number "
+GENERIC = frozenset({"run", "use", "listen", "start", "named"})  # predicates that say little
 
 
 def find(notes: Iterable[Note], only: set[int] | None = None) -> list[Pattern]:
@@ -73,16 +76,19 @@ def features(older: Claim, newer: Claim, weights: dict[str, float], plain: set[s
         opposed = max(opposed, 1)
         theirs = set(sorted(theirs, key=lambda w: -weights[w])[1:]) if not _values(older, newer) else theirs
     sides = any(newer.axes.get(axis, side) != side for axis, side in older.axes.items())
+    worded = False
     denied = older.denies != newer.denies and not changed and not sides
     if mine and theirs and not opposed and not sides and not denied and _fills_a_place(older, newer, mine, theirs, plain):
-        opposed = 1
+        opposed, worded = 1, True
         mine, theirs = _without_one(mine, weights), _without_one(theirs, weights)
     if not (opposed or sides or denied):
         return None
     names = older.names != newer.names
     shared = sum(weights[word] for word in both)
-    apart = sum(weights[word] for word in mine) + sum(weights[word] for word in theirs)
-    other_predicate = bool(older.predicates and newer.predicates and not older.predicates & newer.predicates)
+    least, most = sorted(sum(weights[word] for word in words) for words in (mine, theirs))
+    apart = 2 * least + ONE_SIDED * (most - least)
+    mine_say, theirs_say = older.predicates - GENERIC, newer.predicates - GENERIC
+    other_predicate = bool(mine_say and theirs_say and not mine_say & theirs_say)
     return (
         shared / (shared + apart) if shared else 0.0,
         float(min(len(mine), len(theirs))),
@@ -90,17 +96,20 @@ def features(older: Claim, newer: Claim, weights: dict[str, float], plain: set[s
         float(changed),
         float(other_predicate),
         float(older.occasion or newer.occasion or names),
+        float(worded),
+        float(bool(mine_say & theirs_say)),
         float((older.adds or newer.adds) and not denied and not sides),
-        float(not both),
     )
 
 
 def _values(older: Claim, newer: Claim) -> int:
-    """Count the kinds of values of which both give some, and the newer not the same."""
-    return sum(
-        not _of(older.values, kind) & _of(newer.values, kind)
-        for kind in {v.kind for v in older.values} & {v.kind for v in newer.values}
-    )
+    """Count the kinds of values of which both give some, and none the same."""
+    kinds = {v.kind for v in older.values} & {v.kind for v in newer.values}
+    opposed = sum(not _of(older.values, kind) & _of(newer.values, kind) for kind in kinds)
+    if kinds or not any(NO_UNIT in (v.kind for v in claim.values) for claim in (older, newer)):
+        return opposed
+    mine, theirs = ({v.text for v in claim.values if v.kind.startswith("number")} for claim in (older, newer))
+    return int(len(mine) == len(theirs) == 1 and mine != theirs)
 
 
 def _of(values: Iterable[Value], kind: str) -> set[str]:
@@ -119,10 +128,10 @@ def _takes_up(older: Claim, newer: Claim, theirs: set[str]) -> bool:
 def _fills_a_place(older: Claim, newer: Claim, mine: set[str], theirs: set[str], plain: set[str]) -> bool:
     """Tell whether one word of each stands where the other's stands: names, or words that are not of the subject."""
     first, second = mine - plain, theirs - plain
+    owning = bool({"own", "review"} & older.predicates)
     if first & older.capitals and second & newer.capitals:
-        subject = first <= older.before and second <= newer.before and not {"own", "review"} & older.predicates
-        return not subject
-    if len(mine) > 1 or len(theirs) > 1:
+        return owning or not (first <= older.before and second <= newer.before)
+    if owning or len(mine) > 1 or len(theirs) > 1 or (mine <= older.scoped and theirs <= newer.scoped):
         return False
     return not (mine <= older.before and theirs <= newer.before)
 

@@ -29,7 +29,7 @@ SAME = {
     "built": "build", "broke": "break", "broken": "break", "sent": "send", "led": "lead", "made": "make",
     "changed": "chang", "restarted": "restart", "rebuilt": "rebuild",
 }  # fmt: skip
-ENDINGS = ("ations", "ation", "ments", "ment", "ings", "ing", "als", "al", "ers", "ied", "ies", "ed", "es", "er", "s")
+ENDINGS = ("ations", "ation", "ments", "ment", "ings", "ing", "als", "al", "ers", "ied", "ies", "ed", "es", "er", "ly", "s")
 
 
 @lru_cache(maxsize=50_000)
@@ -40,6 +40,8 @@ def stem(word: str) -> str:
         if word.endswith(ending) and len(word) - len(ending) >= 4:
             word = word[: -len(ending)]
             break
+    if len(word) == 4 and word[-1] == "s" and word[-2] not in "sui":
+        return word[:3]
     if len(word) > 4 and word[-1] == word[-2]:
         word = word[:-1]
     return word[:-1] if len(word) > 4 and word[-1] in "ey" else word
