@@ -44,6 +44,8 @@ def fit(judged: list[Judged], ridge: float = 0.1) -> list[float]:
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+    for kind, weights in calibration.WEIGHTS.items():
+        calibration.WEIGHTS[kind] = (0.0,) * len(weights)  # so that every candidate is considered
     tuning = list(trials(0, count))
     for kind in calibration.WEIGHTS:
         judged = [one for found, _ in tuning for one in found if one.type == kind]

@@ -9,7 +9,7 @@ from athena.memory.consolidation import contradictions, recurring, sequences
 from athena.memory.consolidation.kinds import kinds
 from athena.memory.consolidation.pattern import Pattern
 
-REPORTED = 0.5  # the confidence from which on a pattern is reported
+REPORTED = 0.4  # the confidence from which on a pattern is reported
 SAME = 0.5  # which part of their evidence a planted and a found pattern must share
 
 

@@ -7,8 +7,8 @@ of the even seeds; the odd ones are for reporting.
 from athena.memory.consolidation.chance import logistic
 
 WEIGHTS: dict[str, tuple[float, ...]] = {
-    "recurring": (-7.399, 4.874, -0.119, 6.876, -3.073),
-    "sequence": (-6.193, 5.994, 0.803, 1.322),
+    "recurring": (-7.891, 5.144, -0.116, 7.277, -3.043),
+    "sequence": (-8.987, 6.584, 1.648, 1.748),
     "contradiction": (-9.844, 14.009, -6.184, -1.923, 1.342, -7.359, -7.726, -3.165, 3.377, -0.738),
 }
 

@@ -150,4 +150,5 @@ def _pattern(older: Claim, newer: Claim, found: tuple[float, ...]) -> Pattern:
         evidence=(older.note, newer.note),
         details={"older": older.note, "newer": newer.note},
         features=found,
+        quotes=(older.note, newer.note),
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from athena.memory.consolidation.material import Event
 from athena.memory.consolidation.signature import signature
 
-JOINED = 0.4  # from this likeness on, a text belongs to a kind
+JOINED = 0.36  # from this likeness on, a text belongs to a kind
 CORE = 0.6  # a word is of the core of a kind if this part of its members has it
 RAREST = 5  # rarer words weigh no more: they tell occasions apart, not kinds
 OCCASION = 1_800.0  # seconds: what happens again in a session within this time is the same occasion
@@ -29,6 +29,7 @@ class Kind:
     occasions: list[Event]  # one event each
     core: frozenset[str]
     coverage: float  # which part of a member's weight the core is, on average
+    sure: float = 0.0  # that these are of one kind, as `recurring` finds
 
 
 @dataclass(slots=True)
@@ -170,15 +171,11 @@ def _kind(
     weights: dict[str, float],
 ) -> Kind:
     events = sorted((e for words in members for e in grouped[event_type, words]), key=lambda one: (one.at, one.id))
-    sizes = {words: len(grouped[event_type, words]) for words in members}
-    total = sum(sizes.values())
-    counts: Counter[str] = Counter()
-    for words, times in sizes.items():
-        for word in words:
-            counts[word] += times
-    core = frozenset(word for word, count in counts.items() if count >= CORE * total)
+    occasions = apart(events)
+    signatures = [signature(event.text) for event in occasions]
+    counts = Counter(word for words in signatures for word in words)
+    core = frozenset(word for word, count in counts.items() if count >= CORE * len(occasions))
     covered = sum(
-        times * sum(weights[w] for w in words & core) / (sum(weights[w] for w in words) or 1.0)
-        for words, times in sizes.items()
+        sum(weights[w] for w in words & core) / (sum(weights[w] for w in words) or 1.0) for words in signatures
     )
-    return Kind(event_type, events, apart(events), core, covered / total)
+    return Kind(event_type, events, occasions, core, covered / len(occasions))

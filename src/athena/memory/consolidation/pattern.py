@@ -21,6 +21,7 @@ class Pattern:
     evidence: tuple[int, ...]  # ids of events or memories
     details: dict[str, Any] = field(default_factory=dict)
     features: tuple[float, ...] = ()  # what the confidence was worked out from
+    quotes: tuple[int, ...] = ()  # of the evidence, what the summary repeats the words of
 
 
 def said(text: str, longest: int = 120) -> str:

@@ -9,10 +9,12 @@ from statistics import median
 from athena import clock
 from athena.memory.consolidation import calibration, chance
 from athena.memory.consolidation.kinds import Kind, Vocabulary
+from athena.memory.consolidation.material import Event
 from athena.memory.consolidation.pattern import Pattern, plural, said
 from athena.memory.consolidation.signature import signature
 
-LEAST = 4  # occasions
+LEAST = 4  # occasions that are reported
+JUDGED = 3  # occasions that may be a step of a sequence
 KNOWN = 5  # a word seen so often elsewhere says how likely others are beside it
 DAY = 86_400.0
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -20,15 +22,21 @@ Background = Sequence[tuple[frozenset[str], int]]
 
 
 def find(kinds: Sequence[Kind], vocabulary: Vocabulary, background: Background) -> list[Pattern]:
-    """Return a pattern for each kind that recurs, with how sure that is."""
-    candidates = [kind for kind in kinds if len(kind.occasions) >= LEAST and kind.core]
+    """Return a pattern for each kind that recurs, with how sure that is; note the same in each kind."""
+    candidates = [kind for kind in kinds if len(kind.occasions) >= JUDGED and kind.core]
     if not candidates:
         return []
     index: dict[str, list[int]] = {}
     for place, (words, _) in enumerate(background):
         for word in words:
             index.setdefault(word, []).append(place)
-    return [_pattern(kind, features(kind, vocabulary, background, index)) for kind in candidates]
+    patterns = []
+    for kind in candidates:
+        found = features(kind, vocabulary, background, index)
+        kind.sure = calibration.confidence("recurring", found)
+        if len(kind.occasions) >= LEAST:
+            patterns.append(_pattern(kind, found))
+    return patterns
 
 
 def features(
@@ -69,14 +77,15 @@ def _pattern(kind: Kind, found: tuple[float, ...]) -> Pattern:
     times = [event.at for event in kind.occasions]
     rhythm = period(times)
     count = len(kind.occasions)
-    example = _central(kind)
+    central = _central(kind)
+    example = central.text
     when = f", {rhythm}" if rhythm else ""
     summary = f"{plural(count, 'time')}{when}: {said(example)}"
     return Pattern(
         type="recurring",
         about=f"{kind.event_type}: {' '.join(sorted(kind.core))}",
         summary=summary,
-        confidence=calibration.confidence("recurring", found),
+        confidence=kind.sure,
         support=count,
         evidence=tuple(event.id for event in kind.events),
         details={
@@ -87,13 +96,18 @@ def _pattern(kind: Kind, found: tuple[float, ...]) -> Pattern:
             "outcomes": dict(Counter(e.outcome for e in kind.events if e.outcome)),
         },
         features=found,
+        quotes=(central.id,),
     )
 
 
-def _central(kind: Kind) -> str:
-    """Return the text that says the most of what all share, and the least besides."""
-    texts = Counter(event.text for event in kind.events)
-    return min(texts, key=lambda t: (-len(signature(t) & kind.core), len(signature(t)), -texts[t], t))
+def _central(kind: Kind) -> Event:
+    """Return the event that says the most of what all share, and the least besides."""
+
+    def order(event: Event) -> tuple[int, int, str, int]:
+        words = signature(event.text)
+        return -len(words & kind.core), len(words), event.text, event.id
+
+    return min(kind.events, key=order)
 
 
 def period(times: Sequence[float]) -> str | None:

@@ -18,6 +18,7 @@ from athena.memory.consolidation.signature import signature
 WINDOW = 12  # events before an outcome that may have to do with it
 LEAST = 4  # times that the steps came before the outcome
 FROM_KIND = 3  # occasions that make a step
+SURE = 0.1  # a step must be at least this likely to be one kind of thing
 OUTCOMES = ("success", "failure")
 PRIOR = 2.0  # so many further ends are taken to go as ends of this kind do on the whole
 ENOUGH = 0.65  # of the times that the steps came, the outcome followed
@@ -41,8 +42,8 @@ class _Candidate(NamedTuple):
 
 
 def find(events: Sequence[Event], kinds: Sequence[Kind], *, longest: int = 2) -> list[Pattern]:
-    """Return sequences, the surest first; of those that explain the same outcomes only the best."""
-    frequent = [kind for kind in kinds if len(kind.occasions) >= FROM_KIND]
+    """Return sequences, of those that explain the same outcomes only the best; `recurring` has judged the kinds."""
+    frequent = [kind for kind in kinds if len(kind.occasions) >= FROM_KIND and kind.sure >= SURE]
     number = {event.id: place for place, kind in enumerate(frequent) for event in kind.events}
     ends = _ends(events, number)
     candidates = [one for end, found in ends.items() for one in _candidates(end, found, longest)]
@@ -118,8 +119,9 @@ def _pattern(one: _Candidate, kinds: Sequence[Kind], tests: int) -> Pattern:
         math.log(len(one.met)),
         share - one.rate,
     )
-    names = [said(_example(kinds[step], [end.before[step] for end in one.met]), 60) for step in one.steps]
-    last = said(_example(kinds[one.end], [end.event for end in one.met]), 60)
+    quoted = [_example(kinds[step], [end.before[step] for end in one.met]) for step in one.steps]
+    quoted.append(_example(kinds[one.end], [end.event for end in one.met]))
+    *names, last = [said(event.text, 60) for event in quoted]
     first = " then ".join(f"'{name}'" for name in names)
     summary = (
         f"After {first}, '{last}' ends in {one.outcome} {len(one.met)} of {plural(one.came, 'time')}, "
@@ -142,8 +144,9 @@ def _pattern(one: _Candidate, kinds: Sequence[Kind], tests: int) -> Pattern:
             "lift": round(share / one.rate, 2),
         },
         features=found,
+        quotes=tuple(event.id for event in quoted),
     )
 
 
-def _example(kind: Kind, events: Sequence[Event]) -> str:
-    return min((event.text for event in events), key=lambda text: (-len(signature(text) & kind.core), len(text), text))
+def _example(kind: Kind, events: Sequence[Event]) -> Event:
+    return min(events, key=lambda one: (-len(signature(one.text) & kind.core), len(one.text), one.text, one.id))
