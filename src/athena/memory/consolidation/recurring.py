@@ -16,6 +16,7 @@ from athena.memory.consolidation.signature import signature
 LEAST = 4  # occasions that are reported
 JUDGED = 3  # occasions that may be a step of a sequence
 KNOWN = 5  # a word seen so often elsewhere says how likely others are beside it
+LONGEST = 12  # words of a core that are looked at
 DAY = 86_400.0
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 Background = Sequence[tuple[frozenset[str], int]]
@@ -44,33 +45,36 @@ def features(
 ) -> tuple[float, ...]:
     """Return what tells a kind that recurs from words that happen to meet."""
     seen = len(kind.occasions)
-    log_expected = _expected(kind, vocabulary, background, index)
-    tail = chance.poisson_tail(seen, 10**log_expected)
-    tail += chance.choices(len(vocabulary.counts), len(kind.core))
+    tail = _surprise(kind, vocabulary, background, index)
     return (min(max(-tail, -5.0), 10.0) / 10, math.log(seen), kind.coverage, max(0.7 - kind.coverage, 0.0) * 10)
 
 
-def _expected(kind: Kind, vocabulary: Vocabulary, background: Background, index: dict[str, list[int]]) -> float:
-    """Return the log of how many events would hold all words of the core if these only met by chance.
+def _surprise(kind: Kind, vocabulary: Vocabulary, background: Background, index: dict[str, list[int]]) -> float:
+    """Return the log of how likely it is that the words of the core stand together so often by chance alone.
 
     Words that stand together elsewhere too ("near line") are no surprise beside each other: each word counts as likely
-    as the word that best predicts it makes it, as seen in events that are not of this kind.
+    as the word that best predicts it makes it, as seen in events that are not of this kind. The words that the most
+    members have come first, and the most surprising beginning of that list counts.
     """
+    members = [signature(event.text) for event in kind.occasions]
     own = {signature(event.text) for event in kind.events}
-    core = sorted(kind.core, key=lambda word: -vocabulary.counts[word])
-    outside = {word: [p for p in index[word] if background[p][0] not in own] for word in core}
+    shared = Counter(word for words in members for word in words & kind.core)
+    core = sorted(kind.core, key=lambda word: (-shared[word], vocabulary.counts[word], word))[:LONGEST]
+    outside = {word: {p for p in index[word] if background[p][0] not in own} for word in core}
     counts = {word: sum(background[p][1] for p in places) for word, places in outside.items()}
     total = vocabulary.total + 1
-    log = math.log10(total)
+    log, best = math.log10(total), 0.0
     for i, word in enumerate(core):
         likely = (counts[word] + 0.5) / total
-        mine = set(outside[word])
         for other in core[:i]:
             if counts[other] >= KNOWN:
-                both = sum(background[p][1] for p in outside[other] if p in mine)
+                both = sum(background[p][1] for p in outside[other] & outside[word])
                 likely = max(likely, (both + 0.25) / (counts[other] + 1))
         log += math.log10(min(likely, 1.0))
-    return log
+        together = sum(words.issuperset(core[: i + 1]) for words in members)
+        tail = chance.poisson_tail(together, 10**log) + chance.choices(len(vocabulary.counts), i + 1)
+        best = min(best, tail + math.log10(len(core)))
+    return best
 
 
 def _pattern(kind: Kind, found: tuple[float, ...]) -> Pattern:
