@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from bench import cold, footprint, graph, http, imports, machine, postgres, processes, report, search, store, tokens
+from bench import cold, footprint, graph, http, imports, machine, patterns, postgres, processes, report, search, store
+from bench import tokens
 from bench.result import Result
 from bench.run import PROJECT, Run
 
@@ -24,6 +25,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "http": http,
     "footprint": footprint,
     "tokens": tokens,
+    "patterns": patterns,
 }
 
 

@@ -27,6 +27,7 @@ ON_ONE = (
     "kernel",
     "memory/test_kill.py",
     "memory/test_passages.py",
+    "memory/test_patterns.py",
     "memory/test_timephrase.py",
     "storage/sqlite",
     "storage/postgres",

@@ -1,12 +1,51 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
 from athena import api
 from athena.app import App
+from athena.evaluation.claims import claims
+from athena.evaluation.planting import START, stream
+from athena.memory.consolidation import run
+from athena.memory.consolidation.material import Event
+from athena.memory.consolidation.strategies import PLANS
+from athena.model.call import Call
+from athena.model.memory import Filter
+from athena.storage import memories
 from athena.threads import drive
+from conftest import Engine, _model
+from consolidation_tools import PROJECT, call, record
 
 SAME = (
     "The deploy runs every Friday at three in the afternoon.",
     "The deploy runs every Friday at three in the afternoon!",
     "Maria is allergic to peanuts.",
 )
+OPPOSED = ("The deploy runs every Friday at three.", "The deploy runs every Thursday at three.")
+DAY = 86_400.0
+
+
+def worked(app: App, seed: int = 3, size: int = 300) -> None:
+    """Let a project have a month of events, and memories that contradict each other."""
+    shift = app.store.clock() - START - 29 * DAY
+    record(app, stream(seed, size).events, shift)
+    for note in claims(seed, planted=3, lookalikes=2, filler=5).notes:
+        call(app, "remember", content=note.text, metadata={"date": note.at + shift})
+
+
+def everything(app: App) -> dict[str, Any]:
+    """Return all that a user could see, but for times of change."""
+    found: dict[str, Any] = {}
+    for kind in ("memory", "event", "pattern"):
+        only = Filter(app.context(PROJECT, "test").scope.of(kind))  # type: ignore[arg-type]
+        rows = drive(app.store.database.read(lambda tx, only=only: memories.newest(tx, only, 10_000)))  # type: ignore[misc]
+        found[kind] = [(m.id, m.content, m.tags, m.memory_type, m.metadata, m.importance) for m in rows]
+    found["health"] = call(app, "stats")["forgotten"]
+    return found
 
 
 def test_what_says_the_same_becomes_one_and_can_be_taken_back(isolated: App) -> None:
@@ -25,12 +64,25 @@ def test_what_says_the_same_becomes_one_and_can_be_taken_back(isolated: App) -> 
     assert api.health().count == 3
 
 
-def test_what_differs_in_one_word_is_never_merged(isolated: App) -> None:
-    api.store("The deploy runs every Friday at three in the afternoon.")
-    api.store("The deploy runs every Thursday at three in the afternoon.")
+def test_what_differs_in_one_word_is_never_merged_but_contradicts(isolated: App) -> None:
+    old, new = (api.store(text) for text in OPPOSED)
     done = api.consolidate(strategy="quality")
-    assert [(p["type"], p["merged"]) for p in done["patterns"]] == [("near_duplicate", False)]
+    assert [(p["type"], p["merged"]) for p in done["patterns"]] == [("contradiction", False)]
     assert api.health().count == 2
+    assert (done["faded"], done["strengthened"]) == (1, 1)
+    assert api.get(old).importance < 0.5 < api.get(new).importance
+
+
+def test_a_contradicted_memory_fades_is_linked_and_comes_back(app: App) -> None:
+    old, new = (call(app, "remember", content=text) for text in OPPOSED)
+    call(app, "consolidate")
+    shown = call(app, "get_memory", memory_id=old.id)
+    assert [(one.relation, one.id) for one in shown.related] == [("contradicted by", new.id)]
+    assert [change.action for change in call(app, "memory_history", memory_id=old.id)][-1] in ("faded", "related")
+    call(app, "undo")
+    assert call(app, "get_memory", memory_id=old.id).importance == old.importance
+    assert call(app, "get_memory", memory_id=old.id).related == ()
+    assert call(app, "list_patterns") == []
 
 
 def test_the_careful_strategy_only_reports(isolated: App) -> None:
@@ -48,3 +100,178 @@ def test_tags_that_come_up_together_are_a_topic(isolated: App) -> None:
         (4, "'auth' and 'login' come up together in 4 memories")
     ]
     assert 0 < topics[0]["confidence"] <= 1
+
+
+def test_a_dry_run_changes_nothing_at_all(app: App) -> None:
+    worked(app)
+    before = everything(app)
+    found = call(app, "consolidate", days_back=60, dry_run=True)
+    assert {"recurring", "sequence", "contradiction"} <= {one.type for one in found.patterns}
+    assert all(one.id is None for one in found.patterns)
+    assert everything(app) == before
+    assert call(app, "consolidation_status") == []
+
+
+def test_a_second_run_finds_nothing_new_and_does_little(app: App) -> None:
+    worked(app)
+    first = call(app, "consolidate", days_back=60)
+    assert first.new == len(first.patterns) > 3
+    assert first.promoted > 0
+    after = everything(app)
+    second = call(app, "consolidate", days_back=60)
+    assert (second.new, second.skipped) == (0, True)
+    assert {one.id for one in second.patterns} == {one.id for one in first.patterns}
+    call(app, "remember", content="The coffee machine is on the second floor.")
+    third = call(app, "consolidate", days_back=60)
+    assert (third.new, third.skipped, third.promoted, third.faded, third.strengthened) == (0, False, 0, 0, 0)
+    assert everything(app)["pattern"] == after["pattern"]
+
+
+def test_all_that_a_run_did_is_one_change_to_undo(app: App) -> None:
+    worked(app)
+    call(app, "remember", content=SAME[0])
+    call(app, "remember", content=SAME[1])
+    before = everything(app)
+    done = call(app, "consolidate", days_back=60)
+    assert min(done.merged, done.promoted, done.faded, done.strengthened) > 0
+    assert everything(app) != before
+    call(app, "undo")
+    assert {kind: sorted(map(str, rows)) for kind, rows in everything(app).items() if kind != "health"} == {
+        kind: sorted(map(str, rows)) for kind, rows in before.items() if kind != "health"
+    }
+    assert call(app, "verify").ok
+    again = call(app, "consolidate", days_back=60)
+    assert len(again.patterns) == len(done.patterns) == again.new
+
+
+def test_more_of_the_same_brings_a_pattern_up_to_date(app: App) -> None:
+    worked(app)
+    call(app, "consolidate", days_back=60)
+    count = len(call(app, "list_patterns"))
+    one = call(app, "list_patterns", type="recurring", min_confidence=0.9)[0]
+    example = call(app, "get_pattern", pattern_id=one.id).found_in[0]
+    now, kind = app.store.clock(), one.details["event_type"]
+    record(app, [Event(0, now - h * 3_600, kind, example.content, None, f"more-{h}") for h in (2, 4, 6)])
+    call(app, "consolidate", days_back=60)
+    again = call(app, "get_pattern", pattern_id=one.id)
+    assert again.support == one.support + 3
+    assert len(call(app, "list_patterns")) == count
+
+
+def test_a_pattern_shows_its_evidence(app: App) -> None:
+    worked(app)
+    call(app, "consolidate", days_back=60)
+    listed = call(app, "list_patterns", min_confidence=0.5)
+    assert [one.confidence for one in listed] == sorted((one.confidence for one in listed), reverse=True)
+    for one in listed[:5]:
+        shown = call(app, "get_pattern", pattern_id=one.id)
+        assert {found.id for found in shown.found_in} == set(shown.evidence)
+        assert not any(name.startswith("athena:") for name in shown.details)
+    lesson = next(one for one in listed if one.type == "sequence" and one.memory)
+    assert call(app, "get_memory", memory_id=lesson.memory).memory_type == "lesson"
+
+
+def test_strategies_differ_in_what_they_find_and_change(app: App) -> None:
+    worked(app, size=600)
+    for text in (SAME[0], SAME[0].upper()):
+        call(app, "remember", content=text)
+    found = {name: call(app, "consolidate", strategy=name, days_back=60, dry_run=True).patterns for name in PLANS}
+    types = {name: {one.type for one in patterns} for name, patterns in found.items()}
+    assert types["minimal"] == types["speed"] == {"recurring", "near_duplicate"}
+    assert types["balanced"] > types["speed"]
+    counts = [len(found[name]) for name in ("minimal", "balanced", "quality")]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[1]
+    done = {}
+    for name in PLANS:
+        did = call(app, "consolidate", strategy=name, days_back=60)
+        done[name] = (did.merged, did.promoted > 0)
+        call(app, "undo")
+    assert done == {"minimal": (0, False), "speed": (1, False), "balanced": (1, True), "quality": (1, True)}
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(app: App) -> None:
+    worked(app)
+    before = everything(app)
+    stages: list[str] = []
+
+    class Stopped(Exception):
+        pass
+
+    def stop(stage: str, done: int, total: int) -> None:
+        stages.append(stage)
+        if stage == "contradictions":
+            raise Stopped
+
+    again = Call("consolidate", "test", app.context(PROJECT, "test").scope, app.store.clock())
+    with pytest.raises(Stopped):
+        drive(run.consolidate(app.store, "balanced", 60, False, again, stop))
+    assert everything(app) == before
+    state = call(app, "consolidation_status")[0]
+    assert (state.state, state.stage) == ("running", "topics")
+    done = call(app, "consolidate", days_back=60)
+    assert done.resumed
+    assert {"recurring", "contradiction"} <= {one.type for one in done.patterns}
+    assert call(app, "consolidation_status")[0].state == "done"
+
+
+def test_many_new_events_make_a_run_due(app: App) -> None:
+    scope = app.context(PROJECT, "test").scope
+    assert not drive(run.due(app.store, scope))
+    worked(app, size=600)
+    assert drive(run.due(app.store, scope))
+    call(app, "consolidate", days_back=60)
+    assert not drive(run.due(app.store, scope))
+
+
+def test_a_purge_leaves_no_word_in_a_pattern(app: App, engine: Engine, tmp_path: Path) -> None:
+    old, new = (call(app, "remember", content=f"{text[:-1]} in Xylophonia.") for text in OPPOSED)
+    call(app, "consolidate")
+    assert "Xylophonia" in call(app, "list_patterns")[0].summary
+    call(app, "purge", memory_ids=[old.id], expect=1)
+    assert call(app, "list_patterns") == []
+    assert call(app, "verify").ok
+
+
+KILLED = """
+import sys
+from athena.app import App
+from athena.embedding.minilm import MiniLM
+from athena.memory.consolidation import run
+from athena.model.call import Call
+from athena.storage.sqlite.store import Sqlite
+from athena.threads import drive
+app = App(Sqlite(sys.argv[1]), MiniLM())
+scope = app.context("test", "test").scope
+def tell(stage, done, total):
+    print(stage, flush=True)
+drive(run.consolidate(app.store, "balanced", 60, False, Call("consolidate", "test", scope, app.store.clock()), tell))
+print("done", flush=True)
+"""
+
+
+@pytest.mark.sqlite_only("the process is killed, not the server")
+@pytest.mark.parametrize("stage", ["duplicates", "sequences", "contradictions", "changing", "done"])
+def test_a_kill_leaves_the_store_as_before_or_as_after(tmp_path: Path, engine: Engine, stage: str) -> None:
+    file = tmp_path / "athena.db"
+    app = App(engine.open(file), _model)
+    worked(app)
+    before = json.dumps(everything(app), default=str)
+    app.close()
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(file)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip() == stage:
+            break
+    process.kill()
+    process.communicate(timeout=20)
+    app = App(engine.open(file), _model)
+    after = everything(app)
+    assert call(app, "verify").ok
+    whole = call(app, "consolidate", days_back=60)
+    if after["pattern"]:
+        assert len(after["pattern"]) == len(whole.patterns)
+    else:
+        assert json.dumps(after, default=str) == before
+        assert whole.new == len(whole.patterns) > 3
+    app.close()

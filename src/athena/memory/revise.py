@@ -13,7 +13,7 @@ from athena.memory.vectorise import settle
 from athena.model.call import Call
 from athena.model.memory import Change, Draft, Filter, Memory, Stored, preview, stored
 from athena.model.scope import Scope
-from athena.storage import calls, history, memories, passages, relations, scopes
+from athena.storage import calls, history, memories, passages, relations, runs, scopes
 from athena.storage.database import Transaction
 from athena.storage.history import Step
 from athena.storage.memories import Kept
@@ -250,6 +250,7 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
             if refs is None:
                 await relations.purge(tx, numbers)
             await store.database.vectors.drop_retired(tx)
+            await runs.forget_progress(tx)
             if chosen:
                 scope = await scopes.ensure(tx, call.scope)
                 await history.add(tx, scope, 0, number, store.clock(), PURGED, None)
@@ -270,6 +271,9 @@ async def _remove(store: Store, tx: Transaction, kept: Kept) -> None:
     if kept.deleted is None:
         await store.database.words.drop(tx, await passages.of_memory(tx, kept.scope, kept.memory.id))
     await store.database.vectors.retire(tx, kept.scope, kept.memory.id)
+    for scope, number in await memories.quoting(tx, kept.memory.id):  # patterns that repeat its words
+        for other in await memories.find(tx, [scope], "m.id = :id", id=number):
+            await _remove(store, tx, other)
     await history.forget(tx, kept.scope, kept.memory.id)
     await relations.purge(tx, [kept.scope], kept.digest)
     await memories.remove(tx, kept.scope, kept.memory.id)

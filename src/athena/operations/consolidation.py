@@ -1,11 +1,16 @@
-"""Make one memory of several that say the same, and see what recurs."""
+"""See what events and memories add up to: what recurs, leads somewhere or contradicts."""
 
 from typing import Annotated
 
 from athena.kernel.operation import Effect, operation
 from athena.kernel.shapes import Param
-from athena.memory import consolidate as consolidating
-from athena.memory.consolidate import Consolidated, Strategy
+from athena.memory.consolidation import browsing, run
+from athena.memory.consolidation.browsing import WithEvidence
+from athena.memory.consolidation.keeping import Found
+from athena.memory.consolidation.pattern import PatternType
+from athena.memory.consolidation.run import Consolidated, Status
+from athena.memory.consolidation.strategies import Strategy
+from athena.operations import params
 from athena.operations.context import Context
 
 
@@ -16,8 +21,43 @@ async def consolidate(
     days_back: Annotated[float, Param("How many days to look at.", least=0, most=36_500)] = 7,
     dry_run: Annotated[bool, Param("Report only, change nothing.")] = False,
 ) -> Consolidated:
-    """Merge memories of the last days that say the same, and name topics that recur; `undo` takes it back.
+    """Find patterns in the last days, merge, strengthen or fade memories accordingly; `undo` takes it back.
 
     >>> consolidation.consolidate(strategy="balanced", dry_run=True)
     """
-    return await consolidating.consolidate(ctx.store, strategy, days_back, dry_run, ctx.call)
+    return await run.consolidate(ctx.store, strategy, days_back, dry_run, ctx.call)
+
+
+@operation(Effect.READ)
+async def list_patterns(
+    ctx: Context,
+    type: Annotated[PatternType | None, Param("Only patterns of this type.")] = None,  # noqa: A002  # the public name
+    min_confidence: Annotated[float, Param("Leave out what is less sure, from 0 to 1.", least=0, most=1)] = 0.0,
+    limit: params.Limit = 50,
+    offset: params.Offset = 0,
+) -> list[Found]:
+    """List patterns that were found, the surest first.
+
+    >>> consolidation.list_patterns(type="sequence", min_confidence=0.8)
+    """
+    return await browsing.listed(ctx.store, ctx.scope, type, min_confidence, limit, offset)
+
+
+@operation(Effect.READ)
+async def get_pattern(
+    ctx: Context, pattern_id: Annotated[int | str, Param("The pattern's id.")]
+) -> WithEvidence:
+    """Return one pattern with its evidence.
+
+    >>> consolidation.get_pattern(pattern_id=1)
+    """
+    return await browsing.show(ctx.store, pattern_id, ctx.scope)
+
+
+@operation(Effect.READ)
+async def consolidation_status(ctx: Context) -> list[Status]:
+    """Say when consolidation last ran, and whether it runs.
+
+    >>> consolidation.consolidation_status()
+    """
+    return await run.status(ctx.store, ctx.scope)

@@ -52,6 +52,11 @@ TABLES = (
         "scope, day, operation, surface, calls, given, returned, shown",
         "scope, day, operation, surface",
     ),
+    Table(
+        "runs",
+        "scope, strategy, days, began, seen, ended, stage, fingerprint, newest, progress, result",
+        "scope, strategy, days",
+    ),
     Table("receipts", "scope, key, operation, fingerprint, result, at", "scope, key"),
 )
 RUN = "copy run"  # a counter with the number of the run that copies: a later one takes over

@@ -334,6 +334,12 @@ async def unlink(tx: Any, scope: int, memory: int, other: int, relation: str) ->
     )
 
 
+async def quoting(tx: Any, memory: int) -> list[tuple[int, int]]:
+    """Return scope and number of what repeats words of a memory."""
+    rows = await tx.fetch("SELECT scope, memory FROM links WHERE other = :memory AND relation = 'quotes'", memory=memory)
+    return [(scope, number) for scope, number in rows]
+
+
 async def related(tx: Any, scope_numbers: list[int], memory: int) -> list[tuple[str, int, str]]:
     """Return what a memory is linked to: relation, id and hash, whichever side it stands on."""
     numbers = ", ".join(map(str, scope_numbers)) or "NULL"

@@ -150,6 +150,20 @@ STEPS: tuple[str, ...] = (
         shown BIGINT NOT NULL,
         PRIMARY KEY (scope, day, operation, surface)
     ) {clustered};
+    CREATE TABLE runs (
+        scope TEXT NOT NULL,
+        strategy TEXT NOT NULL,
+        days DOUBLE PRECISION NOT NULL,
+        began DOUBLE PRECISION NOT NULL,
+        seen DOUBLE PRECISION NOT NULL,
+        ended DOUBLE PRECISION,
+        stage TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        newest BIGINT NOT NULL,
+        progress TEXT NOT NULL,
+        result TEXT NOT NULL,
+        PRIMARY KEY (scope, strategy, days)
+    ) {clustered};
     CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
     INSERT INTO counters VALUES ('purges', 0), ('stamp', 0);
     """,

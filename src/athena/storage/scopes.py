@@ -65,6 +65,7 @@ async def rename(tx: Any, name: str, to: str) -> bool:
         **names,
     )
     await tx.execute("DELETE FROM usage WHERE scope = :name", name=name)
-    for table in ("calls", "receipts"):
+    await tx.execute("DELETE FROM runs WHERE scope = :new", new=to)
+    for table in ("calls", "receipts", "runs"):
         await tx.execute(f"UPDATE {table} SET scope = :new WHERE scope = :name", **names)
     return changed > 0

@@ -1,0 +1,136 @@
+"""Consolidation: does it find what was planted, and how long does it take."""
+
+import resource
+import time
+import uuid
+
+from athena.evaluation import planted
+from athena.evaluation.claims import claims
+from athena.evaluation.planted import Judged, Score
+from athena.evaluation.planting import START, noise, stream
+from athena.memory.consolidation import run as consolidation
+from athena.memory.remember import remember
+from athena.model.call import Call
+from athena.model.memory import SERIAL, Draft
+from athena.threads import drive
+from bench.result import Result, Row, Table
+from bench.run import PROJECT, Run
+
+SIZES = (200, 600, 1_500)
+LEAST, ERROR = 0.9, 0.1
+SECONDS = 60.0
+DAYS = 30
+Results = list[tuple[list[Judged], dict[str, int]]]
+
+
+def run(run: Run) -> Result:
+    count = 6 if run.quick else 60
+    halves = {name: _trials(odd, count) for name, odd in (("tuned on", 0), ("held out", 1))}
+    quiet, found = _noise(count)
+    speed, stages = _speed(run)
+    held = planted.scores(halves["held out"])
+    rows = [_row(kind, score) for kind, score in held.items()]
+    errors = {kind: _error(halves["held out"], kind) for kind in held}
+    rows.append(
+        Row("confidence of patterns", f"expected calibration error at most {ERROR}",
+            ", ".join(f"{error:.3f} ({kind})" for kind, error in errors.items()), max(errors.values()) <= ERROR)
+    )  # fmt: skip
+    rows.append(Row("patterns in pure noise", "none", f"{found} in {quiet:,} events", found == 0))
+    lines = [
+        (name, kind, str(score.planted), str(score.found), f"{score.precision:.3f}", f"{score.recall:.3f}",
+         f"{_error(results, kind):.3f}")
+        for name, results in halves.items()
+        for kind, score in planted.scores(results).items()
+    ]  # fmt: skip
+    head = ("seeds", "type", "planted", "found", "precision", "recall", "calibration error")
+    return Result(
+        "Consolidation",
+        f"{count} streams of 200 to 1,500 events with 2 to 4 recurring episodes and 1 to 3 sequences each, {count} sets "
+        "of 60 memories with 6 contradictions and 8 pairs that only look like one, and streams without any pattern "
+        "(`athena/evaluation/planting.py`, `claims.py`). Thresholds and weights were fitted to the even seeds "
+        "(`scripts/fit_patterns.py`), the bars are judged by the odd ones, which also hold kinds of claims that the even "
+        f"ones lack. A pattern is right if it shares at least half of its evidence with a planted one; {REPORT}",
+        [*rows, speed],
+        [Table(head, lines), "`consolidate(balanced)` over events and memories in a store:", stages],
+    )
+
+
+REPORT = f"from a confidence of {planted.REPORTED} on it is reported."
+
+
+def _trials(odd: int, count: int) -> Results:
+    results: Results = []
+    for i in range(count):
+        one = stream(2 * i + odd, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3, days=(28, 14, 56)[i % 3])
+        results += [planted.judge_stream(one, planted.mine(one)), planted.judge_claims(claims(2 * i + odd))]
+    return results
+
+
+def _noise(count: int) -> tuple[int, int]:
+    """Return how many events of noise there were, and how many patterns were found in them."""
+    events = found = 0
+    for i in range(count):
+        quiet = noise(100_001 + 2 * i, SIZES[i % 3])
+        events += len(quiet.events)
+        found += sum(one.confidence >= planted.REPORTED for one in planted.mine(quiet))
+    return events, found
+
+
+def _error(results: Results, kind: str) -> float:
+    return planted.calibration_error(one for judged, _ in results for one in judged if one.type == kind)
+
+
+def _row(kind: str, score: Score) -> Row:
+    return Row(
+        f"planted patterns: {kind}",
+        f"precision and recall at least {LEAST}",
+        f"precision {score.precision:.3f}, recall {score.recall:.3f} of {score.planted}",
+        min(score.precision, score.recall) >= LEAST,
+    )
+
+
+def _speed(run: Run) -> tuple[Row, Table]:
+    """Time a run over many events, and a second one over the same."""
+    home = run.folder / "patterns"
+    home.mkdir()
+    with run.opened(home) as app:
+        scope = app.context(PROJECT, "bench").scope
+        call = Call("consolidate", "bench", scope, app.store.clock())
+        shift = app.store.clock() - START - (DAYS - 1) * 86_400
+        planned = stream(1, run.ordinary, recurring=10, sequences=5)
+        for first in range(0, len(planned.events), 1_000):
+            drafts = [
+                Draft(e.text, (), e.event_type, {"session_id": e.session, "outcome": e.outcome, "date": e.at + shift,
+                                                 SERIAL: uuid.uuid4().hex})
+                for e in planned.events[first : first + 1_000]
+            ]  # fmt: skip
+            drive(remember(app.store, drafts, call.of("event"), read_first=False))
+        app.store.encoder.stop()  # so that what is timed does not share the processors with the model
+        lines: list[tuple[str, str, str]] = []
+        last = began = time.perf_counter()
+
+        def tell(stage: str, done: int, total: int) -> None:
+            nonlocal last
+            now = time.perf_counter()
+            if lines:
+                lines[-1] = (lines[-1][0], f"{now - last:.2f} s", "")
+            lines.append((stage, "", ""))
+            last = now
+
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        first_run = drive(consolidation.consolidate(app.store, "balanced", DAYS, False, call, tell))
+        seconds = time.perf_counter() - began
+        lines[-1] = (lines[-1][0], f"{time.perf_counter() - last:.2f} s", "")
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        began = time.perf_counter()
+        again = drive(consolidation.consolidate(app.store, "balanced", DAYS, False, call))
+        repeated = time.perf_counter() - began
+    lines.append(("whole", f"{seconds:.2f} s", f"{len(first_run.patterns)} patterns, {grown:.0f} MB more memory"))
+    lines.append(("the same again", f"{repeated * 1000:.1f} ms", f"{again.new} new patterns"))
+    row = Row(
+        f"`consolidate(balanced)` over {len(planned.events):,} events",
+        f"under {SECONDS:.0f} s",
+        f"{seconds:.1f} s, {grown:.0f} MB more memory; the same again {repeated * 1000:.0f} ms",
+        seconds < SECONDS,
+    )
+    return row, Table(("stage", "time", ""), lines)

@@ -1,0 +1,62 @@
+"""Looking at the patterns that were found."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from athena.memory.consolidation import keeping
+from athena.memory.consolidation.keeping import Found
+from athena.memory.find import Ref, locate
+from athena.memory.store import Store
+from athena.model.memory import preview
+from athena.model.page import Page
+from athena.model.scope import Kind, Scope
+from athena.storage import memories, patterns, scopes
+from athena.storage.database import Transaction
+
+KINDS: tuple[Kind, ...] = ("memory", "event")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """An event or a memory that a pattern rests on."""
+
+    id: int
+    kind: str
+    content: str
+    created: float
+    outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WithEvidence(Found):
+    """A pattern, and what it rests on as far as it is still there."""
+
+    found_in: tuple[Evidence, ...] = ()
+
+
+async def listed(
+    store: Store, scope: Scope, kind: str | None, least: float, limit: int, offset: int
+) -> Page[Found]:
+    """Return patterns, the surest first."""
+
+    async def work(tx: Transaction) -> Page[Found]:
+        numbers = await scopes.visible(tx, scope.of("pattern"))
+        rows, total = await patterns.listed(tx, numbers, kind, least, limit, offset)
+        return Page([keeping.shown(row) for row in rows], total)
+
+    return await store.database.read(work)
+
+
+async def show(store: Store, ref: Ref, scope: Scope) -> WithEvidence:
+    async def work(tx: Transaction) -> WithEvidence:
+        found = keeping.shown((await locate(tx, scope.of("pattern"), ref)).memory)
+        rests: list[Evidence] = []
+        for kind in KINDS:
+            rows = await memories.fetch(tx, await scopes.visible(tx, scope.of(kind)), found.evidence)
+            rests += [
+                Evidence(m.id, kind, preview(m.content), m.created, m.metadata.get("outcome")) for m in rows.values()
+            ]
+        fields: dict[str, Any] = {name: getattr(found, name) for name in Found.__dataclass_fields__}
+        return WithEvidence(**fields, found_in=tuple(sorted(rests, key=lambda one: one.id)))
+
+    return await store.database.read(work)

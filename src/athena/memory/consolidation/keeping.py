@@ -1,0 +1,95 @@
+"""Patterns as they are kept: rows of a kind of their own, found again by what they are about."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from athena.ids import digest
+from athena.memory import write
+from athena.memory.consolidation.pattern import Pattern
+from athena.memory.prepare import prepare
+from athena.memory.store import Store
+from athena.model.memory import Draft, Memory
+from athena.model.scope import Scope
+from athena.storage import history, memories, scopes
+from athena.storage.database import Transaction
+from athena.storage.memories import Kept
+
+EVIDENCE = 200  # ids that are kept of a pattern, the newest; its support says how many there are
+QUOTES = "quotes"  # how a row is linked to what it repeats the words of: a purge of that removes the row too
+OWN = ("session_id", "support", "evidence", "memory", "merged")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A pattern as it is shown; without an id where it was only looked for."""
+
+    id: int | None
+    type: str
+    summary: str
+    confidence: float
+    support: int
+    evidence: tuple[int, ...]
+    merged: bool = False  # whether memories became one because of it
+    new: bool = False  # whether this run found it first
+    memory: int | None = None  # the memory that it was promoted to
+    details: dict[str, Any] | None = None
+
+
+def key(pattern: Pattern) -> str:
+    return f"pattern:{digest(pattern.about, pattern.type)[:24]}"
+
+
+def unkept(pattern: Pattern) -> Found:
+    """Show a pattern that was only looked for."""
+    evidence = pattern.evidence[-EVIDENCE:]
+    return Found(
+        None, pattern.type, pattern.summary, pattern.confidence, pattern.support, evidence, details=pattern.details
+    )
+
+
+def shown(row: Memory, *, new: bool = False) -> Found:
+    """Show a kept pattern."""
+    facts = row.metadata
+    details = {name: value for name, value in facts.items() if name not in OWN and not name.startswith("athena:")}
+    return Found(
+        row.id, row.memory_type, row.content, row.importance, int(facts.get("support", 0)),
+        tuple(facts.get("evidence", ())), bool(facts.get("merged")), new, facts.get("memory"), details,
+    )  # fmt: skip
+
+
+async def known(tx: Transaction, scope: Scope, pattern: Pattern) -> Kept | None:
+    """Return the row of a pattern, forgotten ones too."""
+    numbers = await scopes.own(tx, scope.of("pattern"))
+    found = await memories.find(tx, numbers, "m.session = :key", key=key(pattern))
+    return found[0] if found else None
+
+
+async def keep(
+    store: Store, tx: Transaction, scope: int, pattern: Pattern, kept: Kept | None, more: dict[str, Any], call: int
+) -> tuple[int, str]:
+    """Write a pattern, or bring its row up to date; return its number and what that did."""
+    now = store.clock()
+    facts = {
+        "session_id": key(pattern), "support": pattern.support, "evidence": list(pattern.evidence[-EVIDENCE:]),
+        **pattern.details, **more,
+    }  # fmt: skip
+    if kept is not None and kept.deleted is None:
+        facts = {name: kept.memory.metadata[name] for name in ("memory", "merged") if name in kept.memory.metadata} | facts
+    draft = Draft(pattern.summary, (pattern.type,), pattern.type, facts, pattern.confidence)
+    one = prepare(draft, now)
+    if kept is None:
+        number = await write.add(store, tx, scope, one, now)
+        await history.add(tx, scope, number, call, now, "found", None)
+        done = "new"
+    else:
+        number = kept.memory.id
+        m = kept.memory
+        same = (m.content, m.metadata, m.importance) == (draft.content, facts, draft.importance)
+        if kept.deleted is None and same:
+            return number, "known"
+        await history.add(tx, scope, number, call, now, "found again", kept.snapshot())
+        await write.rewrite(store, tx, kept, one, now)
+        done = "new" if kept.deleted is not None else "changed"
+    for quoted in pattern.quotes:
+        await memories.link(tx, scope, number, quoted, QUOTES, now)
+    return number, done
