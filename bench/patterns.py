@@ -45,11 +45,11 @@ def run(run: Run) -> Result:
     head = ("seeds", "type", "planted", "found", "precision", "recall", "calibration error")
     return Result(
         "Consolidation",
-        f"{count} streams of 200 to 1,500 events with 2 to 4 recurring episodes and 1 to 3 sequences each, {count} sets "
-        "of 60 memories with 6 contradictions and 8 pairs that only look like one, and streams without any pattern "
-        "(`athena/evaluation/planting.py`, `claims.py`). Thresholds and weights were fitted to the even seeds "
-        "(`scripts/fit_patterns.py`), the bars are judged by the odd ones, which also hold kinds of claims that the even "
-        f"ones lack. A pattern is right if it shares at least half of its evidence with a planted one; {REPORT}",
+        f"{count} streams of 200 to 1,500 events with 2 to 4 recurring episodes and 1 to 3 sequences each, {count} "
+        "sets of about 60 memories with 6 contradictions and 8 pairs that only look like one, and streams without any "
+        "pattern (`athena/evaluation/planting.py`, `claims.py`). Thresholds and weights were fitted to the even seeds "
+        "(`scripts/fit_patterns.py`), the bars are judged by the odd ones, which also hold kinds of claims that the "
+        f"even ones lack. A pattern is right if it shares at least half of its evidence with a planted one; {REPORT}",
         [*rows, speed],
         [Table(head, lines), "`consolidate(balanced)` over events and memories in a store:", stages],
     )
@@ -97,7 +97,7 @@ def _speed(run: Run) -> tuple[Row, Table]:
         scope = app.context(PROJECT, "bench").scope
         call = Call("consolidate", "bench", scope, app.store.clock())
         shift = app.store.clock() - START - (DAYS - 1) * 86_400
-        planned = stream(1, run.ordinary, recurring=10, sequences=5)
+        planned = stream(1, run.ordinary, recurring=10, sequences=3)
         for first in range(0, len(planned.events), 1_000):
             drafts = [
                 Draft(e.text, (), e.event_type, {"session_id": e.session, "outcome": e.outcome, "date": e.at + shift,

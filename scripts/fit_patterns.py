@@ -56,7 +56,9 @@ def main() -> None:
         found = list(results)
         for kind, score in planted.scores(found).items():
             error = planted.calibration_error(one for judged, _ in found for one in judged if one.type == kind)
-            print(f"{name} {kind:>14}: {score} precision {score.precision:.3f} recall {score.recall:.3f} ECE {error:.3f}")
+            print(
+                f"{name} {kind:>14}: {score} precision {score.precision:.3f} recall {score.recall:.3f} ECE {error:.3f}"
+            )
 
 
 if __name__ == "__main__":

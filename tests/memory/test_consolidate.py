@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from consolidation_tools import PROJECT, call, record
 
 from athena import api
 from athena.app import App
@@ -18,7 +19,6 @@ from athena.model.memory import Filter
 from athena.storage import memories
 from athena.threads import drive
 from conftest import Engine, _model
-from consolidation_tools import PROJECT, call, record
 
 SAME = (
     "The deploy runs every Friday at three in the afternoon.",
@@ -41,7 +41,7 @@ def everything(app: App) -> dict[str, Any]:
     """Return all that a user could see, but for times of change."""
     found: dict[str, Any] = {}
     for kind in ("memory", "event", "pattern"):
-        only = Filter(app.context(PROJECT, "test").scope.of(kind))  # type: ignore[arg-type]
+        only = Filter(app.context(PROJECT, "test").scope.of(kind))
         rows = drive(app.store.database.read(lambda tx, only=only: memories.newest(tx, only, 10_000)))  # type: ignore[misc]
         found[kind] = [(m.id, m.content, m.tags, m.memory_type, m.metadata, m.importance) for m in rows]
     found["health"] = call(app, "stats")["forgotten"]
@@ -225,7 +225,7 @@ def test_many_new_events_make_a_run_due(app: App) -> None:
 
 
 def test_a_purge_leaves_no_word_in_a_pattern(app: App, engine: Engine, tmp_path: Path) -> None:
-    old, new = (call(app, "remember", content=f"{text[:-1]} in Xylophonia.") for text in OPPOSED)
+    old, _ = (call(app, "remember", content=f"{text[:-1]} in Xylophonia.") for text in OPPOSED)
     call(app, "consolidate")
     assert "Xylophonia" in call(app, "list_patterns")[0].summary
     call(app, "purge", memory_ids=[old.id], expect=1)

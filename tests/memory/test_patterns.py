@@ -76,6 +76,6 @@ def test_a_claim_says_of_what_it_speaks_and_which_value_it_gives() -> None:
 
 
 def test_names_that_are_mentioned_together_are_a_topic() -> None:
-    items = [(i, f"@ann changed `parse_date` in case {i}", ()) for i in range(5)] 
+    items = [(i, f"@ann changed `parse_date` in case {i}", ()) for i in range(5)]
     items += [(10 + i, f"@bob did not, nor did they {i}", ()) for i in range(10)]
     assert together.find(items)[0].details["topics"] == ["@ann", "parse_date"]

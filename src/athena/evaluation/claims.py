@@ -6,17 +6,28 @@ the same in other words, add to each other, or tell of two different occasions.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from athena.evaluation.planting import COMPONENTS, DAY, PEOPLE, START
 from athena.memory.consolidation.material import Note
+from athena.memory.consolidation.signature import listed
 
-DAYS = "Monday Tuesday Wednesday Thursday Friday".split()
-TOOLS = [("pytest", "unittest"), ("npm", "pnpm"), ("Jenkins", "Buildkite"), ("Redis", "Memcached"), ("Slack", "Teams"),
-         ("black", "ruff"), ("Webpack", "Vite"), ("MySQL", "PostgreSQL"), ("REST", "gRPC"), ("Kafka", "RabbitMQ")]  # fmt: skip
-CITIES = "Lisbon Oslo Berlin Osaka Quito Dublin Turin".split()
-ENVIRONMENTS = "staging production sandbox".split()
+DAYS = listed("Monday Tuesday Wednesday Thursday Friday")
+TOOLS = [
+    ("pytest", "unittest"),
+    ("npm", "pnpm"),
+    ("Jenkins", "Buildkite"),
+    ("Redis", "Memcached"),
+    ("Slack", "Teams"),
+    ("black", "ruff"),
+    ("Webpack", "Vite"),
+    ("MySQL", "PostgreSQL"),
+    ("REST", "gRPC"),
+    ("Kafka", "RabbitMQ"),
+]
+CITIES = listed("Lisbon Oslo Berlin Osaka Quito Dublin Turin")
+ENVIRONMENTS = listed("staging production sandbox")
 
 Value = Callable[[random.Random], list[str]]
 
@@ -34,68 +45,136 @@ class Family(NamedTuple):
 
     values: Value
     ways: list[str]
-    changes: list[str] = []  # ways to say that it is {x} now and was {y}
+    changes: Sequence[str] = ()  # ways to say that it is {x} now and was {y}
 
 
 FAMILIES = [
-    Family(_of(DAYS), ["Deploys of {c} run every {x}.", "{C} is deployed on {x}s.", "We deploy {c} on {x}."],
-           ["Deploys of {c} moved from {y} to {x}.", "{C} is now deployed on {x}s."]),
-    Family(_numbers(20, 900), ["The {c} API is limited to {x} requests per minute.",
-                               "Rate limit of the {c} API: {x} requests per minute.",
-                               "The rate limit for {c} API calls is {x} requests per minute."],
-           ["The {c} API limit was raised from {y} to {x} requests per minute."]),
-    Family(_of(PEOPLE), ["{x} owns the {c} service.", "The owner of the {c} service is {x}.", "{C} service owner: {x}."],
-           ["{x} took over the {c} service from {y}.", "{y} no longer owns the {c} service, {x} does."]),
-    Family(lambda c: list(c.choice(TOOLS)), ["The {c} team uses {x} for everything.", "{C}: we work with {x}.",
-                                             "{x} is what we use in {c}."],
-           ["{C} switched from {y} to {x}.", "We replaced {y} with {x} in {c}.", "{C} uses {x} instead of {y} now."]),
-    Family(_numbers(3_001, 9_999), ["The {c} dev server listens on port {x}.", "Port of the {c} dev server: {x}.",
-                                    "{C} dev server runs on port {x}."],
-           ["The {c} dev server moved from port {y} to {x}."]),
-    Family(_of(["enabled", "disabled"]), ["The dark mode flag of {c} is {x}.", "Dark mode in {c} is {x}.",
-                                          "{C}: dark mode flag {x}."], []),
-    Family(_numbers(5, 90), ["Sessions in {c} expire after {x} minutes.", "The session timeout of {c} is {x} minutes.",
-                             "{C} sessions time out after {x} minutes."],
-           ["Session expiry in {c} changed from {y} to {x} minutes."]),
-    Family(_of(CITIES), ["{p} lives in {x}.", "{p}'s home is in {x}.", "{p} is based in {x}."],
-           ["{p} moved from {y} to {x}.", "{p} no longer lives in {y} but in {x}."]),
-    Family(lambda c: [f"{n}.{c.randint(0, 9)}" for n in c.sample(range(2, 20), 2)],
-           ["{C} is pinned to Python {x}.", "The Python version of {c} is {x}.", "{C} runs on Python {x}."],
-           ["{C} was upgraded from Python {y} to {x}."]),
-    Family(_of(["always", "never"]), ["{X} squash commits in {c}.", "Commits in {c} are {x} squashed.",
-                                      "In {c}, {x} squash commits."], []),
-    Family(_of(["may", "must not"]), ["Agents {x} push to the main branch of {c}.",
-                                      "The main branch of {c}: agents {x} push to it."], []),
-    Family(_of(["tabs", "spaces"]), ["Indent {c} code with {x}.", "{C} code is indented with {x}.",
-                                     "The {c} code base uses {x} for indentation."],
-           ["{C} code is indented with {x}, no longer with {y}."]),
-    Family(_of(["does", "does not"]), ["The {c} client {x} retry failed uploads.", "Failed uploads: the {c} client {x} retry them."],
-           []),
-    Family(_numbers(5, 60), ["The {c} budget is {x} thousand euros a month.", "{C} has a monthly budget of {x} thousand euros."],
-           ["The monthly budget of {c} was cut from {y} to {x} thousand euros."]),
-    Family(_of(["02:00", "03:30", "04:15", "23:00"]), ["The nightly job of {c} starts at {x}.", "{C} nightly job: {x}.",
-                                                       "At {x} the nightly job of {c} begins."], []),
-    Family(_numbers(10, 400), ["Logs of {c} are kept for {x} days.", "{C} log retention is {x} days.",
-                               "We keep {c} logs {x} days."],
-           ["Log retention of {c} went from {y} to {x} days."]),
-]  # fmt: skip
+    Family(
+        _of(DAYS),
+        ["Deploys of {c} run every {x}.", "{C} is deployed on {x}s.", "We deploy {c} on {x}."],
+        ["Deploys of {c} moved from {y} to {x}.", "{C} is now deployed on {x}s."],
+    ),
+    Family(
+        _numbers(20, 900),
+        [
+            "The {c} API is limited to {x} requests per minute.",
+            "Rate limit of the {c} API: {x} requests per minute.",
+            "The rate limit for {c} API calls is {x} requests per minute.",
+        ],
+        ["The {c} API limit was raised from {y} to {x} requests per minute."],
+    ),
+    Family(
+        _of(PEOPLE),
+        ["{x} owns the {c} service.", "The owner of the {c} service is {x}.", "{C} service owner: {x}."],
+        ["{x} took over the {c} service from {y}.", "{y} no longer owns the {c} service, {x} does."],
+    ),
+    Family(
+        lambda c: list(c.choice(TOOLS)),
+        ["The {c} team uses {x} for everything.", "{C}: we work with {x}.", "{x} is what we use in {c}."],
+        ["{C} switched from {y} to {x}.", "We replaced {y} with {x} in {c}.", "{C} uses {x} instead of {y} now."],
+    ),
+    Family(
+        _numbers(3_001, 9_999),
+        [
+            "The {c} dev server listens on port {x}.",
+            "Port of the {c} dev server: {x}.",
+            "{C} dev server runs on port {x}.",
+        ],
+        ["The {c} dev server moved from port {y} to {x}."],
+    ),
+    Family(
+        _of(["enabled", "disabled"]),
+        ["The dark mode flag of {c} is {x}.", "Dark mode in {c} is {x}.", "{C}: dark mode flag {x}."],
+        [],
+    ),
+    Family(
+        _numbers(5, 90),
+        [
+            "Sessions in {c} expire after {x} minutes.",
+            "The session timeout of {c} is {x} minutes.",
+            "{C} sessions time out after {x} minutes.",
+        ],
+        ["Session expiry in {c} changed from {y} to {x} minutes."],
+    ),
+    Family(
+        _of(CITIES),
+        ["{p} lives in {x}.", "{p}'s home is in {x}.", "{p} is based in {x}."],
+        ["{p} moved from {y} to {x}.", "{p} no longer lives in {y} but in {x}."],
+    ),
+    Family(
+        lambda c: [f"{n}.{c.randint(0, 9)}" for n in c.sample(range(2, 20), 2)],
+        ["{C} is pinned to Python {x}.", "The Python version of {c} is {x}.", "{C} runs on Python {x}."],
+        ["{C} was upgraded from Python {y} to {x}."],
+    ),
+    Family(
+        _of(["always", "never"]),
+        ["{X} squash commits in {c}.", "Commits in {c} are {x} squashed.", "In {c}, {x} squash commits."],
+        [],
+    ),
+    Family(
+        _of(["may", "must not"]),
+        ["Agents {x} push to the main branch of {c}.", "The main branch of {c}: agents {x} push to it."],
+        [],
+    ),
+    Family(
+        _of(["tabs", "spaces"]),
+        ["Indent {c} code with {x}.", "{C} code is indented with {x}.", "The {c} code base uses {x} for indentation."],
+        ["{C} code is indented with {x}, no longer with {y}."],
+    ),
+    Family(
+        _of(["does", "does not"]),
+        ["The {c} client {x} retry failed uploads.", "Failed uploads: the {c} client {x} retry them."],
+        [],
+    ),
+    Family(
+        _numbers(5, 60),
+        ["The {c} budget is {x} thousand euros a month.", "{C} has a monthly budget of {x} thousand euros."],
+        ["The monthly budget of {c} was cut from {y} to {x} thousand euros."],
+    ),
+    Family(
+        _of(["02:00", "03:30", "04:15", "23:00"]),
+        ["The nightly job of {c} starts at {x}.", "{C} nightly job: {x}.", "At {x} the nightly job of {c} begins."],
+        [],
+    ),
+    Family(
+        _numbers(10, 400),
+        ["Logs of {c} are kept for {x} days.", "{C} log retention is {x} days.", "We keep {c} logs {x} days."],
+        ["Log retention of {c} went from {y} to {x} days."],
+    ),
+]
 
 # Only in streams of odd seeds, so that what is reported holds for claims that nothing was tuned on.
 UNSEEN = [
-    Family(_of(["euros", "dollars", "pounds"]), ["{C} invoices are issued in {x}.", "{C} invoices: {x}."],
-           ["{C} invoices are issued in {x} instead of {y}."]),
+    Family(
+        _of(["euros", "dollars", "pounds"]),
+        ["{C} invoices are issued in {x}.", "{C} invoices: {x}."],
+        ["{C} invoices are issued in {x} instead of {y}."],
+    ),
     Family(_of(["open", "closed"]), ["The {c} beta is {x} to new users.", "{C} beta: {x} to new users."], []),
-    Family(_of(PEOPLE), ["{x} signs off {c} releases.", "{C} releases are signed off by {x}."],
-           ["{x} signs off {c} releases, no longer {y}."]),
-    Family(_numbers(2, 72), ["Support answers {c} tickets within {x} hours.", "{C} support: an answer takes {x} hours at most."],
-           ["Support now answers {c} tickets within {x} hours, it was {y}."]),
-    Family(_of(["Debian", "Alpine", "Ubuntu"]), ["{C} images are built from {x}.", "The {c} image is based on {x}."],
-           ["{C} images are built from {x} rather than {y}."]),
-]  # fmt: skip
+    Family(
+        _of(PEOPLE),
+        ["{x} signs off {c} releases.", "{C} releases are signed off by {x}."],
+        ["{x} signs off {c} releases, no longer {y}."],
+    ),
+    Family(
+        _numbers(2, 72),
+        ["Support answers {c} tickets within {x} hours.", "{C} support: an answer takes {x} hours at most."],
+        ["Support now answers {c} tickets within {x} hours, it was {y}."],
+    ),
+    Family(
+        _of(["Debian", "Alpine", "Ubuntu"]),
+        ["{C} images are built from {x}.", "The {c} image is based on {x}."],
+        ["{C} images are built from {x} rather than {y}."],
+    ),
+]
 
 # Pairs that contradict nothing; {c} and {d} are two components, {x} and {y} two values.
 LOOKALIKES = [
-    (_numbers(20, 900), "The {c} API is limited to {x} requests per minute.", "The {d} API is limited to {y} requests per minute."),
+    (
+        _numbers(20, 900),
+        "The {c} API is limited to {x} requests per minute.",
+        "The {d} API is limited to {y} requests per minute.",
+    ),
     (_of(DAYS), "Deploys of {c} run every {x}.", "Deploys of {d} run every {y}."),
     (_of(ENVIRONMENTS), "The {x} database of {c} runs PostgreSQL 15.", "The {y} database of {c} runs PostgreSQL 16."),
     (_of(DAYS), "{C} is deployed on {x}s.", "The {c} standup is on {y}s."),
@@ -115,21 +194,31 @@ LOOKALIKES = [
     (_of(["enabled", "disabled"]), "The dark mode flag of {c} is {x}.", "The beta search flag of {c} is {y}."),
     (_of(["enabled", "disabled"]), "Dark mode in {c} is {x} for admins.", "Dark mode in {c} is {y} for guests."),
     (_numbers(2, 50), "Pull request {x} fixes the {c} login.", "Pull request {y} does not fix the {c} login."),
-    (_numbers(20, 900), "The rate limit of the {c} API is {x} requests per minute.", "The {c} API allows {x} requests per minute."),
+    (
+        _numbers(20, 900),
+        "The rate limit of the {c} API is {x} requests per minute.",
+        "The {c} API allows {x} requests per minute.",
+    ),
     (_of(DAYS), "Do not deploy {c} on {x}.", "{C} must not be deployed on {x}s."),
     (_numbers(10, 400), "Logs of {c} are kept for {x} days.", "Backups of {c} are kept for {y} days."),
-]  # fmt: skip
+]
 UNSEEN_LOOKALIKES = [
     (_of(PEOPLE), "{x} signs off {c} releases.", "{y} signs off {d} releases."),
     (_numbers(2, 60), "Incident #{x} was about {c} retries.", "Incident #{y} was about {c} retries."),
     (_of(["euros", "dollars"]), "{C} invoices are issued in {x}.", "{C} salaries are paid in {y}."),
-]  # fmt: skip
+]
 FILLER = [
-    "{p} prefers short pull requests for {c}.", "The {c} logs are in JSON.", "{C} has a {t} cache in front of it.",
-    "Read the {c} runbook before touching {d}.", "{C} and {d} share a schema.", "{p} knows the history of {c}.",
-    "The {c} tests need Docker and {n} GB of memory.", "Errors in {c} are reported to {p}.",
-    "{C} was written by {p} in {city}.", "The feed of {c} reads {n} files an hour.",
-]  # fmt: skip
+    "{p} prefers short pull requests for {c}.",
+    "The {c} logs are in JSON.",
+    "{C} has a {t} cache in front of it.",
+    "Read the {c} runbook before touching {d}.",
+    "{C} and {d} share a schema.",
+    "{p} knows the history of {c}.",
+    "The {c} tests need Docker and {n} GB of memory.",
+    "Errors in {c} are reported to {p}.",
+    "{C} was written by {p} in {city}.",
+    "The feed of {c} reads {n} files an hour.",
+]
 
 
 class Claims(NamedTuple):
@@ -172,7 +261,11 @@ def claims(seed: int, planted: int = 6, lookalikes: int = 8, filler: int = 40) -
     for _ in range(filler):
         component = c.choice(COMPONENTS)
         fixed = random.Random(component)  # what is said of a component twice is the same
-        values_of = {"n": str(fixed.randint(2, 64)), "city": fixed.choice(CITIES), "t": fixed.choice(["small", "local"])}
+        values_of = {
+            "n": str(fixed.randint(2, 64)),
+            "city": fixed.choice(CITIES),
+            "t": fixed.choice(["small", "local"]),
+        }
         template = c.choice(FILLER)
         who = (c if "prefers" in template else fixed).choice(PEOPLE)
         names = {"c": component, "C": component.title(), "d": c.choice(COMPONENTS), "p": who}
@@ -185,7 +278,7 @@ def _names(component: str, other: str, template: str, people: "object") -> dict[
     who: list[str] = []
     if "{p}" in template:
         who = [next(people), next(people)] if "{q}" in template else [next(people)]  # type: ignore[call-overload]
-    return {"c": component, "C": component.title(), "d": other, "p": (who + [""])[0], "q": (who + ["", ""])[1]}
+    return {"c": component, "C": component.title(), "d": other, "p": [*who, ""][0], "q": [*who, "", ""][1]}
 
 
 def _in_time(c: random.Random, seed: int, texts: list[str], pairs: list[tuple[int, int]]) -> Claims:

@@ -10,23 +10,32 @@ import random
 from typing import NamedTuple
 
 from athena.memory.consolidation.material import Event
+from athena.memory.consolidation.signature import listed
 
 DAY = 86_400.0
 START = 1_780_000_000.0  # a moment in 2026; only differences matter
 
-COMPONENTS = """checkout billing auth search orders inventory payments gateway scheduler notifier exporter importer
-dashboard profile catalog pricing shipping webhook limiter mailer ledger uploader crawler indexer recommender
-onboarding subscriptions audit reporting geocoder""".split()
-VERBS = """fixed refactored reviewed renamed extracted simplified traced profiled documented benchmarked rewrote removed
-investigated reproduced merged reverted split typed mocked inlined cached validated logged wrapped ported
-measured sketched discussed explained checked""".split()
-OBJECTS = """parser retry-loop serializer timeout handler query fixture test build config route template schema form
-migration backup certificate cache pool lock queue worker token header cursor index snapshot report hook flag
-validator pipeline deploy release branch ticket endpoint table column stylesheet banner chart export
-script""".split()
-QUALITIES = """slow flaky stale missing broken duplicated unused confusing nested generic legacy brittle empty wrong
-unclear large recursive optional hidden outdated""".split()
-PEOPLE = "Ann Bob Carla Dmitri Elena Farid Grace Hiro Ines Jonas".split()
+COMPONENTS = listed(
+    """checkout billing auth search orders inventory payments gateway scheduler notifier exporter importer
+    dashboard profile catalog pricing shipping webhook limiter mailer ledger uploader crawler indexer
+    recommender onboarding subscriptions audit reporting geocoder"""
+)
+VERBS = listed(
+    """fixed refactored reviewed renamed extracted simplified traced profiled documented benchmarked rewrote
+    removed investigated reproduced merged reverted split typed mocked inlined cached validated logged wrapped
+    ported measured sketched discussed explained checked"""
+)
+OBJECTS = listed(
+    """parser retry-loop serializer timeout handler query fixture test build config route template schema form
+    migration backup certificate cache pool lock queue worker token header cursor index snapshot report hook
+    flag validator pipeline deploy release branch ticket endpoint table column stylesheet banner chart export
+    script"""
+)
+QUALITIES = listed(
+    """slow flaky stale missing broken duplicated unused confusing nested generic legacy brittle empty wrong
+    unclear large recursive optional hidden outdated"""
+)
+PEOPLE = listed("Ann Bob Carla Dmitri Elena Farid Grace Hiro Ines Jonas")
 ASIDES = ["", "", "", " while at it", " as asked", ", took a while", " after lunch", ", more later", " (see notes)"]
 
 NOISE = [
@@ -44,57 +53,162 @@ NOISE = [
 
 # Each is one kind of thing and several ways to write it down.
 EPISODES = [
-    ("job", ["nightly backup of the {component} database finished in {n} s", "{component} db backup done, {n} MB",
-             "backup of {component} database completed after {n} seconds"]),
-    ("alert", ["disk usage on {component}-worker-{d} at {n}%", "{component} worker {d}: disk usage {n} percent",
-               "disk usage warning for {component} worker {d} ({n}%)"]),
-    ("job", ["renewed TLS certificate of {component}.example.com, valid {n} days",
-             "TLS certificate for {component}.example.com was renewed", "TLS certificate renewal, {component}: ok"]),
-    ("alert", ["{component} latency p99 above {n} ms", "p99 latency of {component} is {n} ms",
-               "high p99 latency on {component}: {n}ms"]),
-    ("error", ["connection pool exhausted in {component} ({n} waiting)", "{component}: connection pool is exhausted",
-               "exhausted the connection pool of {component} again, {n} clients waiting"]),
-    ("error", ["OOM killed {component} pod {hex}", "{component} pod {hex} was OOM killed at {n} MB",
-               "pod {hex} of {component}: OOM kill"]),
-    ("action", ["rotated the signing keys of {component}", "signing keys for {component} rotated, old ones kept {n} h",
-                "{component}: rotated signing keys"]),
-    ("job", ["synced {n} invoices from {component} to the warehouse", "warehouse sync of {component} invoices: {n} rows",
-             "invoices of {component} synced to warehouse ({n})"]),
-    ("message", ["{person} asked for the weekly metrics of {component}", "sent weekly metrics about {component} to {person}",
-                 "weekly metrics of {component} requested by {person}"]),
-    ("action", ["cleared redis keys of {component} by hand, {n} gone", "had to clear {component} redis keys by hand",
-                "{n} redis keys of {component} cleared by hand"]),
-    ("error", ["flaky selenium screenshot in {component} suite, retry {d}", "selenium screenshot flaky again in {component}",
-               "{component}: flaky selenium screenshot, passed on retry {d}"]),
-    ("job", ["vacuumed {component} partitions, freed {n} GB", "vacuum of {component} partitions freed {n} GB",
-             "{component} partitions vacuumed in {n} s"]),
-    ("alert", ["dependabot opened PR #{n} for lodash in {component}", "lodash update for {component}: dependabot PR #{n}",
-               "dependabot: lodash bump in {component} (#{n})"]),
-    ("action", ["standup with {person} about {component}", "daily standup, {component}, {person} led",
-                "{component} standup: {person} reported, {n} min"]),
-]  # fmt: skip
+    (
+        "job",
+        [
+            "nightly backup of the {component} database finished in {n} s",
+            "{component} db backup done, {n} MB",
+            "backup of {component} database completed after {n} seconds",
+        ],
+    ),
+    (
+        "alert",
+        [
+            "disk usage on {component}-worker-{d} at {n}%",
+            "{component} worker {d}: disk usage {n} percent",
+            "disk usage warning for {component} worker {d} ({n}%)",
+        ],
+    ),
+    (
+        "job",
+        [
+            "renewed TLS certificate of {component}.example.com, valid {n} days",
+            "TLS certificate for {component}.example.com was renewed",
+            "TLS certificate renewal, {component}: ok",
+        ],
+    ),
+    (
+        "alert",
+        [
+            "{component} latency p99 above {n} ms",
+            "p99 latency of {component} is {n} ms",
+            "high p99 latency on {component}: {n}ms",
+        ],
+    ),
+    (
+        "error",
+        [
+            "connection pool exhausted in {component} ({n} waiting)",
+            "{component}: connection pool is exhausted",
+            "exhausted the connection pool of {component} again, {n} clients waiting",
+        ],
+    ),
+    (
+        "error",
+        [
+            "OOM killed {component} pod {hex}",
+            "{component} pod {hex} was OOM killed at {n} MB",
+            "pod {hex} of {component}: OOM kill",
+        ],
+    ),
+    (
+        "action",
+        [
+            "rotated the signing keys of {component}",
+            "signing keys for {component} rotated, old ones kept {n} h",
+            "{component}: rotated signing keys",
+        ],
+    ),
+    (
+        "job",
+        [
+            "synced {n} invoices from {component} to the warehouse",
+            "warehouse sync of {component} invoices: {n} rows",
+            "invoices of {component} synced to warehouse ({n})",
+        ],
+    ),
+    (
+        "message",
+        [
+            "{person} asked for the weekly metrics of {component}",
+            "sent weekly metrics about {component} to {person}",
+            "weekly metrics of {component} requested by {person}",
+        ],
+    ),
+    (
+        "action",
+        [
+            "cleared redis keys of {component} by hand, {n} gone",
+            "had to clear {component} redis keys by hand",
+            "{n} redis keys of {component} cleared by hand",
+        ],
+    ),
+    (
+        "error",
+        [
+            "flaky selenium screenshot in {component} suite, retry {d}",
+            "selenium screenshot flaky again in {component}",
+            "{component}: flaky selenium screenshot, passed on retry {d}",
+        ],
+    ),
+    (
+        "job",
+        [
+            "vacuumed {component} partitions, freed {n} GB",
+            "vacuum of {component} partitions freed {n} GB",
+            "{component} partitions vacuumed in {n} s",
+        ],
+    ),
+    (
+        "alert",
+        [
+            "dependabot opened PR #{n} for lodash in {component}",
+            "lodash update for {component}: dependabot PR #{n}",
+            "dependabot: lodash bump in {component} (#{n})",
+        ],
+    ),
+    (
+        "action",
+        [
+            "standup with {person} about {component}",
+            "daily standup, {component}, {person} led",
+            "{component} standup: {person} reported, {n} min",
+        ],
+    ),
+]
 
 STEPS = [
     ("action", ["skipped lint to save time", "lint skipped, in a hurry", "did not run lint: skipped"]),
-    ("action", ["edited the helm values by hand", "helm values changed by hand", "changed helm values manually by hand"]),
+    (
+        "action",
+        ["edited the helm values by hand", "helm values changed by hand", "changed helm values manually by hand"],
+    ),
     ("action", ["bumped protobuf to {v}", "protobuf version bumped ({v})", "bump protobuf {v}"]),
     ("action", ["rebased the branch onto main, {n} commits", "branch rebased onto main", "rebase of branch onto main"]),
     ("tool_call", ["docker system prune --all -f", "docker system prune, {n} GB free", "ran docker system prune"]),
     ("action", ["wrote a rollback plan first", "rollback plan written", "rollback plan: {n} steps written"]),
     ("action", ["warmed up the CDN edge with {n} urls", "CDN edge warmed up", "warmed CDN edge nodes"]),
-    ("tool_call", ["terraform plan shows {n} changes", "ran terraform plan: {n} to change", "terraform plan, {n} changes"]),
-    ("action", ["paired with {person} on the review", "review paired with {person}", "paired review, {person}, {n} min"]),
+    (
+        "tool_call",
+        ["terraform plan shows {n} changes", "ran terraform plan: {n} to change", "terraform plan, {n} changes"],
+    ),
+    (
+        "action",
+        ["paired with {person} on the review", "review paired with {person}", "paired review, {person}, {n} min"],
+    ),
     ("action", ["froze the feature toggles", "feature toggles frozen for {n} h", "toggles of all features frozen"]),
-    ("action", ["ran the seed script on postgres", "postgres seeded by the seed script", "seed script for postgres, {n} rows"]),
-    ("message", ["announced it in the ops channel", "ops channel announcement sent", "sent announcement to ops channel"]),
-]  # fmt: skip
+    (
+        "action",
+        ["ran the seed script on postgres", "postgres seeded by the seed script", "seed script for postgres, {n} rows"],
+    ),
+    (
+        "message",
+        ["announced it in the ops channel", "ops channel announcement sent", "sent announcement to ops channel"],
+    ),
+]
 ENDS = [
     ("deploy", ["deploy to production", "production deploy #{n}", "deploying build {hex} to production"]),
-    ("test", ["integration tests against staging", "staging integration tests, {n} cases", "ran staging integration tests"]),
+    (
+        "test",
+        ["integration tests against staging", "staging integration tests, {n} cases", "ran staging integration tests"],
+    ),
     ("build", ["release build for arm64", "arm64 release build {v}", "built the arm64 release"]),
     ("merge", ["merge queue run for PR #{n}", "merge queue: PR #{n}", "PR {n} through the merge queue"]),
-    ("load", ["load test with {n} virtual users", "k6 load test, {n} virtual users", "load test run, virtual users {n}"]),
-]  # fmt: skip
+    (
+        "load",
+        ["load test with {n} virtual users", "k6 load test, {n} virtual users", "load test run, virtual users {n}"],
+    ),
+]
 
 
 class Planted(NamedTuple):

@@ -44,9 +44,7 @@ async def list_patterns(
 
 
 @operation(Effect.READ)
-async def get_pattern(
-    ctx: Context, pattern_id: Annotated[int | str, Param("The pattern's id.")]
-) -> WithEvidence:
+async def get_pattern(ctx: Context, pattern_id: Annotated[int | str, Param("The pattern's id.")]) -> WithEvidence:
     """Return one pattern with its evidence.
 
     >>> consolidation.get_pattern(pattern_id=1)

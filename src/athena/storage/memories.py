@@ -336,7 +336,9 @@ async def unlink(tx: Any, scope: int, memory: int, other: int, relation: str) ->
 
 async def quoting(tx: Any, memory: int) -> list[tuple[int, int]]:
     """Return scope and number of what repeats words of a memory."""
-    rows = await tx.fetch("SELECT scope, memory FROM links WHERE other = :memory AND relation = 'quotes'", memory=memory)
+    rows = await tx.fetch(
+        "SELECT scope, memory FROM links WHERE other = :memory AND relation = 'quotes'", memory=memory
+    )
     return [(scope, number) for scope, number in rows]
 
 

@@ -34,9 +34,7 @@ class WithEvidence(Found):
     found_in: tuple[Evidence, ...] = ()
 
 
-async def listed(
-    store: Store, scope: Scope, kind: str | None, least: float, limit: int, offset: int
-) -> Page[Found]:
+async def listed(store: Store, scope: Scope, kind: str | None, least: float, limit: int, offset: int) -> Page[Found]:
     """Return patterns, the surest first."""
 
     async def work(tx: Transaction) -> Page[Found]:

@@ -7,7 +7,7 @@ of the even seeds; the odd ones are for reporting.
 from athena.memory.consolidation.chance import logistic
 
 WEIGHTS: dict[str, tuple[float, ...]] = {
-    "recurring": (-8.076, 6.221, -0.234, 6.705, -3.222),
+    "recurring": (-8.068, 6.215, -0.233, 6.7, -3.225),
     "sequence": (-8.986, 6.582, 1.645, 1.76),
     "contradiction": (-9.844, 14.009, -6.184, -1.923, 1.342, -7.359, -7.726, -3.165, 3.377, -0.738),
 }

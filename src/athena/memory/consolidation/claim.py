@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from athena.memory.consolidation.signature import stem
+from athena.memory.consolidation.signature import listed, stem
 
 TOKEN = re.compile(r"#?\d+(?:[.,:]\d+)*%?|[^\W\d_]+(?:['’][^\W\d_]+)?(?:[-_][^\W_]+)*\d{0,3}")
 SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
@@ -13,20 +13,28 @@ MONTH = re.compile(r"(january|february|march|april|may|june|july|august|septembe
 NUMBER = re.compile(r"#?\d")
 TIMEOUT = re.compile(r"time[sd]? out\b", re.IGNORECASE)
 AFTER_COLON = re.compile(r":\s+(\d+(?:[.,:]\d+)*%?)")
-SCOPING = frozenset("for of in about to at within into on".split())
+SCOPING = frozenset(listed("for of in about to at within into on"))
 DENIALS = frozenset(
-    """not no never none nobody nothing cannot can't don't doesn't didn't isn't aren't wasn't won't mustn't shouldn't
-    without neither nor unable""".split()
+    listed(
+        """not no never none nobody nothing cannot can't don't doesn't didn't isn't aren't wasn't won't mustn't
+    shouldn't without neither nor unable"""
+    )
 )
 CHANGES = frozenset(
-    """now switched moved replaced changed migrated renamed upgraded downgraded raised lowered cut instead longer anymore
-    formerly previously became stopped dropped taken took over superseded increased reduced reverted""".split()
+    listed(
+        """now switched moved replaced changed migrated renamed upgraded downgraded raised lowered cut instead longer
+    anymore formerly previously became stopped dropped taken took over superseded increased reduced reverted"""
+    )
 )
 # Numbers behind these name a thing, they do not measure it.
-NAMING = frozenset("ticket issue pr pull request commit build run v version-of task case bug step phase sprint".split())
-OCCASIONS = frozenset("took today yesterday tonight lasted happened crashed occurred met visited".split())
-ADDING = frozenset("likes like loves love knows know includes include contains contain supports support also"
-                   " enjoys includes plays speaks added adds".split())  # fmt: skip
+NAMING = frozenset(listed("ticket issue pr pull request commit build run v version-of task case bug step phase sprint"))
+OCCASIONS = frozenset(listed("took today yesterday tonight lasted happened crashed occurred met visited"))
+ADDING = frozenset(
+    listed(
+        """likes like loves love knows know includes include contains contain supports support also enjoys plays speaks
+    added adds"""
+    )
+)
 # One word of each line stands for all: they say that something is so, and what it is about stands beside them.
 PREDICATES = [
     "own owns owner owned owning maintain maintains maintainer maintained responsible lead leads led charge",
@@ -49,17 +57,23 @@ PREDICATES = [
     "retry retries retried",
     "named called name",
 ]
-OPPOSITES = """enabled/disabled enable/disable on/off always/never allowed/forbidden allow/forbid open/closed public/private
-true/false required/optional mandatory/optional synchronous/asynchronous sync/async before/after success/failure active/inactive
-online/offline supported/unsupported visible/hidden tabs/spaces light/dark up/down increase/decrease accept/reject
-safe/unsafe stable/unstable manual/automatic manually/automatically hot/cold encrypted/unencrypted stateful/stateless
-paid/free strict/lenient must/mustn't blocked/unblocked deprecated/current""".split()
+OPPOSITES = listed(
+    """enabled/disabled enable/disable on/off always/never allowed/forbidden allow/forbid open/closed
+    public/private true/false required/optional mandatory/optional sync/async synchronous/asynchronous
+    before/after success/failure active/inactive online/offline supported/unsupported visible/hidden tabs/spaces
+    light/dark up/down increase/decrease accept/reject safe/unsafe stable/unstable manual/automatic
+    manually/automatically hot/cold encrypted/unencrypted stateful/stateless paid/free strict/lenient
+    must/mustn't blocked/unblocked deprecated/current"""
+)
+VAGUE = frozenset(listed("on up before after down must free current off"))  # take a side only by chance
 FILLER = frozenset(
-    """a an the of in on at to for from with by as is are was were be been being it its it's this that these those and or
-    but if then than so i we you he she they our my your his her their me us them do does did done will would can could
-    should may might must about into onto over under after before while when where which who what how every each all any
-    some there here just still yet very team service everything per via code base called way want
-    us up out""".split()
+    listed(
+        """a an the of in on at to for from with by as is are was were be been being it its it's this that these those
+    and or but if then than so i we you he she they our my your his her their me us them do does did done will
+    would can could should may might must about into onto over under after before while when where which who
+    what how every each all any some there here just still yet very team service everything per via code base
+    called way want us up out"""
+    )
 )
 
 
@@ -109,7 +123,7 @@ def read(note: int, at: float, text: str) -> Claim:
     predicates, axes = _tables()
     text = text.replace("’", "'")
     raw = TOKEN.findall(TIMEOUT.sub("timeout", text))
-    listed = set(AFTER_COLON.findall(text))
+    after_colon = set(AFTER_COLON.findall(text))
     lower = [token.lower().removesuffix("'s") for token in raw]
     words: dict[str, str] = {}
     found: set[str] = set()
@@ -127,10 +141,10 @@ def read(note: int, at: float, text: str) -> Claim:
             if word.startswith("#") or previous in NAMING or MONTH.fullmatch(previous):
                 names.add(word)
             else:
-                values.add(Value(f"number {_unit('' if word in listed else previous, following)}", word))
+                values.add(Value(f"number {_unit('' if word in after_colon else previous, following)}", word))
         elif match := WEEKDAY.fullmatch(word):
             values.add(Value("weekday", match[1]))
-        elif MONTH.fullmatch(word) and (raw[i][0].isupper() and word != "may" or NUMBER.match(following)):
+        elif MONTH.fullmatch(word) and ((raw[i][0].isupper() and word != "may") or NUMBER.match(following)):
             months = True
             names.add(word)
         elif len(word) > 1 and word[0] == "v" and word[1:].isdigit():
@@ -141,7 +155,7 @@ def read(note: int, at: float, text: str) -> Claim:
                 sides[axes[word][0]] = axes[word][1]
         elif "longer" in lower[max(i - 2, 0) : i] and word in axes:
             continue  # what was so, and is no longer
-        elif word in axes and word not in ("on", "up", "before", "after", "down", "must", "free", "current", "off"):
+        elif word in axes and word not in VAGUE:
             sides[axes[word][0]] = axes[word][1]
         elif word in predicates:
             found.add(predicates[word])
@@ -155,9 +169,10 @@ def read(note: int, at: float, text: str) -> Claim:
     changing = [word for word in lower if word in CHANGES]
     return Claim(
         note, at, text, frozenset(words), frozenset(k for k, shown in words.items() if shown[0].isupper()),
-        frozenset(before), frozenset(scoped), frozenset(found), frozenset(values), frozenset(names), sides, denials % 2 == 1,
+        frozenset(before), frozenset(scoped), frozenset(found), frozenset(values), frozenset(names), sides,
+        denials % 2 == 1,
         bool(changing) and not (changing == ["took"] and "over" not in lower),
-        months or any(word in OCCASIONS for word in lower) and "over" not in lower,
+        months or (any(word in OCCASIONS for word in lower) and "over" not in lower),
         any(word in ADDING for word in lower),
     )  # fmt: skip
 

@@ -25,10 +25,7 @@ GENERIC = frozenset({"run", "use", "listen", "start", "named"})  # predicates th
 def find(notes: Iterable[Note], only: set[int] | None = None) -> list[Pattern]:
     """Return pairs of memories that contradict each other, the surest first; with `only`, pairs with one of these."""
     claims = [
-        read(note.id, note.at, text)
-        for note in notes
-        if note.memory_type != DOCUMENT
-        for text in sentences(note.text)
+        read(note.id, note.at, text) for note in notes if note.memory_type != DOCUMENT for text in sentences(note.text)
     ]
     plain = {word for claim in claims for word in claim.words - claim.capitals}
     counts = Counter(word for claim in claims for word in claim.words)
@@ -78,7 +75,14 @@ def features(older: Claim, newer: Claim, weights: dict[str, float], plain: set[s
     sides = any(newer.axes.get(axis, side) != side for axis, side in older.axes.items())
     worded = False
     denied = older.denies != newer.denies and not changed and not sides
-    if mine and theirs and not opposed and not sides and not denied and _fills_a_place(older, newer, mine, theirs, plain):
+    if (
+        mine
+        and theirs
+        and not opposed
+        and not sides
+        and not denied
+        and _fills_a_place(older, newer, mine, theirs, plain)
+    ):
         opposed, worded = 1, True
         mine, theirs = _without_one(mine, weights), _without_one(theirs, weights)
     if not (opposed or sides or denied):

@@ -74,7 +74,9 @@ async def keep(
         **pattern.details, **more,
     }  # fmt: skip
     if kept is not None and kept.deleted is None:
-        facts = {name: kept.memory.metadata[name] for name in ("memory", "merged") if name in kept.memory.metadata} | facts
+        facts = {
+            name: kept.memory.metadata[name] for name in ("memory", "merged") if name in kept.memory.metadata
+        } | facts
     draft = Draft(pattern.summary, (pattern.type,), pattern.type, facts, pattern.confidence)
     one = prepare(draft, now)
     if kept is None:

@@ -78,8 +78,7 @@ def kinds(events: Iterable[Event]) -> tuple[list[Kind], Vocabulary, list[tuple[f
             types[event_type].append(words)
     for event_type, found in types.items():
         sizes = {words: len(occasions[event_type, words]) for words in found}
-        for members in _clustered(sizes, weights):
-            made.append(_kind(event_type, members, grouped, weights))
+        made += [_kind(event_type, members, grouped, weights) for members in _clustered(sizes, weights)]
     return made, vocabulary, background
 
 

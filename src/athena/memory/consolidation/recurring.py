@@ -125,7 +125,9 @@ def period(times: Sequence[float]) -> str | None:
     weeks = {day.date().isocalendar()[:2] for day in days}
     if most >= 0.9 * len(times) and len(weeks) >= 4 and most * math.log10(7) - math.log10(7) >= 2:
         return f"every {WEEKDAYS[weekday]}"
-    regular = [gap for gap in gaps if abs(gap / middle - round(gap / middle)) <= 0.15 and gap > middle / 2] if middle else []
+    regular = (
+        [gap for gap in gaps if abs(gap / middle - round(gap / middle)) <= 0.15 and gap > middle / 2] if middle else []
+    )
     if middle < 600 or len(regular) < 0.8 * len(gaps):
         return None
     for unit, name in ((7 * DAY, "week"), (DAY, "day"), (3_600.0, "hour")):

@@ -85,9 +85,7 @@ async def consolidate(
     patterns = await reworded(store, patterns)
     tell("changing", len(PLANS), len(PLANS))
     done = await _kept(store, job, patterns, material, plan, since, call)
-    return Consolidated(
-        strategy, material.examined, **done, resumed=resumed, seconds=round(store.clock() - began, 3)
-    )
+    return Consolidated(strategy, material.examined, **done, resumed=resumed, seconds=round(store.clock() - began, 3))
 
 
 async def _begun(store: Store, scope: Scope, strategy: str, days: float, since: float, began: float) -> Run:
@@ -200,7 +198,11 @@ async def _change(
         known = await keeping.known(hand.tx, scope, pattern)
         fresh = known is None or known.deleted is not None
         more: dict[str, Any] = {}
-        if plan.merges and pattern.details.get("same") and (gone := await changing.merge(hand, pattern.details["same"])):
+        if (
+            plan.merges
+            and pattern.details.get("same")
+            and (gone := await changing.merge(hand, pattern.details["same"]))
+        ):
             done["merged"] += gone
             more["merged"] = True
         if plan.acts is not None and pattern.confidence >= plan.acts:

@@ -3,24 +3,34 @@
 import re
 from functools import lru_cache
 
+
+def listed(words: str) -> list[str]:
+    """Return the words of a table that is written as text."""
+    return words.split()
+
+
 # A hash, an id, a version, a time or a number tells one occasion from another, never one kind from another.
 PASSING = re.compile(
     r"""https?://\S+
       | \b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{20,}\b
       | \b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{6,64}\b
       | \b\d{4}-\d\d-\d\d(?:[T ][\d:.]+Z?)?\b | \b\d{1,2}:\d\d(?::\d\d)?\b
-      | (?<![^\W_])[#v]?\d+(?:[.,]\d+)*\s*(?:%|[kmgt]i?b\b|m?s\b|seconds?\b|minutes?\b|mins?\b|hours?\b|h\b|days?\b|rows?\b)?
+      | (?<![^\W_])[#v]?\d+(?:[.,]\d+)*\s*
+        (?:%|[kmgt]i?b\b|m?s\b|seconds?\b|minutes?\b|mins?\b|hours?\b|h\b|days?\b|rows?\b)?
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-WORD = re.compile(r"[^\W\d_]{4,}|[^\W\d_]+\d{1,3}(?![^\W_])|[^\W\d_]{2,}")  # p99 and k6 are words, worker3 is a worker
+# p99 and k6 are words, worker3 is a worker
+WORD = re.compile(r"[^\W\d_]{4,}|[^\W\d_]+\d{1,3}(?![^\W_])|[^\W\d_]{2,}")
 STOP = frozenset(
-    """a an the of in on at to for from with without by as is are was were be been being am it its this that these those
-    and or but if then than so not no i we you he she they our my your his her their me us them do does did done has
-    have had will would can could should may might must about into onto over under after before while when where which
-    who what how why all any each some more most other such only own same too very just now again still yet also up down
-    out off there here ok finished finish completed complete via per got get gets let lets go goes went went see
-    percent""".split()
+    listed(
+        """a an the of in on at to for from with without by as is are was were be been being am it its this that these
+    those and or but if then than so not no i we you he she they our my your his her their me us them do does
+    did done has have had will would can could should may might must about into onto over under after before
+    while when where which who what how why all any each some more most other such only own same too very just
+    now again still yet also up down out off there here ok finished finish completed complete via per got get
+    gets let lets go goes went went see percent"""
+    )
 )
 SAME = {
     "db": "database", "databases": "database", "config": "configuration", "prod": "production", "repo": "repository",
@@ -29,7 +39,24 @@ SAME = {
     "built": "build", "broke": "break", "broken": "break", "sent": "send", "led": "lead", "made": "make",
     "changed": "chang", "restarted": "restart", "rebuilt": "rebuild",
 }  # fmt: skip
-ENDINGS = ("ations", "ation", "ments", "ment", "ings", "ing", "als", "al", "ers", "ied", "ies", "ed", "es", "er", "ly", "s")
+ENDINGS = (
+    "ations",
+    "ation",
+    "ments",
+    "ment",
+    "ings",
+    "ing",
+    "als",
+    "al",
+    "ers",
+    "ied",
+    "ies",
+    "ed",
+    "es",
+    "er",
+    "ly",
+    "s",
+)
 
 
 @lru_cache(maxsize=50_000)

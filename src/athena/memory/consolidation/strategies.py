@@ -4,8 +4,8 @@
 | --- | --- | --- |
 | minimal | memories that are all but identical, episodes that recur | no memory |
 | speed | the same | merges memories of the very same words |
-| balanced | also close paraphrases, sequences of up to two steps, topics, contradictions | also strengthens, fades, promotes |
-| quality | also looser likenesses, sequences of up to three steps, patterns that are less sure | as balanced, sooner |
+| balanced | also paraphrases, sequences of two steps, topics, contradictions | also strengthens, fades, promotes |
+| quality | also looser likenesses, sequences of three steps, what is less sure | the same, sooner |
 """
 
 from typing import Literal, NamedTuple

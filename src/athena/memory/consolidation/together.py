@@ -10,7 +10,9 @@ from athena.memory.consolidation.pattern import Pattern
 from athena.model.memory import tag_key
 
 RECURRING = 3  # memories that make a topic
-MENTION = re.compile(r"(?<![\w/])[@#][^\W\d][\w-]{1,40}|`([^`\s]{2,60})`|\b\w+(?:/\w+)*\.(?:py|js|ts|go|rs|md|sql|toml|ya?ml)\b")
+MENTION = re.compile(
+    r"(?<![\w/])[@#][^\W\d][\w-]{1,40}|`([^`\s]{2,60})`|\b\w+(?:/\w+)*\.(?:py|js|ts|go|rs|md|sql|toml|ya?ml)\b"
+)
 MOST = 50
 A_TEXT = 8  # things of one text that are paired, at most
 Item = tuple[int, str, tuple[str, ...]]  # an id, a text, its tags
