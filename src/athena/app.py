@@ -2,6 +2,7 @@
 
 import os
 import re
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from athena import clock
@@ -18,6 +19,9 @@ from athena.settings import Settings, load
 from athena.storage.database import Copying, Database
 from athena.storage.sqlite.store import Sqlite
 
+if TYPE_CHECKING:  # most people have none
+    from athena.embedding.chat import Chat
+
 
 class App:
     """A store that is open, and the operations on it."""
@@ -28,8 +32,9 @@ class App:
         embedder: Embedder,
         time: clock.Clock = clock.system,
         weights: Weights = Weights(),  # noqa: B008  # a tuple, never changed
+        chat: "Chat | None" = None,
     ) -> None:
-        self.store = Store(database, Encoder(embedder), time, weights)
+        self.store = Store(database, Encoder(embedder), time, weights, chat)
         self.catalog = CATALOG
 
     def context(self, project: str, surface: str, key: str | None = None) -> Context:
@@ -45,7 +50,7 @@ def start(settings: Settings) -> App:
     weights = Weights(role=settings.ranking_role)
     if not settings.ranking_recency:
         weights = weights._replace(recency=0.0, strength=0.0)
-    return App(database(settings), _embedder(settings), weights=weights)
+    return App(database(settings), _embedder(settings), weights=weights, chat=_chat(settings))
 
 
 def database(settings: Settings, copying: Copying = "") -> Database:
@@ -94,3 +99,11 @@ def _embedder(settings: Settings) -> Embedder:
 
         return RemoteEmbedder(settings.embedding_url, settings.embedding_model, settings.embedding_key)
     return MiniLM()
+
+
+def _chat(settings: Settings) -> "Chat | None":
+    if not (settings.llm_url and settings.llm_model):
+        return None
+    from athena.embedding.chat import Chat  # most people have none
+
+    return Chat(settings.llm_url, settings.llm_model, settings.llm_key)

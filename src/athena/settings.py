@@ -17,6 +17,9 @@ class Settings(NamedTuple):
     embedding_url: str | None = None  # ATHENA_EMBEDDING_URL, embedding.url: an OpenAI-compatible endpoint
     embedding_model: str | None = None  # ATHENA_EMBEDDING_MODEL, embedding.model: needed with a url
     embedding_key: str | None = None  # ATHENA_EMBEDDING_KEY, embedding.key: sent as a bearer token
+    llm_url: str | None = None  # ATHENA_LLM_URL, llm.url: an OpenAI-compatible endpoint that may word patterns better
+    llm_model: str | None = None  # ATHENA_LLM_MODEL, llm.model: needed with a url
+    llm_key: str | None = None  # ATHENA_LLM_KEY, llm.key: sent as a bearer token
     host: str = "127.0.0.1"  # ATHENA_HOST, host: where `athena serve` listens
     port: int = 3000  # ATHENA_PORT, port: and on which port; 0 takes a free one
     auth: bool = True  # ATHENA_AUTH, auth: `off` lets every program on this machine in, without the token
@@ -30,6 +33,9 @@ KEYS = (
     "embedding.url",
     "embedding.model",
     "embedding.key",
+    "llm.url",
+    "llm.model",
+    "llm.key",
     "host",
     "port",
     "auth",
@@ -47,6 +53,8 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
             given[key] = value
     if given.get("embedding.url") and not given.get("embedding.model"):
         raise Misconfigured("embedding.url is set without embedding.model", hint="name the model to ask for")
+    if given.get("llm.url") and not given.get("llm.model"):
+        raise Misconfigured("llm.url is set without llm.model", hint="name the model to ask for")
     path = given.get("db_path") or os.path.join(home, "athena.db")
     if not environment.get("ATHENA_DB_PATH") and path != ":memory:":
         path = os.path.join(home, os.path.expanduser(path))  # in the file, a relative path starts at the data folder
@@ -57,6 +65,9 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
         given.get("embedding.url"),
         given.get("embedding.model"),
         given.get("embedding.key"),
+        given.get("llm.url"),
+        given.get("llm.model"),
+        given.get("llm.key"),
         given.get("host") or "127.0.0.1",
         _port(given.get("port", "3000")),
         _switch("auth", given.get("auth", "on")),

@@ -50,7 +50,7 @@ class RemoteEmbedder:
         timeout: float = 30,
         pauses: Sequence[float] = (0.5, 2),
     ) -> None:
-        self._url, host = _endpoint(url)
+        self._url, host = endpoint(url, "/embeddings", "embedding server")
         key = key.strip() if key else None
         # Checked here, because the library would quote the whole header in its error.
         if key and not re.fullmatch(r"[!-~]+", key):
@@ -171,23 +171,23 @@ class RemoteEmbedder:
         return " ".join(clean.split())[:200]
 
 
-def _endpoint(url: str) -> tuple[str, str]:
+def endpoint(url: str, path: str, what: str) -> tuple[str, str]:
     """Find the endpoint's URL and the host in what a person wrote, with or without /v1."""
     hint = "Write it like http://localhost:11434/v1"
     try:
         parts = urlsplit(url.strip())
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise Misconfigured(f"the URL of the embedding server is not valid: {error}", hint=hint) from error
+        raise Misconfigured(f"the URL of the {what} is not valid: {error}", hint=hint) from error
     if parts.scheme not in ("http", "https") or not host:
-        raise Misconfigured("the URL of the embedding server does not name an http server", hint=hint)
+        raise Misconfigured(f"the URL of the {what} does not name an http server", hint=hint)
     # Any of these may hold a secret, which would then be in every error.
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise Misconfigured("the URL of the embedding server has more than a host and a path", hint=hint)
-    path = parts.path.rstrip("/").removesuffix("/embeddings")
-    if not re.search(r"/v\d\w*$", path):
-        path += "/v1"
-    return urlunsplit((parts.scheme, parts.netloc, path + "/embeddings", "", "")), host
+        raise Misconfigured(f"the URL of the {what} has more than a host and a path", hint=hint)
+    root = parts.path.rstrip("/").removesuffix(path)
+    if not re.search(r"/v\d\w*$", root):
+        root += "/v1"
+    return urlunsplit((parts.scheme, parts.netloc, root + path, "", "")), host
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:

@@ -1,11 +1,14 @@
 """What every part of memory works with."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from athena.clock import Clock
 from athena.memory.encoder import Encoder
 from athena.memory.ranking import Weights
 from athena.storage.database import Database
+
+if TYPE_CHECKING:  # most people have none
+    from athena.embedding.chat import Chat
 
 
 class Store(NamedTuple):
@@ -13,3 +16,4 @@ class Store(NamedTuple):
     encoder: Encoder
     clock: Clock
     weights: Weights = Weights()
+    chat: "Chat | None" = None  # a language model for better wording, where one is configured

@@ -166,9 +166,11 @@ def read(note: int, at: float, text: str) -> Claim:
                 before.add(key)
             if previous in SCOPING or (previous == "the" and i > 1 and lower[i - 2] in SCOPING):
                 scoped.add(key)
+    if not words:  # "deploys run on Fridays" is about the deploys
+        words = {word: "" for word in found}
     changing = [word for word in lower if word in CHANGES]
     return Claim(
-        note, at, text, frozenset(words), frozenset(k for k, shown in words.items() if shown[0].isupper()),
+        note, at, text, frozenset(words), frozenset(k for k, shown in words.items() if shown[:1].isupper()),
         frozenset(before), frozenset(scoped), frozenset(found), frozenset(values), frozenset(names), sides,
         denials % 2 == 1,
         bool(changing) and not (changing == ["took"] and "over" not in lower),
