@@ -9,6 +9,7 @@ from consolidation_tools import PROJECT, call, record
 
 from athena import api
 from athena.app import App
+from athena.cli.commands import athena
 from athena.evaluation.claims import claims
 from athena.evaluation.planting import START, stream
 from athena.memory.consolidation import run
@@ -275,3 +276,12 @@ def test_a_kill_leaves_the_store_as_before_or_as_after(tmp_path: Path, engine: E
         assert json.dumps(after, default=str) == before
         assert whole.new == len(whole.patterns) > 3
     app.close()
+
+
+def test_the_command_reports_what_it_found(isolated: App, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in OPPOSED:
+        api.store(text)
+    assert athena(["consolidate", "--days", "1"], standalone_mode=False) == 0
+    printed = capsys.readouterr().out
+    assert "contradiction" in printed
+    assert "1 pattern in 2 events and memories (1 new, 0 merged, 1 strengthened, 1 faded, 0 promoted)" in printed

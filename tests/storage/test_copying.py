@@ -123,6 +123,7 @@ def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         call(app, "remember", content=f"turn {i}: the ferry leaves at {i}", metadata=talk)
     call(app, "remember", "user", content="Everybody speaks English")
     call(app, "remember", "q", content="Deploys run on Mondays", key="once")
+    call(app, "consolidate", "q")
     first, second, *_ = sorted(call(app, "list_memories", k=100), key=lambda memory: memory.id)
     call(app, "relate_memories", memory_id=first.id, other_id=second.id, relation="about")
     call(app, "update_memory", memory_id=second.id, content="Mara pays all invoices")

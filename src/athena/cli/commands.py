@@ -13,6 +13,7 @@ import click
 
 from athena import connect
 from athena.cli import shown
+from athena.cli.consolidate import consolidate
 from athena.cli.doctor import doctor
 from athena.cli.evaluate import evaluate
 from athena.cli.migrate import migrate
@@ -355,6 +356,7 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
     return click.echo(f"{shown.counted(removed)} removed for good" if removed else "nothing to remove")
 
 
+athena.add_command(consolidate)
 athena.add_command(doctor)
 athena.add_command(evaluate)
 athena.add_command(migrate)

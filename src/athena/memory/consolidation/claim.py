@@ -167,7 +167,7 @@ def read(note: int, at: float, text: str) -> Claim:
             if previous in SCOPING or (previous == "the" and i > 1 and lower[i - 2] in SCOPING):
                 scoped.add(key)
     if not words:  # "deploys run on Fridays" is about the deploys
-        words = {word: "" for word in found}
+        words = dict.fromkeys(found, "")
     changing = [word for word in lower if word in CHANGES]
     return Claim(
         note, at, text, frozenset(words), frozenset(k for k, shown in words.items() if shown[:1].isupper()),
