@@ -5,9 +5,9 @@ import time
 import uuid
 
 from athena.evaluation import planted
-from athena.evaluation.claims import claims
 from athena.evaluation.planted import Judged, Score
 from athena.evaluation.planting import START, noise, stream
+from athena.evaluation.statements import statements
 from athena.memory.consolidation import run as consolidation
 from athena.memory.remember import remember
 from athena.model.call import Call
@@ -47,9 +47,10 @@ def run(run: Run) -> Result:
         "Consolidation",
         f"{count} streams of 200 to 1,500 events with 2 to 4 recurring episodes and 1 to 3 sequences each, {count} "
         "sets of about 60 memories with 6 contradictions and 8 pairs that only look like one, and streams without any "
-        "pattern (`athena/evaluation/planting.py`, `claims.py`). Thresholds and weights were fitted to the even seeds "
-        "(`scripts/fit_patterns.py`), the bars are judged by the odd ones, which also hold kinds of claims that the "
-        f"even ones lack. A pattern is right if it shares at least half of its evidence with a planted one; {REPORT}",
+        "pattern (`athena/evaluation/planting.py`, `statements.py`). Thresholds and weights were fitted to the even "
+        "seeds (`scripts/fit_patterns.py`), the bars are judged by the odd ones, which also hold kinds of statements "
+        "that the even ones lack. A pattern is right if it shares at least half of its evidence with a planted one; "
+        + REPORT,
         [*rows, speed],
         [Table(head, lines), "`consolidate(balanced)` over events and memories in a store:", stages],
     )
@@ -62,7 +63,7 @@ def _trials(odd: int, count: int) -> Results:
     results: Results = []
     for i in range(count):
         one = stream(2 * i + odd, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3, days=(28, 14, 56)[i % 3])
-        results += [planted.judge_stream(one, planted.mine(one)), planted.judge_claims(claims(2 * i + odd))]
+        results += [planted.judge_stream(one, planted.mine(one)), planted.judge_statements(statements(2 * i + odd))]
     return results
 
 

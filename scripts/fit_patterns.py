@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from athena.evaluation import planted
-from athena.evaluation.claims import claims
 from athena.evaluation.planted import Judged
 from athena.evaluation.planting import noise, stream
+from athena.evaluation.statements import statements
 from athena.memory.consolidation import calibration
 
 SIZES = (200, 600, 1_500)
@@ -19,7 +19,7 @@ Result = tuple[list[Judged], dict[str, int]]
 
 
 def trials(odd: int, count: int) -> Iterator[Result]:
-    """Yield what is found in streams, in noise and among claims, of even or odd seeds."""
+    """Yield what is found in streams, in noise and among statements, of even or odd seeds."""
     for i in range(count):
         seed = 2 * i + odd
         one = stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3, days=(28, 14, 56)[i % 3])
@@ -27,7 +27,7 @@ def trials(odd: int, count: int) -> Iterator[Result]:
         if i % 2:
             quiet = noise(100_000 + seed, SIZES[i % 3])
             yield planted.judge_stream(quiet, planted.mine(quiet))
-        yield planted.judge_claims(claims(seed))
+        yield planted.judge_statements(statements(seed))
 
 
 def fit(judged: list[Judged], ridge: float = 0.1) -> list[float]:

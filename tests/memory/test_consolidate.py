@@ -10,8 +10,8 @@ from consolidation_tools import PROJECT, call, record
 from athena import api
 from athena.app import App
 from athena.cli.commands import athena
-from athena.evaluation.claims import claims
 from athena.evaluation.planting import START, stream
+from athena.evaluation.statements import statements
 from athena.memory.consolidation import run
 from athena.memory.consolidation.material import Event
 from athena.memory.consolidation.strategies import PLANS
@@ -34,7 +34,7 @@ def worked(app: App, seed: int = 3, size: int = 300) -> None:
     """Let a project have a month of events, and memories that contradict each other."""
     shift = app.store.clock() - START - 29 * DAY
     record(app, stream(seed, size).events, shift)
-    for note in claims(seed, planted=3, lookalikes=2, filler=5).notes:
+    for note in statements(seed, planted=3, lookalikes=2, filler=5).notes:
         call(app, "remember", content=note.text, metadata={"date": note.at + shift})
 
 

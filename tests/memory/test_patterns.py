@@ -1,13 +1,13 @@
 """The miners find what was planted, and nothing in noise. `python -m bench --only patterns` has the figures."""
 
 from athena.evaluation import planted
-from athena.evaluation.claims import claims
 from athena.evaluation.planting import START, noise, stream
+from athena.evaluation.statements import statements
 from athena.memory.consolidation import contradictions, recurring, together
-from athena.memory.consolidation.claim import read
 from athena.memory.consolidation.kinds import kinds
 from athena.memory.consolidation.material import Event, Note
 from athena.memory.consolidation.signature import signature
+from athena.memory.consolidation.statement import read
 from conftest import rounds
 
 SIZES = (200, 600, 1_500)
@@ -19,7 +19,7 @@ def test_what_was_planted_is_found_and_little_else() -> None:
     results = []
     for i, seed in enumerate(HELD_OUT):
         one = stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3)
-        results += [planted.judge_stream(one, planted.mine(one)), planted.judge_claims(claims(seed))]
+        results += [planted.judge_stream(one, planted.mine(one)), planted.judge_statements(statements(seed))]
     found = planted.scores(results)
     assert set(found) == {"recurring", "sequence", "contradiction"}
     for kind, score in found.items():
@@ -58,7 +58,7 @@ def test_a_step_tried_again_within_minutes_happened_once() -> None:
     assert recurring.find(found, vocabulary, background) == []
 
 
-def test_the_newer_of_two_claims_contradicts_the_older() -> None:
+def test_the_newer_of_two_statements_contradicts_the_older() -> None:
     notes = [
         Note(2, START + DAY, "Deploys of billing moved from Friday to Monday."),
         Note(1, START, "Billing is deployed on Fridays."),
@@ -68,7 +68,7 @@ def test_the_newer_of_two_claims_contradicts_the_older() -> None:
     assert [(one.evidence, one.details["older"]) for one in found] == [((1, 2), 1)]
 
 
-def test_a_claim_says_of_what_it_speaks_and_which_value_it_gives() -> None:
+def test_a_statement_says_of_what_it_speaks_and_which_value_it_gives() -> None:
     one = read(1, START, "The billing API must not exceed 200 requests per minute on Mondays.")
     assert one.denies
     assert {(value.kind, value.text) for value in one.values} == {("number request", "200"), ("weekday", "mon")}

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from athena.evaluation.claims import Claims
 from athena.evaluation.planting import Stream
+from athena.evaluation.statements import Statements
 from athena.memory.consolidation import contradictions, recurring, sequences
 from athena.memory.consolidation.kinds import kinds
 from athena.memory.consolidation.pattern import Pattern
@@ -66,11 +66,11 @@ def judge_stream(stream: Stream, patterns: Sequence[Pattern]) -> tuple[list[Judg
     return judged, counts
 
 
-def judge_claims(claims: Claims) -> tuple[list[Judged], dict[str, int]]:
-    wanted = {frozenset(pair) for pair in claims.contradictions}
+def judge_statements(statements: Statements) -> tuple[list[Judged], dict[str, int]]:
+    wanted = {frozenset(pair) for pair in statements.contradictions}
     judged = [
         Judged(one.type, one.confidence, frozenset(one.evidence) in wanted, one.features)
-        for one in contradictions.find(claims.notes)
+        for one in contradictions.find(statements.notes)
     ]
     return judged, {"contradiction": len(wanted)}
 

@@ -1,7 +1,7 @@
 """From features of a candidate to how often such a candidate is a real pattern.
 
-Written by `scripts/fit_patterns.py`: logistic regressions on planted streams (`athena.evaluation.planting`, `claims`)
-of the even seeds; the odd ones are for reporting.
+Written by `scripts/fit_patterns.py`: logistic regressions on planted streams (`athena.evaluation.planting` and
+`statements`) of the even seeds; the odd ones are for reporting.
 """
 
 from athena.memory.consolidation.chance import logistic

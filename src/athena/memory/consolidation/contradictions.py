@@ -1,6 +1,6 @@
 """Memories that cannot both be true: the same subject with another value, or once affirmed and once denied.
 
-Two claims contradict each other if they speak of the same thing and differ in exactly one place. If they differ in
+Two statements contradict each other if they speak of the same thing and differ in exactly one place. If they differ in
 two places, they are mostly about two things ("the staging database runs 15", "the production database runs 16").
 """
 
@@ -9,31 +9,31 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from athena.memory.consolidation import calibration
-from athena.memory.consolidation.claim import Claim, Value, read, sentences
 from athena.memory.consolidation.material import Note
 from athena.memory.consolidation.pattern import Pattern, said
+from athena.memory.consolidation.statement import Statement, Value, read, sentences
 
-COMPARED = 60  # claims that one is compared with, at most
-COMMON = 200  # a word of more claims than this leads to none
+COMPARED = 60  # statements that one is compared with, at most
+COMMON = 200  # a word of more statements than this leads to none
 CONSIDERED = 0.05  # candidates that are less likely are not even candidates
 DOCUMENT = "document"
-ONE_SIDED = 0.4  # words that only one claim has may be mere detail
+ONE_SIDED = 0.4  # words that only one statement has may be mere detail
 NO_UNIT = "number "
 GENERIC = frozenset({"run", "use", "listen", "start", "named"})  # predicates that say little
 
 
 def find(notes: Iterable[Note], only: set[int] | None = None) -> list[Pattern]:
     """Return pairs of memories that contradict each other, the surest first; with `only`, pairs with one of these."""
-    claims = [
+    statements = [
         read(note.id, note.at, text) for note in notes if note.memory_type != DOCUMENT for text in sentences(note.text)
     ]
-    plain = {word for claim in claims for word in claim.words - claim.capitals}
-    counts = Counter(word for claim in claims for word in claim.words)
-    total = len(claims) + 1
+    plain = {word for statement in statements for word in statement.words - statement.capitals}
+    counts = Counter(word for statement in statements for word in statement.words)
+    total = len(statements) + 1
     weights = {word: math.log(total / count) + 0.1 for word, count in counts.items()}
     best: dict[tuple[int, int], Pattern] = {}
-    for one, other in _pairs(claims, counts, only):
-        older, newer = sorted((one, other), key=lambda claim: (claim.at, claim.note))
+    for one, other in _pairs(statements, counts, only):
+        older, newer = sorted((one, other), key=lambda statement: (statement.at, statement.note))
         found = features(older, newer, weights, plain)
         if found is None:
             continue
@@ -44,27 +44,31 @@ def find(notes: Iterable[Note], only: set[int] | None = None) -> list[Pattern]:
     return sorted(best.values(), key=lambda one: (-one.confidence, one.evidence))
 
 
-def _pairs(claims: Sequence[Claim], counts: Counter[str], only: set[int] | None) -> Iterable[tuple[Claim, Claim]]:
-    """Return pairs of claims that share a word that is not too common, those that share the most first."""
+def _pairs(
+    statements: Sequence[Statement], counts: Counter[str], only: set[int] | None
+) -> Iterable[tuple[Statement, Statement]]:
+    """Return pairs of statements that share a word that is not too common, those that share the most first."""
     places: dict[str, list[int]] = defaultdict(list)
-    for place, claim in enumerate(claims):
-        for word in claim.words:
+    for place, statement in enumerate(statements):
+        for word in statement.words:
             if counts[word] <= COMMON:
                 places[word].append(place)
-    for place, claim in enumerate(claims):
-        if only is not None and claim.note not in only:
+    for place, statement in enumerate(statements):
+        if only is not None and statement.note not in only:
             continue
         shared: Counter[int] = Counter()
-        for word in claim.words:
+        for word in statement.words:
             for other in places.get(word, ()):
-                if claims[other].note != claim.note and (other < place or only is not None):
+                if statements[other].note != statement.note and (other < place or only is not None):
                     shared[other] += 1
         for other, _ in shared.most_common(COMPARED):
-            yield claim, claims[other]
+            yield statement, statements[other]
 
 
-def features(older: Claim, newer: Claim, weights: dict[str, float], plain: set[str]) -> tuple[float, ...] | None:
-    """Return what tells a contradiction from two claims that are only alike; None if nothing is opposed at all."""
+def features(
+    older: Statement, newer: Statement, weights: dict[str, float], plain: set[str]
+) -> tuple[float, ...] | None:
+    """Return what tells a contradiction from two statements that are only alike; None if nothing is opposed at all."""
     both = older.words & newer.words
     mine, theirs = set(older.words - both), set(newer.words - both)
     opposed = _values(older, newer)
@@ -106,13 +110,13 @@ def features(older: Claim, newer: Claim, weights: dict[str, float], plain: set[s
     )
 
 
-def _values(older: Claim, newer: Claim) -> int:
+def _values(older: Statement, newer: Statement) -> int:
     """Count the kinds of values of which both give some, and none the same."""
     kinds = {v.kind for v in older.values} & {v.kind for v in newer.values}
     opposed = sum(not _of(older.values, kind) & _of(newer.values, kind) for kind in kinds)
-    if kinds or not any(NO_UNIT in (v.kind for v in claim.values) for claim in (older, newer)):
+    if kinds or not any(NO_UNIT in (v.kind for v in statement.values) for statement in (older, newer)):
         return opposed
-    mine, theirs = ({v.text for v in claim.values if v.kind.startswith("number")} for claim in (older, newer))
+    mine, theirs = ({v.text for v in statement.values if v.kind.startswith("number")} for statement in (older, newer))
     return int(len(mine) == len(theirs) == 1 and mine != theirs)
 
 
@@ -120,8 +124,8 @@ def _of(values: Iterable[Value], kind: str) -> set[str]:
     return {value.text for value in values if value.kind == kind}
 
 
-def _takes_up(older: Claim, newer: Claim, theirs: set[str]) -> bool:
-    """Tell whether a newer claim names what the older one said, and something else beside it."""
+def _takes_up(older: Statement, newer: Statement, theirs: set[str]) -> bool:
+    """Tell whether a newer statement names what the older one said, and something else beside it."""
     numbers = {v.text for v in older.values}
     named = {v.text for v in newer.values}
     if numbers and numbers <= named and named - numbers:
@@ -129,7 +133,7 @@ def _takes_up(older: Claim, newer: Claim, theirs: set[str]) -> bool:
     return older.words <= newer.words and bool(theirs) and not numbers
 
 
-def _fills_a_place(older: Claim, newer: Claim, mine: set[str], theirs: set[str], plain: set[str]) -> bool:
+def _fills_a_place(older: Statement, newer: Statement, mine: set[str], theirs: set[str], plain: set[str]) -> bool:
     """Tell whether one word of each stands where the other's stands: names, or words that are not of the subject."""
     first, second = mine - plain, theirs - plain
     owning = bool({"own", "review"} & older.predicates)
@@ -144,7 +148,7 @@ def _without_one(words: set[str], weights: dict[str, float]) -> set[str]:
     return set(sorted(words, key=lambda word: (-weights[word], word))[1:])
 
 
-def _pattern(older: Claim, newer: Claim, found: tuple[float, ...]) -> Pattern:
+def _pattern(older: Statement, newer: Statement, found: tuple[float, ...]) -> Pattern:
     return Pattern(
         type="contradiction",
         about=f"{older.note} {newer.note}",

@@ -1,4 +1,4 @@
-"""One sentence of a memory as a claim: what it is about, the values that it gives, and whether it denies."""
+"""One sentence of a memory as a statement: what it is about, the values that it gives, and whether it denies."""
 
 import re
 from functools import lru_cache
@@ -89,20 +89,20 @@ def _tables() -> tuple[dict[str, str], dict[str, tuple[str, int]]]:
 
 
 class Value(NamedTuple):
-    """A number, a day or another word that fills a place in a claim."""
+    """A number, a day or another word that fills a place in a statement."""
 
     kind: str
     text: str
 
 
-class Claim(NamedTuple):
+class Statement(NamedTuple):
     note: int
     at: float
     text: str
     words: frozenset[str]  # what it is about
     capitals: frozenset[str]  # of these, the words written with a capital
     before: frozenset[str]  # of these, the words before the predicate
-    scoped: frozenset[str]  # of these, what the claim is said of: "for X", "in X", "of X"
+    scoped: frozenset[str]  # of these, what the statement is said of: "for X", "in X", "of X"
     predicates: frozenset[str]
     values: frozenset[Value]
     names: frozenset[str]  # numbers that name a thing: a ticket's, a version's
@@ -114,11 +114,11 @@ class Claim(NamedTuple):
 
 
 def sentences(text: str, most: int = 6) -> list[str]:
-    """Return the first sentences that are neither too short nor too long to be one claim."""
+    """Return the first sentences that are neither too short nor too long to be one statement."""
     return [one for one in SENTENCE.split(text[:3_000]) if 2 <= one.count(" ") + 1 <= 40][:most]
 
 
-def read(note: int, at: float, text: str) -> Claim:
+def read(note: int, at: float, text: str) -> Statement:
     """Take a sentence apart."""
     predicates, axes = _tables()
     text = text.replace("’", "'")
@@ -169,7 +169,7 @@ def read(note: int, at: float, text: str) -> Claim:
     if not words:  # "deploys run on Fridays" is about the deploys
         words = dict.fromkeys(found, "")
     changing = [word for word in lower if word in CHANGES]
-    return Claim(
+    return Statement(
         note, at, text, frozenset(words), frozenset(k for k, shown in words.items() if shown[:1].isupper()),
         frozenset(before), frozenset(scoped), frozenset(found), frozenset(values), frozenset(names), sides,
         denials % 2 == 1,

@@ -1,6 +1,6 @@
 """Memories of which some contradict each other, and others only look as if they did.
 
-A family writes the same claim in several ways, with a value that changes. Two claims of a family about the same
+A family writes the same statement in several ways, with a value that changes. Two statements of a family about the same
 subject with other values contradict each other, however they are put. The look-alikes differ in their subject, say
 the same in other words, add to each other, or tell of two different occasions.
 """
@@ -41,7 +41,7 @@ def _of(words: list[str]) -> Value:
 
 
 class Family(NamedTuple):
-    """Ways to claim something; `{x}` is the value, `{c}` the subject, `{y}` what the value was before."""
+    """Ways to statement something; `{x}` is the value, `{c}` the subject, `{y}` what the value was before."""
 
     values: Value
     ways: list[str]
@@ -143,7 +143,7 @@ FAMILIES = [
     ),
 ]
 
-# Only in streams of odd seeds, so that what is reported holds for claims that nothing was tuned on.
+# Only in streams of odd seeds, so that what is reported holds for statements that nothing was tuned on.
 UNSEEN = [
     Family(
         _of(["euros", "dollars", "pounds"]),
@@ -221,13 +221,13 @@ FILLER = [
 ]
 
 
-class Claims(NamedTuple):
+class Statements(NamedTuple):
     seed: int
     notes: list[Note]
     contradictions: list[tuple[int, int]]  # the older and the newer memory
 
 
-def claims(seed: int, planted: int = 6, lookalikes: int = 8, filler: int = 40) -> Claims:
+def statements(seed: int, planted: int = 6, lookalikes: int = 8, filler: int = 40) -> Statements:
     """Write memories over four weeks."""
     c = random.Random(seed)
     texts: list[str] = []
@@ -274,14 +274,14 @@ def claims(seed: int, planted: int = 6, lookalikes: int = 8, filler: int = 40) -
 
 
 def _names(component: str, other: str, template: str, people: "object") -> dict[str, str]:
-    """Return the names of a pair; people are not shared between pairs, so that each claim has its own subject."""
+    """Return the names of a pair; people are not shared between pairs, so that each statement has its own subject."""
     who: list[str] = []
     if "{p}" in template:
         who = [next(people), next(people)] if "{q}" in template else [next(people)]  # type: ignore[call-overload]
     return {"c": component, "C": component.title(), "d": other, "p": [*who, ""][0], "q": [*who, "", ""][1]}
 
 
-def _in_time(c: random.Random, seed: int, texts: list[str], pairs: list[tuple[int, int]]) -> Claims:
+def _in_time(c: random.Random, seed: int, texts: list[str], pairs: list[tuple[int, int]]) -> Statements:
     """Give each memory a time, the second of a pair after the first, and number them by it."""
     moments = [c.uniform(0, 28) * DAY + START for _ in texts]
     for old, new in pairs:
@@ -289,4 +289,4 @@ def _in_time(c: random.Random, seed: int, texts: list[str], pairs: list[tuple[in
     order = sorted(dict.fromkeys(texts), key=lambda text: moments[texts.index(text)])
     number = {text: i + 1 for i, text in enumerate(order)}
     notes = [Note(number[text], moments[texts.index(text)], text) for text in order]
-    return Claims(seed, notes, [(number[texts[old]], number[texts[new]]) for old, new in pairs])
+    return Statements(seed, notes, [(number[texts[old]], number[texts[new]]) for old, new in pairs])
