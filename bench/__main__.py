@@ -8,8 +8,21 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from bench import cold, footprint, graph, http, imports, machine, patterns, postgres, processes, report, search, store
-from bench import tokens
+from bench import (
+    cold,
+    footprint,
+    graph,
+    http,
+    imports,
+    machine,
+    patterns,
+    postgres,
+    processes,
+    report,
+    search,
+    store,
+    tokens,
+)
 from bench.result import Result
 from bench.run import PROJECT, Run
 

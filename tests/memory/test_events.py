@@ -178,13 +178,22 @@ def test_a_repeated_call_with_its_key_records_once(app: App) -> None:
         call(app, "record_event", key="k1", **said | {"content": "paid another"})
 
 
-def test_undo_takes_events_back(app: App) -> None:
+def test_undo_passes_over_what_was_only_recorded(app: App) -> None:
+    kept = call(app, "remember", content="a change that somebody made")
     call(app, "record_event", event_type="action", content="one")
     call(app, "record_events", items=[{"event_type": "action", "content": text} for text in ("two", "three")])
     call(app, "undo")
-    assert found(app) == ["one"]
-    call(app, "undo")
-    assert found(app) == []
+    assert call(app, "list_memories") == []
+    assert len(found(app)) == 3
+    with pytest.raises(NotFound, match="nothing to undo"):
+        call(app, "undo")
+    (event, *_) = call(app, "recall_events")
+    call(app, "forget", memory_id=event.id, kind="event")
+    call(app, "undo")  # forgetting one is a change
+    assert len(found(app)) == 3
+    steps = call(app, "memory_history", memory_id=event.id, kind="event")
+    assert steps[0].action == "remembered"
+    assert kept.id != event.id
 
 
 def test_forgotten_events_come_back_until_they_are_purged(app: App, engine: Engine, tmp_path: Path) -> None:

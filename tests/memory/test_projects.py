@@ -8,7 +8,7 @@ from athena.errors import Conflict, NotFound
 from athena.threads import drive
 
 
-def call(app: App, operation: str, /, **arguments: str) -> object:
+def call(app: App, operation: str, /, **arguments: str | int) -> object:
     return drive(app.catalog.find(operation)(app.context("old", "test"), **arguments))
 
 
@@ -58,3 +58,13 @@ def test_a_rename_that_is_repeated_after_another_says_that_the_name_is_gone(isol
     call(isolated, "rename_project", name="newer", to="last")
     with pytest.raises(NotFound, match="any more"):
         drive(rename(isolated.context("old", "test", "key2"), name="new", to="newer"))
+
+
+def test_the_name_of_an_emptied_project_can_be_taken(isolated: App) -> None:
+    api.store("soon purged", project="old")
+    api.delete(api.search("purged", project="old").memories[0].hash, project="old")
+    call(isolated, "purge", expect=1)
+    api.store("kept", project="stays")
+    assert [one["name"] for one in api_list(isolated)] == ["stays"]
+    call(isolated, "rename_project", name="stays", to="old")
+    assert [one["name"] for one in api_list(isolated)] == ["old"]

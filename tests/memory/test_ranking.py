@@ -1,6 +1,7 @@
 """What search finds, and that it keeps finding it."""
 
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +139,10 @@ def test_what_is_recalled_often_grows_stronger_and_fades_unused() -> None:
     one = call(app, "remember", content="The red key opens the shed.")
     for _ in range(5):
         call(app, "recall", query="red key", k=1)
-    call(app, "remember", content="something else")  # what was used is noted with the next write
-    strong = call(app, "recall", query="red key", k=1, explain=True)[0]
+    deadline = time.monotonic() + 20  # what was used is noted a little later
+    while not (strong := call(app, "recall", query="red key", k=1, explain=True)[0]).why["strength"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     assert strong.id == one.id
     assert strong.why["strength"] > 0.02
     now[0] += 365 * 86_400

@@ -7,7 +7,7 @@ from athena.errors import NotFound
 from athena.ids import digest
 from athena.memory import revise, write
 from athena.memory.prepare import prepare, with_vectors
-from athena.memory.remember import keep_one
+from athena.memory.remember import At, keep_one
 from athena.memory.store import Store
 from athena.memory.vectorise import settle
 from athena.model.call import Call
@@ -48,7 +48,7 @@ async def replace(store: Store, source: str, drafts: Sequence[Draft], call: Call
     async def work(tx: Transaction) -> int:
         async def keep(call_number: int) -> int:
             scope = await scopes.ensure(tx, call.scope)
-            current = {(await keep_one(store, tx, scope, one, call_number, now))[0] for one in ready}
+            current = {(await keep_one(store, tx, At(scope, call_number, now), one))[0] for one in ready}
             for piece in await memories.of_session(tx, [scope], source, KIND):
                 if piece.memory.id not in current:
                     await history.add(tx, scope, piece.memory.id, call_number, now, "forgotten", piece.snapshot())

@@ -104,11 +104,11 @@ async def numbered(tx: Transaction, numbers: list[int], ids: list[int]) -> list[
     return joined(nodes, await entities.observations(tx, numbers, ids))
 
 
-async def change(store: Store, call: Call, act: Callable[..., Any], fetch: Any, about: str) -> Any:
+async def change(store: Store, call: Call, act: Callable[..., Any], fetch: Any) -> Any:
     """Change the graph in one transaction, once, and let the indexes follow."""
 
     async def work(tx: Transaction) -> Any:
-        done = await calls.once(tx, call, partial(act, tx), about=about)
+        done = await calls.once(tx, call, partial(act, tx))
         return None if fetch is None else await fetch(tx, done)
 
     result = await store.database.write(work)

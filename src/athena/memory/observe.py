@@ -48,8 +48,7 @@ async def create(store: Store, given: Sequence[NewEntity], call: Call) -> list[E
     async def fetch(tx: Transaction, made: list[int]) -> list[Entity]:
         return await numbered(tx, await scopes.own(tx, call.scope), made)
 
-    about = digest(repr(wanted)) if call.key else ""
-    made: list[Entity] = await change(store, call, make, fetch, about)
+    made: list[Entity] = await change(store, call, make, fetch)
     return made
 
 
@@ -71,7 +70,7 @@ async def create_one(store: Store, one: NewEntity, facts: Mapping[str, Any] | No
             raise NotFound(f"{clean['name']!r:.60} was deleted meanwhile")
         return {**found[0], "id": made[0], "outcome": made[1]}
 
-    done: Made = await change(store, call, make, fetch, digest(repr(clean)) if call.key else "")
+    done: Made = await change(store, call, make, fetch)
     return done
 
 
@@ -105,7 +104,7 @@ async def add_observations(store: Store, given: Sequence[NewObservations], call:
             known = [[rows[row].content for row in one if row in rows] for one in added]
         return [{"entityName": name, "addedObservations": new} for (name, _), new in zip(items, known, strict=True)]
 
-    result: list[Added] = await change(store, call, add, fetch, digest(repr(items)) if call.key else "")
+    result: list[Added] = await change(store, call, add, fetch)
     return result
 
 
@@ -121,7 +120,7 @@ async def delete(store: Store, names: Sequence[str], call: Call) -> None:
         for edge in await relations.touching(tx, numbers, keys):
             await unlink(tx, edge, number, now)
 
-    await change(store, call, remove, None, digest(repr(keys)) if call.key else "")
+    await change(store, call, remove, None)
 
 
 async def delete_observations(store: Store, given: Sequence[Deletion], call: Call) -> None:
@@ -139,7 +138,7 @@ async def delete_observations(store: Store, given: Sequence[Deletion], call: Cal
                     ):
                         await _hide(store, tx, kept, number, now)
 
-    await change(store, call, remove, None, digest(repr(given)) if call.key else "")
+    await change(store, call, remove, None)
 
 
 async def merge(store: Store, source: str, into: str, call: Call) -> Made:
@@ -165,8 +164,7 @@ async def merge(store: Store, source: str, into: str, call: Call) -> Made:
         found = await numbered(tx, await scopes.visible(tx, call.scope), [made[0]])
         return {**found[0], "id": made[0], "outcome": "merged"}
 
-    about = digest(repr([source, into])) if call.key else ""
-    result: Made = await change(store, call, join, fetch, about)
+    result: Made = await change(store, call, join, fetch)
     return result
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from athena import secrets
 from athena.errors import Conflict, InvalidInput
-from athena.ids import digest
 from athena.memory.draft import moment
 from athena.memory.graph import as_kept, change, key_of, shown, triple
 from athena.memory.store import Store
@@ -46,7 +45,7 @@ async def relate(store: Store, given: Sequence[NewRelation], call: Call) -> list
         found = [await relations.numbered(tx, scope, one) for one in made for scope in numbers]
         return [shown(one[0]) for one in found if one is not None]
 
-    result: list[Relation] = await change(store, call, make, fetch, digest(repr(wanted)) if call.key else "")
+    result: list[Relation] = await change(store, call, make, fetch)
     return result
 
 
@@ -61,7 +60,7 @@ async def unrelate(store: Store, given: Sequence[Named], call: Call) -> None:
             for edge in await relations.find(tx, numbers, *wanted):
                 await unlink(tx, edge, number, now)
 
-    await change(store, call, remove, None, digest(repr(given)) if call.key else "")
+    await change(store, call, remove, None)
 
 
 async def link(tx: Transaction, scope: int, edge: Edge, call: int, now: float) -> int:

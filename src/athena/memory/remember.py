@@ -1,7 +1,7 @@
 """Keeping memories."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory import write
@@ -32,8 +32,9 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_fi
     async def work(tx: Transaction) -> tuple[list[Stored], bool]:
         async def keep(number: int) -> list[list[Any]]:
             scope = await scopes.ensure(tx, call.scope)
+            at = At(scope, number, now, passing=call.scope.kind == "event")
             ways = (add_one if _is_new(one, call) else keep_one for one in prepared)
-            return [await way(store, tx, scope, one, number, now) for way, one in zip(ways, prepared, strict=True)]
+            return [await way(store, tx, at, one) for way, one in zip(ways, prepared, strict=True)]
 
         outcomes = await calls.once(tx, call, keep)
         numbers = await scopes.own(tx, call.scope)
@@ -65,18 +66,28 @@ def _is_new(one: Prepared, call: Call) -> bool:
     return call.key is None and SERIAL in one.draft.metadata
 
 
-async def add_one(store: Store, tx: Transaction, scope: int, one: Prepared, call: int, now: float) -> list[Any]:
+class At(NamedTuple):
+    """Where and when something is kept."""
+
+    scope: int
+    call: int
+    now: float
+    passing: bool = False  # recording an event is nothing to undo: whoever undoes means a change
+
+
+async def add_one(store: Store, tx: Transaction, at: At, one: Prepared) -> list[Any]:
     """Write one memory that is new."""
-    number = await write.add(store, tx, scope, one, now)
-    await history.add(tx, scope, number, call, now, "remembered", None)
+    number = await write.add(store, tx, at.scope, one, at.now)
+    await history.add(tx, at.scope, number, at.call, at.now, "remembered", None, undone=at.passing)
     return [number, "new"]
 
 
-async def keep_one(store: Store, tx: Transaction, scope: int, one: Prepared, call: int, now: float) -> list[Any]:
+async def keep_one(store: Store, tx: Transaction, at: At, one: Prepared) -> list[Any]:
     """Write one memory and return its number and what that did."""
+    scope, call, now, _ = at
     found = await memories.find(tx, [scope], "m.digest = :digest", digest=one.digest)
     if not found:
-        return await add_one(store, tx, scope, one, call, now)
+        return await add_one(store, tx, at, one)
     kept = found[0]
     if kept.memory.content != one.draft.content:
         raise Conflict("a text of another session has the very same hash", hint="change the text a little")

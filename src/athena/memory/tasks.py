@@ -6,7 +6,7 @@ from typing import Any
 
 from athena import clock
 from athena.errors import Conflict, InvalidInput
-from athena.ids import digest, serial
+from athena.ids import serial
 from athena.memory import draft, write
 from athena.memory.find import Ref, locate
 from athena.memory.prepare import prepare
@@ -134,7 +134,7 @@ async def due(store: Store, scope: Scope, within: str, limit: int) -> Page[Task]
 Alter = Callable[[Transaction, Row], Awaitable[Draft | None]]
 
 
-async def _revise(store: Store, ref: Ref, alter: Alter, call: Call, about: str) -> Task:
+async def _revise(store: Store, ref: Ref, alter: Alter, call: Call) -> Task:
     """Make of a task what `alter` returns, in one transaction with all that it looks at."""
     now = store.clock()
 
@@ -147,7 +147,7 @@ async def _revise(store: Store, ref: Ref, alter: Alter, call: Call, about: str) 
                 await write.rewrite(store, tx, kept, prepare(made, kept.memory.created), now)
             return kept.memory.id
 
-        number = int(await calls.once(tx, call, change, about=digest(about) if call.key else ""))
+        number = int(await calls.once(tx, call, change))
         found = await memories.fetch(tx, await scopes.visible(tx, call.scope), [number])
         return (await _shown(tx, call.scope, found.values(), now))[0], await store.database.vectors.any_missing(tx)
 
@@ -181,7 +181,6 @@ async def update(
     if not any(value is not None for value in (*given.values(), *plan.values(), depends_on)):
         raise InvalidInput("nothing to change", hint="give title, due, details, priority, state, tags or depends_on")
     when = moment(due, "due", now) if due not in (None, NOTHING) else None
-    about = repr((ref, sorted(given.items()), depends_on, sorted(plan.items())))
     redacted: list[str] = []
 
     async def alter(tx: Transaction, kept: Row) -> Draft:
@@ -201,7 +200,7 @@ async def update(
         serial_of = {SERIAL: memory.metadata[SERIAL]}
         return replace(made, metadata=made.metadata | serial_of | _planned(new), importance=memory.importance)
 
-    return Kept(**_fields(await _revise(store, ref, alter, call, about)), redacted=tuple(redacted))
+    return Kept(**_fields(await _revise(store, ref, alter, call)), redacted=tuple(redacted))
 
 
 def _without_nulls(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,7 +245,7 @@ async def complete(store: Store, ref: Ref, outcome: str | None, call: Call) -> C
         finished = {"finished": now} if kept.memory.memory_type != "done" else {}
         return _altered(kept.memory, "done", model.plan(kept.memory) | finished | ({"outcome": said} if said else {}))
 
-    done = await _revise(store, ref, alter, call, repr((ref, said)))
+    done = await _revise(store, ref, alter, call)
 
     async def freed(tx: Transaction) -> list[Task]:
         waiting = await storage.of_states(tx, Filter(call.scope), UNFINISHED)

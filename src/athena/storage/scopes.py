@@ -49,6 +49,11 @@ async def counted(tx: Any) -> list[tuple[str, int, float | None]]:
 
 async def rename(tx: Any, name: str, to: str) -> bool:
     """Give a project another name, with its calls and receipts; False if there is none of that name."""
+    await tx.execute(  # an emptied project is none, but its number stays
+        """UPDATE scopes SET name = 'emptied ' || CAST(id AS TEXT) WHERE name = :new
+           AND NOT EXISTS (SELECT 1 FROM memories m WHERE m.scope = scopes.id)""",
+        new=to,
+    )
     changed: int = await tx.execute("UPDATE scopes SET name = :new WHERE name = :name", name=name, new=to)
     names = {"name": name, "new": to}
     # Under the new name there may have been questions, and calls with the same keys, though there was no project.

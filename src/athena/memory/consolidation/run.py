@@ -170,7 +170,7 @@ async def _kept(
             done = await _change(hand, call.scope, patterns, supported, plan)
             return done | {"examined": material.examined}
 
-        done = await calls.once(tx, call, change, about=f"{job.strategy} {job.days}")
+        done = await calls.once(tx, call, change)
         newest = max((event.id for event in material.events), default=0)
         print_ = await reading.fingerprint(tx, call.scope, since)
         ended = store.clock()
