@@ -79,6 +79,14 @@ def test_the_python_of_the_readme_prints_what_its_comments_say(tmp_path: Path) -
         assert line in remaining, f"{line!r} is not printed, or not in this order, by:\n{source}\nit prints\n{printed}"
 
 
+def test_the_python_of_the_pages_prints_what_its_comments_say(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "memory.md").read_text("utf-8")
+    source = "\n".join(match["body"] for match in BLOCK.finditer(page) if match["kind"] == "python")
+    expected = re.findall(r"  # -> (.+)$", source, re.MULTILINE)
+    assert len(expected) >= 8
+    assert run(sys.executable, "-c", source, folder=tmp_path).splitlines() == expected
+
+
 def test_the_commands_of_the_readme_print_what_it_shows(tmp_path: Path) -> None:
     shown = iter(blocks("text"))
     ran = 0

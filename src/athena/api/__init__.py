@@ -25,6 +25,7 @@ __all__ = [
     "CompactMemory",
     "CompactSearchResult",
     "SecretRemoved",
+    "call",
     "close",
     "consolidate",
     "delete",
@@ -59,6 +60,7 @@ def _blocking(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
     return function
 
 
+call = _blocking(_memory.call)
 search = _blocking(_memory.search)
 search_batch = _blocking(_memory.search_batch)
 search_by_tag = _blocking(_memory.search_by_tag)

@@ -200,6 +200,10 @@ class MemoryApi:
         arguments = {"strategy": strategy, "days_back": days_back, "dry_run": dry_run}
         return dict(await self._call("consolidate", project, **arguments))
 
+    async def call(self, operation: str, /, *, project: str | None = None, **arguments: Any) -> Any:
+        """Run any operation of the catalog by its name, and return plain values."""
+        return await self._call(operation, project, **arguments)
+
     async def health(self) -> CompactHealthInfo:
         """Say whether the store works."""
         found = await self._call("health")
