@@ -23,6 +23,7 @@ class Encoder:
         self.trouble: AthenaError | None = None
         self._failed_at = 0.0
         self.catching_up = threading.Lock()
+        self.busy_until = 0.0  # when those who write are expected to have done
         self._stopped = threading.Event()
 
     @property
@@ -43,9 +44,11 @@ class Encoder:
         if self.catching_up.acquire(timeout=5):
             self.catching_up.release()
 
-    def rest(self, seconds: float) -> None:
-        """Let time pass in the background, but none once the work there is to end."""
-        self._stopped.wait(seconds)
+    def rest(self, most: float) -> None:
+        """Leave the machine to those who write, but not for ever, and not once the work here is to end."""
+        end = time.monotonic() + most
+        while (left := min(self.busy_until, end) - time.monotonic()) > 0 and not self._stopped.is_set():
+            self._stopped.wait(left)
 
     async def read(self, excerpts: Sequence[Excerpt]) -> list[Reading] | None:
         """Return what each passage leaves behind, or None while the model does not work."""

@@ -12,7 +12,7 @@ from athena import secrets
 from athena.errors import NotFound
 from athena.memory import write
 from athena.memory.store import Store
-from athena.memory.vectorise import catch_up
+from athena.memory.vectorise import SOON, catch_up
 from athena.model.call import Call
 from athena.model.graph import Entity, Graph, Relation, entity_key
 from athena.model.scope import Scope
@@ -119,7 +119,7 @@ async def change(store: Store, call: Call, act: Callable[..., Any], fetch: Any) 
 async def index_some(store: Store, tx: Transaction) -> None:
     """Write passages that wait; the model reads them afterwards."""
     if await write.index_waiting(store, tx) and store.encoder.works:
-        catch_up(store)
+        catch_up(store, SOON)
 
 
 def triple(edge: Edge) -> tuple[str, str, str]:

@@ -1,5 +1,6 @@
 """Giving vectors to passages that have none, or none of the model in use."""
 
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from athena.storage.passages import Placed
 from athena.threads import drive, start
 
 WINDOW = 40  # words of each neighbour that a passage is read with
+PATIENCE = 10.0  # seconds that a writer who never pauses holds up a batch
 BATCH = 16  # small, since closing the store waits for the one in progress
 SOON = 1.0  # seconds before what need not be found by meaning at once is read; a process that ends first leaves it
 
@@ -92,17 +94,18 @@ async def settle(store: Store) -> None:
 
 
 def catch_up(store: Store, after: float = 0.0) -> None:
-    """Give vectors to what waits for them, on a thread of its own, `after` some seconds in which more may come."""
+    """Give vectors to what waits for them, on a thread of its own, once no more has come for `after` seconds."""
+    store.encoder.busy_until = time.monotonic() + after
     if not store.encoder.catching_up.locked():
-        start(_until_done, store, after)
+        start(_until_done, store)
 
 
-def _until_done(store: Store, after: float) -> None:
+def _until_done(store: Store) -> None:
     if not store.encoder.catching_up.acquire(blocking=False):
         return  # another thread is at it
     try:
-        store.encoder.rest(after)
+        store.encoder.rest(PATIENCE)
         while store.encoder.works and drive(_step(store, BATCH)):
-            pass  # until nothing is left, or others are at the rest
+            store.encoder.rest(PATIENCE)  # until nothing is left, or others are at the rest
     finally:
         store.encoder.catching_up.release()
