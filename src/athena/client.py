@@ -133,17 +133,20 @@ class AthenaClient:
         """Call any operation by its name."""
         return self._call(name, arguments)["data"]
 
+    def _object(self, name: str, /, **arguments: Any) -> dict[str, Any]:
+        return dict(self.call_tool(name, **arguments))
+
+    def _objects(self, name: str, /, **arguments: Any) -> list[dict[str, Any]]:
+        return list(self.call_tool(name, **arguments))
+
     def remember(self, content: str, tags: str | list[str] | None = None, **more: Any) -> dict[str, Any]:
-        made: dict[str, Any] = self.call_tool("remember", content=content, tags=tags, **more)
-        return made
+        return self._object("remember", content=content, tags=tags, **more)
 
     def remember_batch(self, items: list[Any]) -> list[dict[str, Any]]:
-        made: list[dict[str, Any]] = self.call_tool("remember_batch", items=items)
-        return made
+        return self._objects("remember_batch", items=items)
 
     def recall(self, query: str, k: int = 5, **more: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.call_tool("recall", query=query, k=k, **more)
-        return found
+        return self._objects("recall", query=query, k=k, **more)
 
     def recall_iter(
         self, query: str, k: int | None = None, batch: int = BATCH, **more: Any
@@ -164,49 +167,41 @@ class AthenaClient:
                 return
 
     def get_memory(self, memory_id: int | str) -> dict[str, Any]:
-        found: dict[str, Any] = self.call_tool("get_memory", memory_id=memory_id)
-        return found
+        return self._object("get_memory", memory_id=memory_id)
 
     def update_memory(self, memory_id: int | str, **changes: Any) -> dict[str, Any]:
-        made: dict[str, Any] = self.call_tool("update_memory", memory_id=memory_id, **changes)
-        return made
+        return self._object("update_memory", memory_id=memory_id, **changes)
 
     def forget(self, memory_id: int | str) -> bool:
         return bool(self.call_tool("forget", memory_id=memory_id))
 
     def record_event(self, event_type: str, content: str, **more: Any) -> dict[str, Any]:
-        made: dict[str, Any] = self.call_tool("record_event", event_type=event_type, content=content, **more)
-        return made
+        return self._object("record_event", event_type=event_type, content=content, **more)
 
     def recall_events(self, **filters: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.call_tool("recall_events", **filters)
-        return found
+        return self._objects("recall_events", **filters)
 
     def create_entity(self, name: str, entity_type: str, **more: Any) -> dict[str, Any]:
-        made: dict[str, Any] = self.call_tool("create_entity", name=name, entity_type=entity_type, **more)
-        return made
+        return self._object("create_entity", name=name, entity_type=entity_type, **more)
 
     def search_graph(self, query: str, max_results: int = 10) -> Any:
         return self.call_tool("search_graph", query=query, max_results=max_results)
 
     def consolidate(self, strategy: str = "balanced", **more: Any) -> dict[str, Any]:
-        made: dict[str, Any] = self.call_tool("consolidate", strategy=strategy, **more)
-        return made
+        return self._object("consolidate", strategy=strategy, **more)
 
     def execute_code(self, code: str, **more: Any) -> dict[str, Any]:
-        made: dict[str, Any] = self.call_tool("execute_code", code=code, **more)
-        return made
+        return self._object("execute_code", code=code, **more)
 
     def health(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.call_tool("health")
-        return found
+        return self._object("health")
 
     # The way there and back.
 
     def _call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         path = f"/tools/{_quoted(name, 'name')}/execute"
         try:
-            body = _written(arguments)
+            body = json.dumps(arguments, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"{name}: the arguments cannot be written as JSON: {error}") from None
         # The same key for every attempt, so that a write whose answer was lost is not made twice.
@@ -337,13 +332,6 @@ def _quoted(text: str, name: str, safe: str = "") -> str:
         return quote(text, safe=safe)
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} must be text, not {text!r:.100}") from None
-
-
-def _written(arguments: dict[str, Any]) -> bytes:
-    try:
-        return json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:  # half a character, which only an escape can carry
-        return json.dumps(arguments, allow_nan=False).encode()
 
 
 def _left(deadline: float) -> float:
