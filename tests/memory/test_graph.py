@@ -168,7 +168,7 @@ def test_search_finds_parts_of_words_then_words_and_meaning(graph: Caller) -> No
 def test_search_graph_ranks_entities_by_their_best_row(graph: Caller) -> None:
     graph.reembed(limit=1_000)  # the background would do it in a moment
     found = graph.search_graph(query="who drinks hot beverages like tea", max_results=2)
-    assert found[0]["name"] == "Ann"
+    assert found[0]["name"] == "Ann", found
     assert found[0]["observations"] == ANN["observations"]
     assert found[0]["relations"] == [relation("Ann", "works at", "Acme"), relation("Bob", "knows", "Ann")]
     assert 0 <= found[1]["score"] <= found[0]["score"] <= 1

@@ -13,7 +13,7 @@ from athena.memory.vectorise import settle
 from athena.model.call import Call
 from athena.model.memory import Change, Draft, Filter, Memory, Stored, preview, stored
 from athena.model.scope import Scope
-from athena.storage import calls, history, memories, passages, relations, runs, scopes
+from athena.storage import calls, consolidations, history, memories, passages, relations, scopes
 from athena.storage.database import Transaction
 from athena.storage.history import Step
 from athena.storage.memories import Kept
@@ -250,7 +250,7 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
             if refs is None:
                 await relations.purge(tx, numbers)
             await store.database.vectors.drop_retired(tx)
-            await runs.forget_progress(tx)
+            await consolidations.forget_progress(tx)
             if chosen:
                 scope = await scopes.ensure(tx, call.scope)
                 await history.add(tx, scope, 0, number, store.clock(), PURGED, None)

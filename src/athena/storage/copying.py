@@ -53,7 +53,7 @@ TABLES = (
         "scope, day, operation, surface",
     ),
     Table(
-        "runs",
+        "consolidations",
         "scope, strategy, days, began, seen, ended, stage, fingerprint, newest, progress, result",
         "scope, strategy, days",
     ),

@@ -150,7 +150,7 @@ STEPS: tuple[str, ...] = (
         shown BIGINT NOT NULL,
         PRIMARY KEY (scope, day, operation, surface)
     ) {clustered};
-    CREATE TABLE runs (
+    CREATE TABLE consolidations (
         scope TEXT NOT NULL,
         strategy TEXT NOT NULL,
         days DOUBLE PRECISION NOT NULL,

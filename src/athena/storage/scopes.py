@@ -70,7 +70,7 @@ async def rename(tx: Any, name: str, to: str) -> bool:
         **names,
     )
     await tx.execute("DELETE FROM usage WHERE scope = :name", name=name)
-    await tx.execute("DELETE FROM runs WHERE scope = :new", new=to)
-    for table in ("calls", "receipts", "runs"):
+    await tx.execute("DELETE FROM consolidations WHERE scope = :new", new=to)
+    for table in ("calls", "receipts", "consolidations"):
         await tx.execute(f"UPDATE {table} SET scope = :new WHERE scope = :name", **names)
     return changed > 0

@@ -8,7 +8,7 @@ from athena.memory.consolidation.material import Event, Note
 from athena.memory.store import Store
 from athena.model.memory import OURS
 from athena.model.scope import Scope
-from athena.storage import runs, scopes
+from athena.storage import consolidations, scopes
 from athena.storage.database import Transaction
 
 BATCH = 1_000
@@ -40,7 +40,7 @@ async def _rows(store: Store, scope: Scope, since: float) -> list[tuple[Any, ...
 
         async def work(tx: Transaction, behind: tuple[float, int] = behind) -> list[tuple[Any, ...]]:
             numbers = await scopes.own(tx, scope)
-            return await runs.page(tx, numbers[0], since, behind, BATCH, LONGEST) if numbers else []
+            return await consolidations.page(tx, numbers[0], since, behind, BATCH, LONGEST) if numbers else []
 
         rows = await store.database.read(work)
         found = [*found, *rows][-MOST:]
@@ -66,5 +66,5 @@ def _note(number: int, at: float, kind: str, text: str, metadata: str, tags: str
 
 async def fingerprint(tx: Transaction, scope: Scope, since: float) -> str:
     """Return what changes when anything changes that a run would look at."""
-    figures = [await runs.figures(tx, one, since) for one in (scope, scope.of("event"))]
+    figures = [await consolidations.figures(tx, one, since) for one in (scope, scope.of("event"))]
     return hashlib.sha256(json.dumps(figures).encode()).hexdigest()

@@ -23,9 +23,9 @@ from athena.memory.store import Store
 from athena.memory.vectorise import catch_up
 from athena.model.call import Call
 from athena.model.scope import Scope
-from athena.storage import calls, memories, runs, scopes
+from athena.storage import calls, consolidations, memories, scopes
+from athena.storage.consolidations import Attempt
 from athena.storage.database import Transaction
-from athena.storage.runs import Run
 
 DAY = 86_400.0
 DUE = 500  # events since the last run that make another worth while
@@ -88,24 +88,24 @@ async def consolidate(
     return Consolidated(strategy, material.examined, **done, resumed=resumed, seconds=round(store.clock() - began, 3))
 
 
-async def _begun(store: Store, scope: Scope, strategy: str, days: float, since: float, began: float) -> Run:
+async def _begun(store: Store, scope: Scope, strategy: str, days: float, since: float, began: float) -> Attempt:
     """Note that a run begins; return the last one instead if it saw the very same, or did not come to its end."""
 
-    async def work(tx: Transaction) -> Run:
+    async def work(tx: Transaction) -> Attempt:
         fingerprint = await reading.fingerprint(tx, scope, since)
-        last = await runs.find(tx, scope, strategy, days)
+        last = await consolidations.find(tx, scope, strategy, days)
         if last is not None and last.fingerprint == fingerprint:
             if last.ended is None:
-                await runs.put(tx, scope, last._replace(seen=began))
+                await consolidations.put(tx, scope, last._replace(seen=began))
             return last
-        made = Run(strategy, days, began, began, None, "reading", fingerprint, 0, "", "{}")
-        await runs.put(tx, scope, made)
+        made = Attempt(strategy, days, began, began, None, "reading", fingerprint, 0, "", "{}")
+        await consolidations.put(tx, scope, made)
         return made
 
     return await store.database.write(work)
 
 
-async def _as_before(store: Store, scope: Scope, job: Run) -> Consolidated:
+async def _as_before(store: Store, scope: Scope, job: Attempt) -> Consolidated:
     result = json.loads(job.result)
 
     async def work(tx: Transaction) -> list[Found]:
@@ -117,9 +117,9 @@ async def _as_before(store: Store, scope: Scope, job: Run) -> Consolidated:
 
 
 async def _mined(
-    store: Store, scope: Scope, material: Material, plan: Plan, job: Run | None, tell: Tell
+    store: Store, scope: Scope, material: Material, plan: Plan, job: Attempt | None, tell: Tell
 ) -> tuple[list[Pattern], bool]:
-    """Run the stages that are not done yet, and note after each how far it is."""
+    """Attempt the stages that are not done yet, and note after each how far it is."""
     mine = Mine(store, scope, material, plan)
     done: dict[str, list[Pattern]] = _progress(job.progress) if job else {}
     resumed = bool(done)
@@ -134,9 +134,9 @@ async def _mined(
     return _apart([one for stage in mine.stages for one in done[stage]]), resumed
 
 
-def _noting(scope: Scope, run: Run) -> Callable[[Transaction], Any]:
+def _noting(scope: Scope, run: Attempt) -> Callable[[Transaction], Any]:
     async def work(tx: Transaction) -> None:
-        await runs.put(tx, scope, run)
+        await consolidations.put(tx, scope, run)
 
     return work
 
@@ -158,14 +158,16 @@ def _apart(patterns: list[Pattern]) -> list[Pattern]:
 
 
 async def _kept(
-    store: Store, job: Run, patterns: list[Pattern], material: Material, plan: Plan, since: float, call: Call
+    store: Store, job: Attempt, patterns: list[Pattern], material: Material, plan: Plan, since: float, call: Call
 ) -> dict[str, Any]:
     """Keep the patterns and change memories; all of it happens or none."""
     supported = _supported(patterns, material)
 
     async def work(tx: Transaction) -> tuple[dict[str, Any], bool]:
         async def change(number: int) -> dict[str, Any]:
-            await runs.put(tx, call.scope, job._replace(seen=store.clock()))  # one run of a project at a time gets here
+            await consolidations.put(
+                tx, call.scope, job._replace(seen=store.clock())
+            )  # one run of a project at a time gets here
             hand = Hand(store, tx, await scopes.ensure(tx, call.scope), number, store.clock())
             done = await _change(hand, call.scope, patterns, supported, plan)
             return done | {"examined": material.examined}
@@ -175,7 +177,7 @@ async def _kept(
         print_ = await reading.fingerprint(tx, call.scope, since)
         ended = store.clock()
         finished = job._replace(seen=ended, ended=ended, stage="done", fingerprint=print_, newest=newest, progress="")
-        await runs.put(tx, call.scope, finished._replace(result=json.dumps(done)))
+        await consolidations.put(tx, call.scope, finished._replace(result=json.dumps(done)))
         rows = await memories.fetch(tx, await scopes.own(tx, call.scope.of("pattern")), done["patterns"])
         shown = [keeping.shown(rows[n], new=n in done["new"]) for n in done["patterns"] if n in rows]
         counts = {name: done[name] for name in ("merged", "strengthened", "faded", "promoted")}
@@ -239,11 +241,11 @@ def _supported(patterns: list[Pattern], material: Material) -> dict[str, list[in
 async def status(store: Store, scope: Scope) -> list[Status]:
     """Return the last run of each strategy, the latest first."""
     now = store.clock()
-    found = await store.database.read(lambda tx: runs.of_project(tx, scope))
+    found = await store.database.read(lambda tx: consolidations.of_project(tx, scope))
     return [_status(run, now) for run in found]
 
 
-def _status(run: Run, now: float) -> Status:
+def _status(run: Attempt, now: float) -> Status:
     state = "done" if run.ended is not None else "running" if now - run.seen < IDLE else "interrupted"
     result = json.loads(run.result)
     found = {name: len(v) if isinstance(v, list) else int(v) for name, v in result.items()}
@@ -255,6 +257,8 @@ async def due(store: Store, scope: Scope) -> bool:
     """Tell whether enough has happened since the last run that another is worth while."""
 
     async def work(tx: Transaction) -> int:
-        return await runs.count_after(tx, scope.of("event"), await runs.newest_event(tx, scope), DUE)
+        return await consolidations.count_after(
+            tx, scope.of("event"), await consolidations.newest_event(tx, scope), DUE
+        )
 
     return await store.database.read(work) >= DUE

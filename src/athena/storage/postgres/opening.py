@@ -27,7 +27,7 @@ RACES |= {
     "relations_live",
     "waiting_pkey",
     "mentions_pkey",
-    "runs_pkey",
+    "consolidations_pkey",
 }
 LOST_RACE = (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation)
 # Seconds, or milliseconds for the last: a server that vanished is noticed, not waited for.

@@ -9,7 +9,7 @@ from athena.model.scope import Scope
 from athena.storage import scopes
 
 
-class Run(NamedTuple):
+class Attempt(NamedTuple):
     strategy: str
     days: float
     began: float
@@ -22,31 +22,33 @@ class Run(NamedTuple):
     result: str
 
 
-COLUMNS = ", ".join(Run._fields)
+COLUMNS = ", ".join(Attempt._fields)
 
 
-async def of_project(tx: Any, scope: Scope) -> list[Run]:
+async def of_project(tx: Any, scope: Scope) -> list[Attempt]:
     """Return the last run of each strategy, the latest first."""
-    rows = await tx.fetch(f"SELECT {COLUMNS} FROM runs WHERE scope = :scope ORDER BY seen DESC", scope=scope.project)
-    return [Run(*row) for row in rows]
+    rows = await tx.fetch(
+        f"SELECT {COLUMNS} FROM consolidations WHERE scope = :scope ORDER BY seen DESC", scope=scope.project
+    )
+    return [Attempt(*row) for row in rows]
 
 
-async def find(tx: Any, scope: Scope, strategy: str, days: float) -> Run | None:
+async def find(tx: Any, scope: Scope, strategy: str, days: float) -> Attempt | None:
     row = await tx.fetch_one(
-        f"SELECT {COLUMNS} FROM runs WHERE scope = :scope AND strategy = :strategy AND days = :days",
+        f"SELECT {COLUMNS} FROM consolidations WHERE scope = :scope AND strategy = :strategy AND days = :days",
         scope=scope.project,
         strategy=strategy,
         days=days,
     )
-    return Run(*row) if row else None
+    return Attempt(*row) if row else None
 
 
-async def put(tx: Any, scope: Scope, run: Run) -> None:
+async def put(tx: Any, scope: Scope, run: Attempt) -> None:
     """Write down how a run stands; whoever else writes the same waits until this transaction ends."""
-    given = ", ".join(f":{name}" for name in Run._fields)
-    changed = ", ".join(f"{name} = excluded.{name}" for name in Run._fields[2:])
+    given = ", ".join(f":{name}" for name in Attempt._fields)
+    changed = ", ".join(f"{name} = excluded.{name}" for name in Attempt._fields[2:])
     await tx.execute(
-        f"""INSERT INTO runs (scope, {COLUMNS}) VALUES (:scope, {given})
+        f"""INSERT INTO consolidations (scope, {COLUMNS}) VALUES (:scope, {given})
             ON CONFLICT (scope, strategy, days) DO UPDATE SET {changed}""",
         scope=scope.project,
         **run._asdict(),
@@ -55,13 +57,13 @@ async def put(tx: Any, scope: Scope, run: Run) -> None:
 
 async def forget_progress(tx: Any) -> None:
     """Let go of the words of unfinished runs."""
-    await tx.execute("UPDATE runs SET progress = '', fingerprint = '' WHERE progress <> ''")
+    await tx.execute("UPDATE consolidations SET progress = '', fingerprint = '' WHERE progress <> ''")
 
 
 async def newest_event(tx: Any, scope: Scope) -> int:
     """Return the last event that any run saw."""
     row = await tx.fetch_one(
-        "SELECT max(newest) FROM runs WHERE scope = :scope AND ended IS NOT NULL", scope=scope.project
+        "SELECT max(newest) FROM consolidations WHERE scope = :scope AND ended IS NOT NULL", scope=scope.project
     )
     return int(row[0] or 0)
 
