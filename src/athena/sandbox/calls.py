@@ -94,9 +94,7 @@ class Calls:
         prepared = self._prepared(path, args, given)
         return prepared if isinstance(prepared, Settled) else self._made_now(*prepared, pausable=pausable)
 
-    def begin(
-        self, path: str, args: Sequence[Any], given: Mapping[str, Any], done: Callable[[Settled], None]
-    ) -> None:
+    def begin(self, path: str, args: Sequence[Any], given: Mapping[str, Any], done: Callable[[Settled], None]) -> None:
         """Make a call on another thread; waits until there are few enough at once."""
         prepared = self._prepared(path, args, given)
         if isinstance(prepared, Settled):
@@ -163,8 +161,8 @@ class Calls:
                     if tally == [0, 0, 0]:
                         self._made.pop(function.path, None)
                 raise
-            hint = 'call it outside of parallel() and await, in a program for engine="monty"'
-            trouble = Trouble("ToolError", error.code, f"{error}; this program cannot wait for that", hint)
+            how = 'call it outside of parallel() and await, in a program for engine="monty"'
+            trouble = Trouble("ToolError", error.code, f"{error}; this program cannot wait for that", how)
         except AthenaError as error:
             hint = error.hint
             if isinstance(error, InvalidInput) and "parameters:" not in (hint or ""):

@@ -146,7 +146,7 @@ def _imports(source: Source) -> Iterator[Failure]:
         for name in wanted:
             top = name.partition(".")[0]
             if top not in sys.stdlib_module_names:
-                yield failure("ImportError", f"there is no module {name!r} in the sandbox", node.lineno, IMPORTS)  # type: ignore[attr-defined]
+                yield failure("ImportError", f"there is no module {name!r} in the sandbox", node.lineno, IMPORTS)
 
 
 IMPORTS = (

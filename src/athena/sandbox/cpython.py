@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ from athena.sandbox.calls import Calls, Settled
 from athena.sandbox.keeper import Keeper, Victim
 from athena.sandbox.lexical import Source
 from athena.sandbox.limits import Limits
-from athena.sandbox.plain import TooLarge, is_plain, plain
+from athena.sandbox.plain import Sieve, TooLarge, plain
 from athena.sandbox.program import Failure, failure
 from athena.sandbox.running import Ended, Running
 from athena.sandbox.state import State
 
 READY = 1  # workers that wait for a program
-_WORKER = Path(__file__).with_name("worker.py")
+_WORKER = Path(__file__).with_name("jailed")
 _LARGEST = 16 << 20  # of one frame: a whole value, escaped
 _MOST_PARTS = 500_000  # containers in one frame: they cost far more memory than their text
 
@@ -39,7 +40,8 @@ class Worker:
         self.process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}, bufsize=0
         )
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self._in, self._out = self.process.stdin.fileno(), self.process.stdout.fileno()
         self._buffer = bytearray()
         self._writing = threading.Lock()
@@ -225,9 +227,10 @@ class CPython:
             running.output.drop(dropped)
         error = _told(last, self.limits)
         if error is not None and error["type"] == "MemoryError":
-            return Ended("python", error=error)
+            return Ended("python", error=error, undone=True)
         found = last.get("variables")
-        values = {name: one for name, one in found.items() if is_plain(one)} if isinstance(found, dict) else {}
+        sieve = Sieve()
+        values = {name: one for name, one in found.items() if sieve.keeps(one)} if isinstance(found, dict) else {}
         sources = state.sources | dict(source.definitions())
         changed = [name for name, value in values.items() if name not in state.plain or state.plain[name] != value]
         for name in changed:
@@ -237,7 +240,9 @@ class CPython:
             known=list(dict.fromkeys([*state.known, *values]))[:1_000],
             newer=list(dict.fromkeys([*state.newer, *changed])),
             sources=sources,
-            newer_sources=[name for name in sources if name in state.newer_sources or name in dict(source.definitions())],
+            newer_sources=[
+                name for name in sources if name in state.newer_sources or name in dict(source.definitions())
+            ],
             hidden=state.hidden,
             dump=state.dump,
             dump_of=state.dump_of,
@@ -286,9 +291,9 @@ def _conversation(worker: Worker, running: Running) -> dict[str, Any]:
             if not fits or not isinstance(given, dict) or len(str(path)) > 300:
                 raise _Broken("a call cannot be read")
             if frame.get("at_once") is True:
-                calls.begin(str(path), args or [], given, lambda done, number=number: worker.write(_reply(number, done)))
+                calls.begin(str(path), args or [], given, partial(_answer, worker, number))
             else:
-                worker.write(_reply(number, calls.settle(str(path), args or [], given)))
+                _answer(worker, number, calls.settle(str(path), args or [], given))
         elif kind == "out":
             running.output.write(str(frame.get("text")))
         elif kind == "done":
@@ -297,11 +302,11 @@ def _conversation(worker: Worker, running: Running) -> dict[str, Any]:
             raise _Broken("an unknown frame")
 
 
-def _reply(number: Any, settled: Settled) -> dict[str, Any]:
-    if settled.trouble is None:
-        return {"id": number, "value": settled.value}
-    trouble = settled.trouble
-    return {"id": number, "error": trouble.text, "code": trouble.code, "kind": trouble.kind, "hint": trouble.hint}
+def _answer(worker: Worker, number: Any, settled: Settled) -> None:
+    frame: dict[str, Any] = {"id": number, "value": settled.value}
+    if (trouble := settled.trouble) is not None:
+        frame = {"id": number, "error": trouble.text, "code": trouble.code, "kind": trouble.kind, "hint": trouble.hint}
+    worker.write(frame)
 
 
 def _told(last: dict[str, Any], limits: Limits) -> Failure | None:

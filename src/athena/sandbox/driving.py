@@ -1,8 +1,6 @@
 """Driving one program on Monty: answer each of its questions, in order, until it ends."""
 
 import re
-import threading
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,18 +11,19 @@ from athena.errors import InvalidInput
 from athena.sandbox import prelude
 from athena.sandbox.calls import Calls, Settled, Trouble
 from athena.sandbox.lexical import Source, Spots
-from athena.sandbox.monty import Monty, Seat
-from athena.sandbox.plain import CUT, TooLarge, is_plain, plain
-from athena.sandbox.program import Failure, NeedsApproval, Pause, failure
+from athena.sandbox.monty import FEEDS, Monty, Seat
+from athena.sandbox.plain import CUT, Sieve, TooLarge, plain
+from athena.sandbox.program import NeedsApproval, Pause, failure
 from athena.sandbox.running import Ended, Running
 from athena.sandbox.state import State, packed, seal, unpacked, unseal
+from athena.sandbox.telling import died, told
+from athena.sandbox.together import Together, answer
 from athena.sandbox.watch import Watch
 
 if TYPE_CHECKING:
     import pydantic_monty
 
 _FAMILY = uuid.UUID("6f0d2d3e-0000-5000-8000-000000000001")
-_TROUBLES = {"ToolError": "RuntimeError"}  # only built-in exceptions cross into Monty
 _FEED = re.compile(r"<python-input-(\d+)>")
 
 
@@ -36,18 +35,6 @@ class _Namespace:
 
     def __str__(self) -> str:
         return f"<namespace {self.path}>"
-
-
-class _Pending:
-    """A call that runs on its own thread; the program holds it until `parallel` asks for its result."""
-
-    __slots__ = ("settled",)
-
-    def __init__(self) -> None:
-        self.settled: Settled | None = None
-
-    def __str__(self) -> str:
-        return "<a call that runs; parallel() gives its result>"
 
 
 @cache
@@ -76,7 +63,7 @@ class Drive:
     """One program in one session."""
 
     def __init__(self, engine: Monty, running: Running, watch: Watch, key: bytes, owner: str) -> None:
-        self.engine, self.running, self.watch, self.key, self.owner = engine, running, watch, key, owner
+        self.engine, self.running, self.key, self.owner = engine, running, key, owner
         self.calls: Calls = running.calls
         self.names = running.calls.names
         self.paths = {_identity(path): path for path in self.names.spaces}
@@ -84,24 +71,25 @@ class Drive:
         self.feed = 0
         self.state = State()
         self.code = ""
-        self.futures: dict[int, Settled | None] = {}
-        self.pending: list[_Pending] = []
-        self.changed = threading.Condition()
+        self.together = Together(running.calls, watch)
         self.quiet = False  # our own source runs: it may call nothing
 
     # --- from start to end ------------------------------------------------------------------------------------------
 
     def run(self, source: Source, state: State) -> Ended:
+        self.engine.open()
         self.state = state
         if state.dump and state.dump_of != self.engine.wrote:
             state.forget_dump()
-        self.feed = state.feeds or 2  # the prelude and its test
+        self.feed = state.feeds or FEEDS
         self.spots = {int(feed): Spots.from_json(value) for feed, value in state.spots.items()}
-        memory = state.dump or self.engine.prelude
-        seat, _ = self.engine.seated(lambda session: session.load_session(memory))
+        seat, _ = (
+            self.engine.seated(lambda session: session.load_session(state.dump)) if state.dump else self.engine.new()
+        )
         return self._seated(seat, lambda: self._first(seat, source), source)
 
     def resume(self, content: bytes, *, approved: bool, refusal: str) -> Ended:
+        self.engine.open()
         head, dump = unpacked(content)
         self.state = State(**head["state"], dump=b"")
         self.code, self.feed = head["code"], head["feed"]
@@ -110,14 +98,15 @@ class Drive:
             message = "this paused run belongs to another version of the engine; nothing was run"
             return Ended("monty", error=failure("Conflict", message, hint="run the program again from its start"))
         source = Source(self.code, self.running.limits.source_bytes)
-        seat, snapshot = self.engine.seated(lambda session: session.load_snapshot(dump, print_callback=self._print))
+        seat, loaded = self.engine.seated(lambda session: session.load_snapshot(dump, print_callback=self._print))
+        snapshot: Any = loaded
         self.paths |= {_identity(path): path for path in head["paths"]}
 
         def first() -> Any:
             if approved:
-                return self._answered(snapshot, head["path"], (), head["arguments"], head["path"])
+                return self._answered(snapshot, head["path"], (), head["arguments"])
             trouble = Trouble("ToolError", "denied", refusal or "a person refused this call")
-            return snapshot.resume(_answer(Settled(trouble=trouble)))
+            return snapshot.resume(answer(Settled(trouble=trouble)))
 
         return self._seated(seat, first, source)
 
@@ -138,7 +127,7 @@ class Drive:
             ended.state = self._kept(source)
             return ended
         except pm.MontyCrashedError as error:
-            return Ended("monty", error=_died(error), died=True)
+            return Ended("monty", error=died(error), died=True)
         except pm.MontyError as error:  # a value that cannot cross
             seat.spoilt = True
             return Ended("monty", error=failure("TypeError", str(error)), died=True)
@@ -184,7 +173,7 @@ class Drive:
             elif isinstance(snapshot, pm.NameLookupSnapshot):
                 snapshot = self._looked_up(snapshot)
             else:
-                snapshot = snapshot.resume(self._settled_futures(snapshot.pending_call_ids))
+                snapshot = snapshot.resume(self.together.settled(snapshot.pending_call_ids))
 
     def _looked_up(self, snapshot: "pydantic_monty.NameLookupSnapshot") -> Any:
         place = self.paths.get(snapshot.object_id) if snapshot.object_id else None
@@ -206,7 +195,7 @@ class Drive:
         if self.quiet:
             return snapshot.resume({"exc_type": "RuntimeError", "message": "not here"})
         if path == "parallel":
-            return snapshot.resume(self._parallel(snapshot.args, snapshot.kwargs))
+            return snapshot.resume(self.together.collect(snapshot.args, snapshot.kwargs))
         if self.names.kind(path) != "function":
             return snapshot.resume(self._unknown(path))
         spots = self._spots(snapshot.position.filename)
@@ -214,30 +203,23 @@ class Drive:
         if where in spots.parallel:
             import pydantic_monty as pm
 
-            held = _Pending()
-            self.pending.append(held)
-            self.calls.begin(path, snapshot.args, snapshot.kwargs, lambda settled: self._deliver(held, settled))
+            held = self.together.hold(path, snapshot.args, snapshot.kwargs)
             return snapshot.resume({"return_value": pm.ClassInstance(held)})
         if where in spots.awaited or snapshot.allow_eager_await:
-            number = snapshot.call_id
-            self.futures[number] = None
-            self.calls.begin(path, snapshot.args, snapshot.kwargs, lambda settled: self._resolve(number, settled))
+            self.together.promise(snapshot.call_id, path, snapshot.args, snapshot.kwargs)
             return snapshot.resume({"future": ...})
         return self._answered(snapshot, path, snapshot.args, snapshot.kwargs)
 
-    def _answered(
-        self, snapshot: Any, path: str, args: Sequence[Any], given: Mapping[str, Any], real: str | None = None
-    ) -> Any:
-        pausable = not self.futures and all(one.settled is not None for one in self.pending)
+    def _answered(self, snapshot: Any, path: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
         try:
-            settled = self.calls.settle(path, args, given, pausable=pausable)
+            settled = self.calls.settle(path, args, given, pausable=self.together.idle)
         except NeedsApproval as error:
             function = self.names.find(path)
             assert function is not None
             limits = self.running.limits
             arguments = plain(self.names.arguments(path, function, args, given), limits.value_nodes, limits.value_bytes)
             raise _Paused(self._pause(snapshot.dump(), path, arguments, error)) from None
-        return snapshot.resume(_answer(settled))
+        return snapshot.resume(answer(settled))
 
     def _unknown(self, path: str) -> Any:
         if "." in path or path in self.names.roots:
@@ -257,60 +239,12 @@ class Drive:
             return snapshot.resume_auto()
         seconds = max(0.0, float(next(iter((*snapshot.args, *snapshot.kwargs.values())), 0.0)))
         if "asyncio" in name:
-            number = snapshot.call_id
-            self.futures[number] = None
-            self.watch.at(time.monotonic() + seconds, lambda: self._resolve(number, Settled()))
+            self.together.promise_time(snapshot.call_id, seconds)
             return snapshot.resume({"future": ...})
-        with self.changed:
-            self.changed.wait_for(lambda: self.calls.closed, min(seconds, self.running.timeout_s))
+        self.together.sleep(seconds)
         return snapshot.resume({"return_value": None})
 
-    # --- calls at once ------------------------------------------------------------------------------------------------
-
-    def _deliver(self, held: _Pending, settled: Settled) -> None:
-        with self.changed:
-            held.settled = settled
-            self.changed.notify_all()
-
-    def _resolve(self, number: int, settled: Settled) -> None:
-        with self.changed:
-            self.futures[number] = settled
-            self.changed.notify_all()
-
-    def _wait(self, ready: Any) -> None:
-        with self.changed:
-            while not ready() and not self.calls.closed:
-                self.changed.wait(0.5)  # a stopped run wakes nobody here; it is reported without us
-
-    def _settled_futures(self, wanted: list[int]) -> dict[int, Any]:
-        self._wait(lambda: any(self.futures.get(number) is not None for number in wanted))
-        with self.changed:
-            done = {number: found for number in wanted if (found := self.futures.get(number)) is not None}
-            for number in done:
-                del self.futures[number]
-        if not done:
-            ended = Settled(trouble=Trouble("ToolError", "closed", "the run has ended"))
-            return {number: _answer(ended) for number in wanted}
-        return {number: _answer(settled) for number, settled in done.items()}
-
-    def _parallel(self, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
-        items = args[0] if len(args) == 1 else None
-        if not isinstance(items, list | tuple | dict) or set(given) - {"return_errors"}:
-            message = "parallel() takes one list, tuple or dict of calls, and return_errors=False"
-            return {"exc_type": "TypeError", "message": message}
-        values = list(items.values()) if isinstance(items, dict) else list(items)
-        held = [value for value in values if isinstance(value, _Pending)]
-        self._wait(lambda: all(one.settled is not None for one in held))
-        ended = Settled(trouble=Trouble("ToolError", "closed", "the run has ended"))
-        settled = [value.settled or ended if isinstance(value, _Pending) else Settled(value) for value in values]
-        self.pending = [one for one in self.pending if one not in held]
-        wrong = [one.trouble for one in settled if one.trouble is not None]
-        if wrong and not given.get("return_errors"):
-            return _answer(Settled(trouble=wrong[0]))
-        results = [{"error": one.trouble.text} if one.trouble else one.value for one in settled]
-        return {"return_value": dict(zip(items, results, strict=True)) if isinstance(items, dict) else results}
-
-    # --- what is left ---------------------------------------------------------------------------------------------------
+    # --- what is left -------------------------------------------------------------------------------------------------
 
     def _value(self, value: Any) -> Ended:
         cut = isinstance(value, tuple) and len(value) == 2 and value[0] == CUT
@@ -322,12 +256,12 @@ class Drive:
         return Ended("monty", value=copied, cut=cut)
 
     def _failed(self, error: Any, source: Source) -> Ended:
-        told = _told(error, self.feed - 1, self.running.limits)
-        if told["type"] in ("MemoryError", "TimeoutError"):  # its memory may be half written
+        failed = told(error, self.feed - 1, self.running.limits)
+        if failed["type"] in ("MemoryError", "TimeoutError"):  # its memory may be half written
             self.seat.spoilt = True
-            return Ended("monty", error=told, died=bool(self.running.stopped))
-        unread = type(error).__name__ == "MontySyntaxError" or "monty syntax parser" in told["message"]
-        return Ended("monty", error=told, state=None if unread else self._kept(source))
+            return Ended("monty", error=failed, died=bool(self.running.stopped), undone=True)
+        unread = type(error).__name__ == "MontySyntaxError" or "monty syntax parser" in failed["message"]
+        return Ended("monty", error=failed, state=None if unread else self._kept(source))
 
     def _kept(self, source: Source) -> bytes | None:
         """Write down the variables for the next run; None leaves them as they were."""
@@ -343,12 +277,11 @@ class Drive:
         dump = session.dump()
         if len(dump) > limits.state_bytes:
             return None
-        sources = state.sources | dict(source.definitions())
-        for name in (*source.kept, *values):
-            if name not in dict(source.definitions()) and name in sources and name in values:
-                del sources[name]
+        defined, sieve = dict(source.definitions()), Sieve()
+        values = {name: value for name, value in values.items() if sieve.keeps(value)}
+        sources = {name: text for name, text in state.sources.items() if name not in values} | defined
         return State(
-            plain={name: value for name, value in values.items() if name not in sources and is_plain(value)},
+            plain={name: value for name, value in values.items() if name not in defined},
             known=known,
             sources=_bounded(sources, limits.source_bytes),
             hidden=sorted({*state.hidden, *source.kept} & self.names.roots),
@@ -399,41 +332,3 @@ def _bounded(sources: dict[str, str], most: int) -> dict[str, str]:
             break
         kept[name] = text
     return dict(reversed(kept.items()))
-
-
-def _answer(settled: Settled) -> Any:
-    if settled.trouble is None:
-        return {"return_value": settled.value}
-    return {"exc_type": _TROUBLES.get(settled.trouble.kind, settled.trouble.kind), "message": settled.trouble.text}
-
-
-def _told(error: Any, feed: int, limits: Any) -> Failure:
-    """Say what went wrong in the program, and where."""
-    inner = error.exception()
-    kind, message = type(inner).__name__, str(inner)
-    frames = [frame for frame in error.traceback() if frame.filename == f"<python-input-{feed}>"]
-    line = frames[-1].line if frames else None
-    lower = message.lower()
-    if kind == "MemoryError" and "limit" in lower:
-        told = f"more than {limits.memory_mb} MB of memory (limit memory_mb)"
-        return failure(kind, told, line, "work on less at a time", "memory_mb")
-    if kind == "TimeoutError" and "limit" in lower:
-        which = "turn_s" if "turn" in lower else "cpu_s"
-        return failure(kind, f"{message} (limit {which})", line, "the program itself computes too long", which)
-    if kind == "RecursionError":
-        return failure(kind, message, line, "use a loop, or recurse less deeply")
-    if "suspension" in lower:
-        return failure("LimitExceeded", message, line, limit="calls")
-    match = re.fullmatch(r"(.*?) \(hint: (.*)\)", message, re.DOTALL)
-    if match:
-        return failure("ToolError" if kind == "RuntimeError" else kind, match[1], line, match[2])
-    return failure(kind, message, line)
-
-
-def _died(error: Any) -> Failure:
-    text = str(error)
-    if "memory" in text.lower():
-        return failure("MemoryError", "the worker exceeded its memory and was ended (limit memory_mb)", limit="memory_mb")
-    if getattr(error, "timed_out", False) or "duration" in text.lower() or "time limit" in text.lower():
-        return failure("TimeoutError", "one operation of the program computed too long (limit cpu_s)", limit="cpu_s")
-    return failure("WorkerDied", "the process that ran the program ended unexpectedly")

@@ -5,6 +5,7 @@ from one thread, and that thread lives as long as they do.
 """
 
 import os
+import select
 import signal
 import threading
 from collections.abc import Callable
@@ -69,6 +70,13 @@ class Victim:
         self._descriptor = -1
         with suppress(OSError, AttributeError):  # not Linux, or a kernel older than 5.3
             self._descriptor = os.pidfd_open(pid)
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether it still runs, where the system can say so."""
+        if self._descriptor < 0:
+            return True
+        return not select.select([self._descriptor], [], [], 0)[0]
 
     def kill(self) -> None:
         with self._guard, suppress(OSError):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from athena import jail
 from athena.errors import Misconfigured, Unavailable
@@ -17,8 +17,11 @@ from athena.sandbox.limits import Limits
 if TYPE_CHECKING:
     import pydantic_monty
 
+T = TypeVar("T")
+
 RECYCLED_AFTER = 200  # sessions of one worker
-READY = 2  # sessions that wait for a program
+READY = {True: 2, False: 1}  # sessions that wait for a program: new ones, and those that a past is loaded into
+FEEDS = 2  # sources that a new session has seen: the prelude and its test
 
 
 @dataclass(slots=True)
@@ -27,6 +30,7 @@ class Seat:
 
     session: "pydantic_monty.MontySession"
     victim: Victim
+    new: bool = False  # the prelude is loaded
     spoilt: bool = False  # it met a limit of memory or time: nothing more is run in it
 
 
@@ -51,7 +55,8 @@ class Monty:
     def wrote(self) -> str:
         """Name what a dump can be read by: it carries the limits that it was made under."""
         limits = self.limits
-        return f"monty {self.version} {limits.memory_mb} {limits.cpu_s} {limits.turn_s} {limits.calls} {limits.value_bytes}"
+        carried = (limits.memory_mb, limits.cpu_s, limits.turn_s, limits.calls, limits.value_nodes, limits.value_bytes)
+        return f"monty {self.version} {carried}"
 
     def open(self) -> None:
         """Start the first worker, behind the strongest walls that it works behind."""
@@ -75,7 +80,7 @@ class Monty:
             pool = pydantic_monty.Monty(
                 binary_path=door.path,
                 min_processes=1,
-                max_processes=self.limits.runs * self.limits.depth + READY + 2,
+                max_processes=self.limits.runs * self.limits.depth + sum(READY.values()) + 2,
                 checkout_timeout=20.0,
                 request_timeout=self.limits.cpu_s + 30.0,
                 max_checkouts_per_worker=RECYCLED_AFTER,
@@ -114,27 +119,39 @@ class Monty:
 
     # --- seats ------------------------------------------------------------------------------------------------------
 
-    def seated(self, load: Callable[["pydantic_monty.MontySession"], Any]) -> tuple[Seat, Any]:
+    def new(self) -> tuple[Seat, None]:
+        """Give a worker for a program without a past."""
+        seat = self._waiting(new=True)
+        return (seat, None) if seat is not None else self.seated(lambda session: session.load_session(self.prelude))
+
+    def seated(self, load: Callable[["pydantic_monty.MontySession"], T]) -> tuple[Seat, T]:
         """Give a worker whose session has been loaded; one that died while it waited is replaced."""
         import pydantic_monty
 
         self.open()
         for _ in range(3):
-            with self._guard:
-                seat = self._ready.pop() if self._ready else None
-            if seat is None:
-                seat = self._keeper.ask(self._new_seat)
+            seat = self._waiting() or self._keeper.ask(lambda: self._waiting() or self._new_seat())
             try:
                 return seat, load(seat.session)
             except pydantic_monty.MontyCrashedError:  # nothing has run
-                self._keeper.tell(lambda gone=seat: self._end(gone))
+                self._discard(seat)
             except BaseException:
-                self._keeper.tell(lambda gone=seat: self._end(gone))
+                self._discard(seat)
                 raise
         raise Unavailable("the sandbox's workers end as soon as they start", hint="athena doctor")
 
+    def _discard(self, seat: Seat) -> None:
+        self._keeper.tell(lambda: self._end(seat))
+
+    def _waiting(self, *, new: bool = False) -> Seat | None:
+        with self._guard:
+            for place, seat in enumerate(self._ready):
+                if seat.new == new and seat.victim.alive:
+                    return self._ready.pop(place)
+        return None
+
     def give_back(self, seat: Seat) -> None:
-        """End this session, and have the next one ready."""
+        """End this session, and have the next ones ready."""
 
         def renew() -> None:
             self._end(seat)
@@ -143,10 +160,23 @@ class Monty:
         self._keeper.tell(renew)
 
     def _refill(self) -> None:
-        while not self._closed and len(self._ready) < READY:
-            seat = self._new_seat()
-            with self._guard:
-                self._ready.append(seat)
+        with self._guard:
+            dead = [seat for seat in self._ready if not seat.victim.alive]
+            self._ready = [seat for seat in self._ready if seat.victim.alive]
+            kinds = [seat.new for seat in self._ready]
+        for seat in dead:
+            self._end(seat)
+        missing = [kind for kind, wanted in READY.items() if kinds.count(kind) < wanted]
+        if self._closed or not missing:
+            return
+        seat = self._new_seat()
+        if missing[0]:
+            seat.session.load_session(self.prelude)
+            seat.new = True
+        with self._guard:
+            self._ready.append(seat)
+        if len(kinds) + 1 < sum(READY.values()):
+            self._keeper.tell(self._refill)  # after whoever waits already
 
     def _new_seat(self) -> Seat:
         import pydantic_monty

@@ -84,8 +84,10 @@ class Names:
         found = get_close_matches(last, [name.rpartition(".")[2] for name in inside], 3, 0.5)
         if found:
             return [f"{place}.{name}" if place else name for name in found]
-        elsewhere = [name for name in self._functions if name.rpartition(".")[2] == last]
-        return elsewhere[:3] or get_close_matches(path, [*self._functions, *self._spaces], 3, 0.6)
+        by_last: dict[str, str] = {}
+        for name in (*self._functions, *self._spaces):
+            by_last.setdefault(name.rpartition(".")[2], name)
+        return [by_last[name] for name in get_close_matches(last, by_last, 3, 0.7)]
 
     def unknown(self, path: str) -> tuple[str, str]:
         """Say that there is no such name, and what there is."""

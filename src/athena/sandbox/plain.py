@@ -91,37 +91,49 @@ def plain(value: Any, nodes: int, size: int) -> Any:
     return Copier(nodes, size).copy(value)
 
 
-def is_plain(value: Any, nodes: int = 100_000, size: int = 1 << 20) -> bool:
-    """Tell whether a value is JSON as it stands, so that it survives being written and read."""
-    todo: list[tuple[Any, int]] = [(value, 0)]
-    while todo:
-        item, depth = todo.pop()
-        nodes -= 1
-        kind = type(item)
-        if kind is str:
-            size -= len(item)
-            if not item.isascii() and item.encode("utf-8", "replace").decode() != item:
+class Sieve:
+    """Lets through values that are JSON as they stand, until the budget for all of them is used up."""
+
+    def __init__(self, nodes: int = 100_000, size: int = 1 << 20) -> None:
+        self._nodes, self._size = nodes, size
+
+    def keeps(self, value: Any) -> bool:
+        before = self._nodes, self._size
+        if self._fits(value):
+            return True
+        self._nodes, self._size = before
+        return False
+
+    def _fits(self, value: Any) -> bool:
+        todo: list[tuple[Any, int]] = [(value, 0)]
+        while todo:
+            item, depth = todo.pop()
+            self._nodes -= 1
+            kind = type(item)
+            if kind is str:
+                self._size -= len(item)
+                if not item.isascii() and item.encode("utf-8", "replace").decode() != item:
+                    return False
+            elif kind is dict:
+                if self._nodes < len(item) or any(type(key) is not str for key in item):
+                    return False
+                self._size -= sum(map(len, item))
+                todo += [(inner, depth + 1) for inner in item.values()]
+            elif kind is list:
+                if self._nodes < len(item):
+                    return False
+                todo += [(inner, depth + 1) for inner in item]
+            elif kind is float:
+                if not math.isfinite(item):
+                    return False
+            elif kind is int:
+                if item.bit_length() >= _LONGEST_INT:
+                    return False
+            elif item is not None and kind is not bool:
                 return False
-        elif kind is dict:
-            nodes -= len(item)
-            if any(type(key) is not str for key in item) or nodes < 0:
+            if self._nodes < 0 or self._size < 0 or depth > DEEPEST:
                 return False
-            todo += [(inner, depth + 1) for inner in item.values()]
-        elif kind is list:
-            if nodes < len(item):
-                return False
-            todo += [(inner, depth + 1) for inner in item]
-        elif kind is float:
-            if not math.isfinite(item):
-                return False
-        elif kind is int:
-            if item.bit_length() >= _LONGEST_INT:
-                return False
-        elif item is not None and kind is not bool:
-            return False
-        if nodes < 0 or size < 0 or depth > DEEPEST:
-            return False
-    return True
+        return True
 
 
 def shorten(value: Any, most: int) -> tuple[Any, bool]:

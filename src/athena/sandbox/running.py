@@ -13,7 +13,7 @@ from athena.sandbox.plain import shorten
 from athena.sandbox.program import Failure, Pause, Run, Status, failure
 from athena.threads import Outcome
 
-GRACE_S = 0.25  # for a killed worker to be noticed before the run is reported without it
+GRACE_S = 0.05  # for a killed worker to be noticed before the run is reported without it
 Stop = Literal["", "timeout", "cancelled"]
 
 
@@ -56,6 +56,7 @@ class Ended:
     lost: tuple[str, ...] = ()
     pause: Pause | None = None
     died: bool = False  # the worker ended before the program
+    undone: bool = False  # the variables are as before
 
 
 @dataclass(slots=True)
@@ -171,7 +172,7 @@ def _stopped(why: Stop, timeout_s: float) -> Failure:
 def _with_history(error: Failure, made: Any, open_calls: list[str], ended: Ended) -> Failure:
     """Tell the agent what has already happened: it must not simply run the program again."""
     told = [error["hint"]] if error["hint"] else []
-    if ended.state is None and ended.engine:
+    if ended.engine and (ended.died or ended.undone):
         told.append("variables are as before this run")
     if done := [f"{path} x{one['done']}" for path, one in made.items() if one["done"]]:
         told.append(f"calls already made: {', '.join(done[:20])}")

@@ -1,6 +1,7 @@
 """Run programs: choose the engine, wait for a turn, keep the time, and give one answer whatever happens."""
 
 import atexit
+import builtins
 import os
 import threading
 import time
@@ -26,8 +27,17 @@ from athena.sandbox.watch import Watch
 from athena.threads import Crew
 
 # What Monty may say of something that CPython can do. A program that made no call may be run there from its start.
-_RETRIED = frozenset({"NotImplementedError", "SyntaxError", "AttributeError", "ImportError", "ModuleNotFoundError"})
-_RETRIED_TOO = frozenset({"TypeError", "NameError", "RuntimeError", "ValueError", "LookupError"})
+_RETRIED = frozenset(
+    {
+        "NotImplementedError",
+        "SyntaxError",
+        "AttributeError",
+        "ImportError",
+        "ModuleNotFoundError",
+        "TypeError",
+        "ValueError",
+    }
+)
 
 
 class EngineReport(TypedDict):
@@ -186,10 +196,12 @@ class Sandbox:
         running.began = time.monotonic()
         end = running.began + running.timeout_s
         running.calls.deadline = end
-        alarms = [
-            inside.watch.at(end, lambda: running.stop("timeout")),
-            inside.watch.at(end + GRACE_S, running.abandon),
-        ]
+
+        def late() -> None:
+            running.stop("timeout")
+            inside.watch.at(end + GRACE_S, running.abandon)
+
+        alarm = inside.watch.at(end, late)
         try:
             with working_for(running.calls):
                 ended = Ended("", died=True) if running.stopped else work()
@@ -199,8 +211,7 @@ class Sandbox:
         except BaseException as error:  # noqa: BLE001  # the caller's to see
             running.fail(error)
         finally:
-            for alarm in alarms:
-                alarm.cancel()
+            alarm.cancel()
 
     def _run(self, program: Program, running: Running) -> Ended:
         source = Source(program.code, self.limits.source_bytes)
@@ -246,27 +257,28 @@ class Sandbox:
     def _may_retry(ended: Ended, running: Running) -> bool:
         """Only before the first call: what has been done is never done twice."""
         error = ended.error
-        return (
-            error is not None
-            and not running.stopped
-            and not ended.died
-            and running.calls.count == 0
-            and not running.calls.made
-            and error["type"] in _RETRIED | _RETRIED_TOO
-        )
+        if error is None or running.stopped or ended.died or running.calls.count or running.calls.made:
+            return False
+        if error["type"] == "NameError":
+            return any(hasattr(builtins, word) for word in error["message"].split("'")[1:2])
+        return error["type"] in _RETRIED or "monty" in error["message"]
 
     def _again(self, program: Program, running: Running, source: Source, first: Ended) -> Ended:
         """Run on CPython what Monty could not; if that fails too, the first answer stands."""
         assert first.error is not None
         printed, running.output = running.output, Output(self.limits.output_chars)
         running.calls.reopen()
+        if running.stopped:
+            running.calls.close()
+            return first
         state = State.opened(self._key, program.owner, program.state)
         try:
             second = self._opened().python.run(source, running, state, self._key, program.owner)
         except Misconfigured:
             running.output = printed
             return first
-        if second.error is None or running.calls.made or running.stopped or first.error["type"] in ("NotImplementedError",):
+        unread = first.error["type"] == "NotImplementedError"
+        if second.error is None or second.died or running.calls.made or unread:
             running.engine, running.reason = "python", f"Monty: {first.error['message'][:200]}"
             return second
         running.output = printed
@@ -291,4 +303,3 @@ _open: "weakref.WeakSet[Sandbox]" = weakref.WeakSet()
 def _close_all() -> None:
     for sandbox in list(_open):
         sandbox.close()
-
