@@ -28,6 +28,7 @@ ON_ONE = (
     "memory/test_kill.py",
     "memory/test_passages.py",
     "memory/test_timephrase.py",
+    "sandbox",
     "storage/sqlite",
     "storage/postgres",
     "test_architecture.py",

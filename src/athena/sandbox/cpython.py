@@ -23,7 +23,7 @@ from athena.sandbox.program import Failure, failure
 from athena.sandbox.running import Ended, Running
 from athena.sandbox.state import State
 
-READY = 1  # workers that wait for a program
+READY = 2  # workers that wait for a program
 _WORKER = Path(__file__).with_name("jailed")
 _LARGEST = 16 << 20  # of one frame: a whole value, escaped
 _MOST_PARTS = 500_000  # containers in one frame: they cost far more memory than their text
@@ -154,19 +154,19 @@ class CPython:
         return self._start(self.layers)
 
     def _refill(self) -> None:
-        while not self._closed and len(self._ready) < READY:
-            worker = self._new()
-            with self._guard:
-                self._ready.append(worker)
+        if self._closed or len(self._ready) >= READY:
+            return
+        worker = self._new()
+        with self._guard:
+            self._ready.append(worker)
+        if len(self._ready) < READY:
+            self._keeper.tell(self._refill)  # after whoever waits already
 
     def _taken(self) -> Worker:
         """Give a worker that is ready; one that died while it waited is replaced: nothing has run in it."""
         self.open()
         for _ in range(3):
-            with self._guard:
-                worker = self._ready.pop() if self._ready else None
-            if worker is None:
-                worker = self._keeper.ask(self._new)
+            worker = self._waiting() or self._keeper.ask(lambda: self._waiting() or self._new())
             if worker.process.poll() is None:
                 try:
                     worker.ready()
@@ -175,6 +175,10 @@ class CPython:
                     pass
             self._keeper.tell(worker.end)
         raise Unavailable("the sandbox's workers end as soon as they start", hint="athena doctor")
+
+    def _waiting(self) -> Worker | None:
+        with self._guard:
+            return self._ready.pop(0) if self._ready else None
 
     def close(self) -> None:
         """End all workers; on the keeper's thread."""
@@ -260,7 +264,9 @@ class CPython:
             value = plain(last.get("value"), self.limits.value_nodes, self.limits.value_bytes)
         except TooLarge as large:
             return Ended("python", value=f"[cut: {large}]", cut=True, state=kept, lost=names)
-        return Ended("python", value=value, cut=last.get("cut") is True, state=kept, lost=names)
+        whole = last.get("whole")
+        long = whole if isinstance(whole, int) and isinstance(value, str | list | dict) else None
+        return Ended("python", value=value, cut=last.get("cut") is True, whole=long, state=kept, lost=names)
 
 
 class _Answered(Worker):

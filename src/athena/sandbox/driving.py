@@ -17,7 +17,7 @@ from athena.sandbox.program import NeedsApproval, Pause, failure
 from athena.sandbox.running import Ended, Running
 from athena.sandbox.state import State, packed, seal, unpacked, unseal
 from athena.sandbox.telling import died, told
-from athena.sandbox.together import Together, answer
+from athena.sandbox.together import Together
 from athena.sandbox.watch import Watch
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ def _identity(path: str) -> uuid.UUID:
     return uuid.uuid5(_FAMILY, path)
 
 
+@cache
 def _namespace(path: str) -> Any:
     """Make a namespace that is the same object in every session, so that it survives a dump."""
     import pydantic_monty as pm
 
-    return pm.ClassInstance(
-        _Namespace(path), id=_identity(path), class_type=pm.ClassType(_Namespace, id=_identity("#"))
-    )
+    kind = pm.ClassType(_Namespace, id=_identity("#"))
+    return pm.ClassInstance(_Namespace(path), id=_identity(path), class_type=kind)
 
 
 def _function(path: str) -> Any:
@@ -106,7 +106,7 @@ class Drive:
             if approved:
                 return self._answered(snapshot, head["path"], (), head["arguments"])
             trouble = Trouble("ToolError", "denied", refusal or "a person refused this call")
-            return snapshot.resume(answer(Settled(trouble=trouble)))
+            return snapshot.resume(self.together.answer(Settled(trouble=trouble)))
 
         return self._seated(seat, first, source)
 
@@ -128,9 +128,14 @@ class Drive:
             return ended
         except pm.MontyCrashedError as error:
             return Ended("monty", error=died(error), died=True)
-        except pm.MontyError as error:  # a value that cannot cross
+        except (
+            pm.MontyError,
+            RuntimeError,
+            ValueError,
+            TypeError,
+        ) as error:  # of Monty's own: a value that cannot cross
             seat.spoilt = True
-            return Ended("monty", error=failure("TypeError", str(error)), died=True)
+            return Ended("monty", error=failure("WorkerDied", f"the engine failed: {error}"), died=True)
         finally:
             self.running.leave()
             self.calls.close()
@@ -219,7 +224,7 @@ class Drive:
             limits = self.running.limits
             arguments = plain(self.names.arguments(path, function, args, given), limits.value_nodes, limits.value_bytes)
             raise _Paused(self._pause(snapshot.dump(), path, arguments, error)) from None
-        return snapshot.resume(answer(settled))
+        return snapshot.resume(self.together.answer(settled))
 
     def _unknown(self, path: str) -> Any:
         if "." in path or path in self.names.roots:
@@ -247,16 +252,17 @@ class Drive:
     # --- what is left -------------------------------------------------------------------------------------------------
 
     def _value(self, value: Any) -> Ended:
-        cut = isinstance(value, tuple) and len(value) == 2 and value[0] == CUT
+        cut = isinstance(value, tuple) and len(value) == 3 and value[0] == CUT
         limits = self.running.limits
         try:
             copied = plain(value[1] if cut else value, limits.value_nodes, limits.value_bytes)
+            whole = value[2] if cut and isinstance(value[2], int) else None
         except (TooLarge, RecursionError) as error:
             return Ended("monty", value=f"[cut: {error}]", cut=True)
-        return Ended("monty", value=copied, cut=cut)
+        return Ended("monty", value=copied, cut=cut, whole=whole)
 
     def _failed(self, error: Any, source: Source) -> Ended:
-        failed = told(error, self.feed - 1, self.running.limits)
+        failed = told(error, self.feed - 1, self.running.limits, self.together.troubles)
         if failed["type"] in ("MemoryError", "TimeoutError"):  # its memory may be half written
             self.seat.spoilt = True
             return Ended("monty", error=failed, died=bool(self.running.stopped), undone=True)
@@ -265,6 +271,8 @@ class Drive:
 
     def _kept(self, source: Source) -> bytes | None:
         """Write down the variables for the next run; None leaves them as they were."""
+        import pydantic_monty as pm
+
         state, limits = self.state, self.running.limits
         known = list(dict.fromkeys([*state.known, *state.plain, *source.kept]))[:1_000]
         if not known and not state.dump:
@@ -272,9 +280,13 @@ class Drive:
         session = self.seat.session
         self.quiet = True
         self.feed += 1
-        values = self._drive(session.feed_start(prelude.keeping(known), print_callback=lambda *_: None))
-        self.quiet = False
-        dump = session.dump()
+        try:
+            values = self._drive(session.feed_start(prelude.keeping(known), print_callback=lambda *_: None))
+            dump = session.dump()
+        except pm.MontyRuntimeError:  # the program broke what we need, or its memory is full
+            return None
+        finally:
+            self.quiet = False
         if len(dump) > limits.state_bytes:
             return None
         defined, sieve = dict(source.definitions()), Sieve()

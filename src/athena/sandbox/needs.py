@@ -126,6 +126,7 @@ class _Reader:
         self.ours = names.roots - source.bound
         self.modules: dict[str, str] = {}  # what an import is called here
         self.called: set[int] = set()  # attributes that are called, or lead to another one
+        self.stored: set[str] = set()  # attributes that the program gives a value
         for node in source.nodes:
             if isinstance(node, ast.Import):
                 self.modules |= {(alias.asname or alias.name): alias.name for alias in node.names}
@@ -133,6 +134,8 @@ class _Reader:
                 self.called.add(id(node.func))
             elif isinstance(node, ast.Attribute):
                 self.called.add(id(node.value))
+                if isinstance(node.ctx, ast.Store):
+                    self.stored.add(node.attr)
 
     def reason(self) -> str:
         for node in self.source.nodes:
@@ -175,7 +178,7 @@ class _Reader:
             return f".{node.attr}"
         if node.attr == "__name__" and not isinstance(node.value, ast.Call) and _last(node.value) != "__class__":
             return "the name of a function"
-        passed_on = isinstance(node.ctx, ast.Load) and id(node) not in self.called
+        passed_on = isinstance(node.ctx, ast.Load) and id(node) not in self.called and node.attr not in self.stored
         return f".{node.attr} as a value" if passed_on and node.attr in _METHOD_VALUES else ""
 
     def _call(self, node: ast.Call) -> str:

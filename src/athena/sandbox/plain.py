@@ -136,19 +136,15 @@ class Sieve:
         return True
 
 
-def shorten(value: Any, most: int) -> tuple[Any, bool]:
+def shorten(value: Any, most: int, whole: int | None = None) -> tuple[Any, bool]:
     """Return what a model is shown of a plain value: all of it, or its beginning under a header that says so."""
-    if value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= most):
+    if value is None or isinstance(value, bool | int | float):
         return value, False
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if len(text) <= most:
+    if len(text) <= most and whole is None:
         return value, False
-    return f"[cut: {describe(value)}, {len(text):,} characters; the first {most:,} follow]\n{text[:most]}", True
-
-
-def describe(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"an object of {len(value):,} keys"
-    if isinstance(value, list):
-        return f"a list of {len(value):,} items"
-    return "a text" if isinstance(value, str) else "a value"
+    kept = "" if whole is None else f" of which {len(value):,} are kept,"
+    size = len(value) if whole is None else whole
+    what = f"an object of {size:,} keys" if isinstance(value, dict) else f"a list of {size:,} items"
+    what = f"a text of {size:,} characters" if isinstance(value, str) else what
+    return f"[cut: {what},{kept} {len(text):,} characters as JSON; the first {most:,} follow]\n{text[:most]}", True

@@ -55,7 +55,7 @@ def cap__(v):
                 r.append(part(y, depth + 1))
         return r
     r = part(v, 0)
-    return ('CUT', r) if left[2] else v
+    return ('CUT', r, len(v)) if left[2] else v
 """
 
 

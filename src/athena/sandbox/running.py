@@ -51,6 +51,7 @@ class Ended:
     engine: str
     value: Any = None
     cut: bool = False  # the value is not all there was
+    whole: int | None = None  # how long all of it was
     error: Failure | None = None
     state: bytes | None = None
     lost: tuple[str, ...] = ()
@@ -140,7 +141,7 @@ class Running:
             error = _with_history(error, made, open_calls, ended)
         if ended.pause is not None:
             status = "needs_approval"
-        result, cut = shorten(ended.value, self.limits.result_chars) if error is None else (None, False)
+        result, cut = shorten(ended.value, self.limits.result_chars, ended.whole) if error is None else (None, False)
         return Run(
             status=_as_status(status),
             output=self.output.text,

@@ -1,19 +1,23 @@
 """What Monty says went wrong, as an agent is told it."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from athena.sandbox.calls import Trouble
 from athena.sandbox.limits import Limits
 from athena.sandbox.program import Failure, failure
 
 
-def told(error: Any, feed: int, limits: Limits) -> Failure:
+def told(error: Any, feed: int, limits: Limits, troubles: Mapping[str, Trouble]) -> Failure:
     """Say what went wrong in the program, and where."""
     inner = error.exception()
     kind, message = type(inner).__name__, str(inner)
     frames = [frame for frame in error.traceback() if frame.filename == f"<python-input-{feed}>"]
     line = frames[-1].line if frames else None
     lower = message.lower()
+    if trouble := troubles.get(message):
+        return failure(trouble.kind, trouble._replace(hint=None).text, line, trouble.hint)
     if kind == "MemoryError" and "limit" in lower:
         told = f"more than {limits.memory_mb} MB of memory (limit memory_mb)"
         return failure(kind, told, line, "work on less at a time", "memory_mb")
@@ -26,7 +30,7 @@ def told(error: Any, feed: int, limits: Limits) -> Failure:
         return failure("LimitExceeded", message, line, limit="calls")
     match = re.fullmatch(r"(.*?) \(hint: (.*)\)", message, re.DOTALL)
     if match:
-        return failure("ToolError" if kind == "RuntimeError" else kind, match[1], line, match[2])
+        return failure(kind, match[1], line, match[2])
     return failure(kind, message, line)
 
 

@@ -30,6 +30,16 @@ class Together:
         self._changed = threading.Condition()
         self._futures: dict[int, Settled | None] = {}
         self._pending: list[Pending] = []
+        self.troubles: dict[str, Trouble] = {}  # by their text, which is all of them that Monty keeps
+
+    def answer(self, settled: Settled) -> Any:
+        """Write the end of a call as Monty takes it."""
+        trouble = settled.trouble
+        if trouble is None:
+            return {"return_value": settled.value}
+        if len(self.troubles) < 1_000:
+            self.troubles[trouble.text] = trouble
+        return {"exc_type": _CROSSING.get(trouble.kind, trouble.kind), "message": trouble.text}
 
     @property
     def idle(self) -> bool:
@@ -72,8 +82,8 @@ class Together:
             for number in done:
                 del self._futures[number]
         if not done:
-            return {number: answer(_ENDED) for number in wanted}
-        return {number: answer(found) for number, found in done.items()}
+            return {number: self.answer(_ENDED) for number in wanted}
+        return {number: self.answer(found) for number, found in done.items()}
 
     def collect(self, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
         """Answer `parallel(...)`: wait for all, then raise the first error or give all results."""
@@ -89,7 +99,7 @@ class Together:
         self._pending = [one for one in self._pending if id(one) not in collected]
         wrong = [one.trouble for one in done if one.trouble is not None]
         if wrong and not given.get("return_errors"):
-            return answer(Settled(trouble=wrong[0]))
+            return self.answer(Settled(trouble=wrong[0]))
         results = [{"error": one.trouble.text} if one.trouble else one.value for one in done]
         return {"return_value": dict(zip(items, results, strict=True)) if isinstance(items, dict) else results}
 
@@ -102,10 +112,3 @@ class Together:
         with self._changed:
             while not ready() and not self._calls.closed:
                 self._changed.wait(0.1)  # a run that is stopped wakes nobody here; it is reported without us
-
-
-def answer(settled: Settled) -> Any:
-    """Write the end of a call as Monty takes it."""
-    if settled.trouble is None:
-        return {"return_value": settled.value}
-    return {"exc_type": _CROSSING.get(settled.trouble.kind, settled.trouble.kind), "message": settled.trouble.text}

@@ -236,7 +236,11 @@ def _executed(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
         return _failure(error)
     try:
         copier = Copier(_limits["nodes"] // 2, _limits["size"] // 2, cut=True)
-        return {"value": copier.copy(scope.get("__result__")), "cut": copier.cut}
+        value = scope.get("__result__")
+        done = {"value": copier.copy(value), "cut": copier.cut}
+        if copier.cut and isinstance(value, (str, list, dict, tuple, set)):
+            done["whole"] = len(value)
+        return done
     except BaseException as error:
         return _failure(error)
 
@@ -275,7 +279,13 @@ def _variables(scope: dict[Any, Any], initial: set[str]) -> tuple[dict[str, Any]
     return kept, lost[:100]
 
 
+def _no_input(*_: Any) -> str:
+    raise EOFError("nobody can type anything here")
+
+
 def main() -> None:
+    builtins.input = _no_input  # type: ignore[assignment]  # what can be read belongs to the frames
+    sys.stdin = None  # type: ignore[assignment]
     _send({"op": "ready"})
     frame = _receive()
     _limits.update(frame["limits"])
