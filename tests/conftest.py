@@ -29,6 +29,7 @@ ON_ONE = (
     "memory/test_passages.py",
     "memory/test_patterns.py",
     "memory/test_timephrase.py",
+    "sandbox",
     "storage/sqlite",
     "storage/postgres",
     "test_architecture.py",

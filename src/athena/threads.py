@@ -109,13 +109,12 @@ class Outcome(Generic[T]):
             self._wake()
 
 
-class _Crew:
-    """A few threads that take jobs from one queue; grown on demand."""
+class Crew:
+    """A few threads that take jobs from one queue, in order; grown on demand."""
 
-    most = 4
-
-    def __init__(self) -> None:
+    def __init__(self, most: int = 4, name: str = "athena") -> None:
         self.pid = os.getpid()
+        self.most, self.name = most, name
         self.jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.size = self.idle = 0
         self.guard = threading.Lock()
@@ -125,8 +124,23 @@ class _Crew:
             if self.idle <= self.jobs.qsize() and self.size < self.most:
                 self.size += 1
                 self.idle += 1
-                threading.Thread(target=self._work, name=f"athena-{self.size}", daemon=True).start()
+                threading.Thread(target=self._work, name=f"{self.name}-{self.size}", daemon=True).start()
         self.jobs.put(job)
+
+    def start(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
+        """Run a blocking function on one of these threads."""
+        outcome: Outcome[T] = Outcome()
+
+        def job() -> None:
+            try:
+                value = function(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
+                outcome.fail(error)
+            else:
+                outcome.deliver(value)
+
+        self.submit(job)
+        return outcome
 
     def _work(self) -> None:
         while True:
@@ -138,26 +152,15 @@ class _Crew:
                 self.idle += 1
 
 
-_crew = _Crew()
+_crew = Crew()
 
 
 def start(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
     """Run a blocking function on another thread."""
     global _crew
     if _crew.pid != os.getpid():  # threads do not survive a fork
-        _crew = _Crew()
-    outcome: Outcome[T] = Outcome()
-
-    def job() -> None:
-        try:
-            value = function(*args, **kwargs)
-        except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
-            outcome.fail(error)
-        else:
-            outcome.deliver(value)
-
-    _crew.submit(job)
-    return outcome
+        _crew = Crew()
+    return _crew.start(function, *args, **kwargs)
 
 
 async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

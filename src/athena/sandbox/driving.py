@@ -1,0 +1,346 @@
+"""Driving one program on Monty: answer each of its questions, in order, until it ends."""
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from athena.errors import InvalidInput
+from athena.sandbox import prelude
+from athena.sandbox.calls import Calls, Settled, Trouble
+from athena.sandbox.lexical import Source, Spots
+from athena.sandbox.monty import FEEDS, Monty, Seat
+from athena.sandbox.plain import CUT, Sieve, TooLarge, plain
+from athena.sandbox.program import NeedsApproval, Pause, failure
+from athena.sandbox.running import Ended, Running
+from athena.sandbox.state import State, packed, seal, unpacked, unseal
+from athena.sandbox.telling import died, told
+from athena.sandbox.together import Together
+from athena.sandbox.watch import Watch
+
+if TYPE_CHECKING:
+    import pydantic_monty
+
+_FAMILY = uuid.UUID("6f0d2d3e-0000-5000-8000-000000000001")
+_FEED = re.compile(r"<python-input-(\d+)>")
+
+
+class _Namespace:
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"<namespace {self.path}>"
+
+
+@cache
+def _identity(path: str) -> uuid.UUID:
+    return uuid.uuid5(_FAMILY, path)
+
+
+@cache
+def _namespace(path: str) -> Any:
+    """Make a namespace that is the same object in every session, so that it survives a dump."""
+    import pydantic_monty as pm
+
+    kind = pm.ClassType(_Namespace, id=_identity("#"))
+    return pm.ClassInstance(_Namespace(path), id=_identity(path), class_type=kind)
+
+
+def _function(path: str) -> Any:
+    def stand_in(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    stand_in.__name__ = stand_in.__qualname__ = path
+    return stand_in
+
+
+class Drive:
+    """One program in one session."""
+
+    def __init__(self, engine: Monty, running: Running, watch: Watch, key: bytes, owner: str) -> None:
+        self.engine, self.running, self.key, self.owner = engine, running, key, owner
+        self.calls: Calls = running.calls
+        self.names = running.calls.names
+        self.paths = {_identity(path): path for path in self.names.spaces}
+        self.spots: dict[int, Spots] = {}
+        self.feed = 0
+        self.state = State()
+        self.code = ""
+        self.together = Together(running.calls, watch)
+        self.quiet = False  # our own source runs: it may call nothing
+
+    # --- from start to end ------------------------------------------------------------------------------------------
+
+    def run(self, source: Source, state: State) -> Ended:
+        self.engine.open()
+        self.state = state
+        if state.dump and state.dump_of != self.engine.wrote:
+            state.forget_dump()
+        self.feed = state.feeds or FEEDS
+        self.spots = {int(feed): Spots.from_json(value) for feed, value in state.spots.items()}
+        seat, _ = (
+            self.engine.seated(lambda session: session.load_session(state.dump)) if state.dump else self.engine.new()
+        )
+        return self._seated(seat, lambda: self._first(seat, source), source)
+
+    def resume(self, content: bytes, *, approved: bool, refusal: str) -> Ended:
+        self.engine.open()
+        head, dump = unpacked(content)
+        self.state = State(**head["state"], dump=b"")
+        self.code, self.feed = head["code"], head["feed"]
+        self.spots = {int(feed): Spots.from_json(value) for feed, value in head["spots"].items()}
+        if head["wrote"] != self.engine.wrote:
+            message = "this paused run belongs to another version of the engine; nothing was run"
+            return Ended("monty", error=failure("Conflict", message, hint="run the program again from its start"))
+        source = Source(self.code, self.running.limits.source_bytes)
+        seat, loaded = self.engine.seated(lambda session: session.load_snapshot(dump, print_callback=self._print))
+        snapshot: Any = loaded
+        self.paths |= {_identity(path): path for path in head["paths"]}
+
+        def first() -> Any:
+            if approved:
+                return self._answered(snapshot, head["path"], (), head["arguments"])
+            trouble = Trouble("ToolError", "denied", refusal or "a person refused this call")
+            return snapshot.resume(self.together.answer(Settled(trouble=trouble)))
+
+        return self._seated(seat, first, source)
+
+    def _seated(self, seat: Seat, first: Any, source: Source) -> Ended:
+        import pydantic_monty as pm
+
+        self.seat = seat
+        self.running.seat(seat.victim.kill)
+        try:
+            try:
+                value = self._drive(first())
+            except _Paused as paused:
+                seat.spoilt = True  # it still waits for its answer, which another session will get
+                return Ended("monty", pause=paused.pause)
+            except (pm.MontyRuntimeError, pm.MontySyntaxError) as error:
+                return self._failed(error, source)
+            ended = self._value(value)
+            ended.state = self._kept(source)
+            return ended
+        except pm.MontyCrashedError as error:
+            return Ended("monty", error=died(error), died=True)
+        except (
+            pm.MontyError,
+            RuntimeError,
+            ValueError,
+            TypeError,
+        ) as error:  # of Monty's own: a value that cannot cross
+            seat.spoilt = True
+            return Ended("monty", error=failure("WorkerDied", f"the engine failed: {error}"), died=True)
+        finally:
+            self.running.leave()
+            self.calls.close()
+            self.engine.give_back(seat)
+
+    def _first(self, seat: Seat, source: Source) -> Any:
+        session = seat.session
+        self._define(session)
+        inputs: dict[str, Any] = {name: self.state.plain[name] for name in self.state.newer if name in self.state.plain}
+        inputs |= {name: _namespace(name) for name in self.state.hidden if name in self.names.spaces}
+        self.code = source.text
+        self.spots[self.feed] = source.spots
+        self.feed += 1
+        return session.feed_start(source.for_monty(), inputs=inputs or None, print_callback=self._print)
+
+    def _define(self, session: "pydantic_monty.MontySession") -> None:
+        """Repeat the definitions that were made on CPython since; those that Monty cannot read stay there."""
+        import pydantic_monty as pm
+
+        self.quiet = True
+        for name in self.state.newer_sources:
+            self.feed += 1
+            with suppress(pm.MontyRuntimeError, pm.MontySyntaxError):
+                self._drive(session.feed_start(self.state.sources[name], print_callback=lambda *_: None))
+        self.quiet = False
+
+    def _print(self, _: str, text: str) -> None:
+        self.running.output.write(text)
+
+    # --- the program's questions --------------------------------------------------------------------------------------
+
+    def _drive(self, snapshot: Any) -> Any:
+        import pydantic_monty as pm
+
+        while True:
+            if isinstance(snapshot, pm.FunctionSnapshot):
+                snapshot = self._called(snapshot)
+            elif isinstance(snapshot, pm.MontyComplete):
+                return snapshot.output
+            elif isinstance(snapshot, pm.NameLookupSnapshot):
+                snapshot = self._looked_up(snapshot)
+            else:
+                snapshot = snapshot.resume(self.together.settled(snapshot.pending_call_ids))
+
+    def _looked_up(self, snapshot: "pydantic_monty.NameLookupSnapshot") -> Any:
+        place = self.paths.get(snapshot.object_id) if snapshot.object_id else None
+        path = f"{place}.{snapshot.variable_name}" if place else snapshot.variable_name
+        kind = None if self.quiet else self.names.kind(path)
+        if kind == "namespace":
+            self.paths[_identity(path)] = path
+            return snapshot.resume(value=_namespace(path))
+        if kind == "function":
+            return snapshot.resume(value=_function(path))
+        return snapshot.resume()
+
+    def _called(self, snapshot: "pydantic_monty.FunctionSnapshot") -> Any:
+        name = str(snapshot.function_name)
+        if snapshot.is_os_function:
+            return self._system(snapshot, name)
+        place = self.paths.get(snapshot.object_id, "?") if snapshot.object_id else ""
+        path = f"{place}.{name}" if place else name
+        if self.quiet:
+            return snapshot.resume({"exc_type": "RuntimeError", "message": "not here"})
+        if path == "parallel":
+            return snapshot.resume(self.together.collect(snapshot.args, snapshot.kwargs))
+        if self.names.kind(path) != "function":
+            return snapshot.resume(self._unknown(path))
+        spots = self._spots(snapshot.position.filename)
+        where = (snapshot.position.start, snapshot.position.end)
+        if where in spots.parallel:
+            import pydantic_monty as pm
+
+            held = self.together.hold(path, snapshot.args, snapshot.kwargs)
+            return snapshot.resume({"return_value": pm.ClassInstance(held)})
+        if where in spots.awaited or snapshot.allow_eager_await:
+            self.together.promise(snapshot.call_id, path, snapshot.args, snapshot.kwargs)
+            return snapshot.resume({"future": ...})
+        return self._answered(snapshot, path, snapshot.args, snapshot.kwargs)
+
+    def _answered(self, snapshot: Any, path: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+        try:
+            settled = self.calls.settle(path, args, given, pausable=self.together.idle)
+        except NeedsApproval as error:
+            function = self.names.find(path)
+            assert function is not None
+            limits = self.running.limits
+            arguments = plain(self.names.arguments(path, function, args, given), limits.value_nodes, limits.value_bytes)
+            raise _Paused(self._pause(snapshot.dump(), path, arguments, error)) from None
+        return snapshot.resume(self.together.answer(settled))
+
+    def _unknown(self, path: str) -> Any:
+        if "." in path or path in self.names.roots:
+            message, hint = self.names.unknown(path)
+            return {"exc_type": "AttributeError", "message": f"{message} (hint: {hint})"}
+        near = self.names.near(path)
+        hint = f" (hint: did you mean {' or '.join(near)}?)" if near else ""
+        return {"exc_type": "NameError", "message": f"name {path!r} is not defined{hint}"}
+
+    def _spots(self, filename: str) -> Spots:
+        match = _FEED.fullmatch(filename)
+        return self.spots.get(int(match[1]), Spots()) if match else Spots()
+
+    def _system(self, snapshot: "pydantic_monty.FunctionSnapshot", name: str) -> Any:
+        """Sleep for the program; everything else of the system is refused as Monty does by default."""
+        if "sleep" not in name:
+            return snapshot.resume_auto()
+        seconds = max(0.0, float(next(iter((*snapshot.args, *snapshot.kwargs.values())), 0.0)))
+        if "asyncio" in name:
+            self.together.promise_time(snapshot.call_id, seconds)
+            return snapshot.resume({"future": ...})
+        self.together.sleep(seconds)
+        return snapshot.resume({"return_value": None})
+
+    # --- what is left -------------------------------------------------------------------------------------------------
+
+    def _value(self, value: Any) -> Ended:
+        cut = isinstance(value, tuple) and len(value) == 3 and value[0] == CUT
+        limits = self.running.limits
+        try:
+            copied = plain(value[1] if cut else value, limits.value_nodes, limits.value_bytes)
+            whole = value[2] if cut and isinstance(value[2], int) else None
+        except (TooLarge, RecursionError) as error:
+            return Ended("monty", value=f"[cut: {error}]", cut=True)
+        return Ended("monty", value=copied, cut=cut, whole=whole)
+
+    def _failed(self, error: Any, source: Source) -> Ended:
+        failed = told(error, self.feed - 1, self.running.limits, self.together.troubles)
+        if failed["type"] in ("MemoryError", "TimeoutError"):  # its memory may be half written
+            self.seat.spoilt = True
+            return Ended("monty", error=failed, died=bool(self.running.stopped), undone=True)
+        unread = type(error).__name__ == "MontySyntaxError" or "monty syntax parser" in failed["message"]
+        return Ended("monty", error=failed, state=None if unread else self._kept(source))
+
+    def _kept(self, source: Source) -> bytes | None:
+        """Write down the variables for the next run; None leaves them as they were."""
+        import pydantic_monty as pm
+
+        state, limits = self.state, self.running.limits
+        known = list(dict.fromkeys([*state.known, *state.plain, *source.kept]))[:1_000]
+        if not known and not state.dump:
+            return None
+        session = self.seat.session
+        self.quiet = True
+        self.feed += 1
+        try:
+            values = self._drive(session.feed_start(prelude.keeping(known), print_callback=lambda *_: None))
+            dump = session.dump()
+        except pm.MontyRuntimeError:  # the program broke what we need, or its memory is full
+            return None
+        finally:
+            self.quiet = False
+        if len(dump) > limits.state_bytes:
+            return None
+        defined, sieve = dict(source.definitions()), Sieve()
+        values = {name: value for name, value in values.items() if sieve.keeps(value)}
+        sources = {name: text for name, text in state.sources.items() if name not in values} | defined
+        return State(
+            plain={name: value for name, value in values.items() if name not in defined},
+            known=known,
+            sources=_bounded(sources, limits.source_bytes),
+            hidden=sorted({*state.hidden, *source.kept} & self.names.roots),
+            dump=dump,
+            dump_of=self.engine.wrote,
+            feeds=self.feed,
+            spots={str(feed): spots.to_json() for feed, spots in self.spots.items() if spots.awaited or spots.parallel},
+        ).sealed(self.key, self.owner)
+
+    def _pause(self, dump: bytes, path: str, arguments: dict[str, Any], error: NeedsApproval) -> Pause:
+        state = {name: getattr(self.state, name) for name in State.__slots__ if name != "dump"}
+        head = {
+            "path": path,
+            "arguments": arguments,
+            "state": state,
+            "code": self.code,
+            "feed": self.feed,
+            "spots": {str(feed): spots.to_json() for feed, spots in self.spots.items()},
+            "paths": sorted(self.paths.values()),
+            "wrote": self.engine.wrote,
+            "output": self.running.output.text,
+            "count": self.calls.count,
+            "made": self.calls.made,
+            "before": (self.running.before or b"").hex(),
+        }
+        return Pause(seal(self.key, "pause", self.owner, packed(head, dump)), path, arguments, error.request)
+
+
+class _Paused(Exception):
+    def __init__(self, pause: Pause) -> None:
+        self.pause = pause
+
+
+def opened_pause(key: bytes, owner: str, snapshot: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return what a paused run wrote down, and the whole of it for `Drive.resume`."""
+    content = unseal(key, "pause", owner, snapshot)
+    try:
+        return unpacked(content)[0], content
+    except (ValueError, KeyError) as error:
+        raise InvalidInput(f"this paused run cannot be read: {error}") from None
+
+
+def _bounded(sources: dict[str, str], most: int) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for name, text in reversed(sources.items()):  # the newest first
+        most -= len(text)
+        if most < 0:
+            break
+        kept[name] = text
+    return dict(reversed(kept.items()))

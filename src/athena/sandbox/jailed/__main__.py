@@ -1,0 +1,326 @@
+"""The jailed CPython worker: runs one program and ends. A script of the standard library alone.
+
+Frames on descriptors 0 and 1: four bytes of length, then JSON. Out: ready, out, call, done. In: the program, then
+answers to calls. The program shares this process, so the host believes nothing that it reads from here.
+"""
+
+import asyncio
+import builtins
+import json
+import linecache
+import os
+import struct
+import sys
+import traceback
+import types
+from collections.abc import Generator
+from typing import Any
+
+from rewriting import NAME, compiled  # type: ignore[import-not-found]  # this folder is the worker's sys.path
+from values import Copier, Pending, TooLarge, exact  # type: ignore[import-not-found]
+
+_PRELOADED = (
+    "base64 collections contextlib copy csv dataclasses datetime decimal enum functools hashlib heapq io itertools "
+    "operator random re statistics string textwrap time typing urllib.parse uuid"
+)
+
+
+def _send(frame: Any) -> None:
+    data = json.dumps(frame).encode("utf-8", "replace")
+    data = struct.pack(">I", len(data)) + data
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def _exactly(length: int) -> bytes:
+    parts = []
+    while length:
+        part = os.read(0, min(length, 1 << 16))
+        if not part:
+            os._exit(0)  # the host went away
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _receive() -> dict[str, Any]:
+    frame: dict[str, Any] = json.loads(_exactly(struct.unpack(">I", _exactly(4))[0]))
+    return frame
+
+
+# --- operations -----------------------------------------------------------------------------------------------------
+
+
+class ToolError(RuntimeError):
+    """An operation failed; `code` says how, `hint` what to do."""
+
+    def __init__(self, message: str = "", code: str = "error", hint: object = None) -> None:
+        super().__init__(message)
+        self.code, self.hint = code, hint
+
+
+_replies: dict[int, dict[str, Any]] = {}
+_asked = 0
+_open: set[int] = set()
+_limits: dict[str, int] = {}
+
+
+def _collect() -> None:
+    frame = _receive()
+    _replies[frame["id"]] = frame
+    _open.discard(frame["id"])
+
+
+class _Pending(Pending):  # type: ignore[misc]
+    """A call that runs; its result is waited for where it is needed."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def result(self) -> Any:
+        while self.number not in _replies:
+            _collect()
+        frame = _replies[self.number]
+        if "error" not in frame:
+            return frame["value"]
+        kind = frame.get("kind")
+        if kind == "ToolError":
+            raise ToolError(frame["error"], frame["code"], frame.get("hint"))
+        raise getattr(builtins, str(kind))(frame["error"])
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        yield from ()
+        return self.result()
+
+
+class _Tool:
+    """A name with dots that can be called."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        object.__setattr__(self, "_path", path)
+
+    def __getattr__(self, name: str) -> "_Tool":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Tool(f"{self._path}.{name}")
+
+    def __repr__(self) -> str:
+        return f"<operation {self._path}>"
+
+    def _start(self, args: tuple[Any, ...], given: dict[str, Any], at_once: bool) -> _Pending:
+        global _asked
+        while at_once and len(_open) >= _limits["parallel"]:  # or both sides would write and none read
+            _collect()
+        out.flush()
+        copier = Copier(_limits["nodes"], _limits["size"], cut=False)
+        try:
+            plain = copier.copy([list(args), given])
+        except TooLarge as error:
+            raise ToolError(
+                f"limit_exceeded: an argument of {self._path} is too large: {error}", "limit_exceeded"
+            ) from None
+        _asked += 1
+        _open.add(_asked)
+        _send({"op": "call", "id": _asked, "path": self._path, "args": plain[0], "given": plain[1], "at_once": at_once})
+        return _Pending(_asked)
+
+    def __call__(self, *args: Any, **given: Any) -> Any:
+        return self._start(args, given, at_once=False).result()
+
+
+def _defer(function: Any, *args: Any, **given: Any) -> Any:
+    return function._start(args, given, at_once=True) if isinstance(function, _Tool) else function(*args, **given)
+
+
+def parallel(items: Any, *, return_errors: bool = False) -> Any:
+    """Wait for calls that run at once."""
+    if not isinstance(items, (list, tuple, dict)):
+        raise TypeError("parallel() takes one list, tuple or dict of calls, and return_errors=False")
+    wrong: list[Exception] = []
+
+    def one(value: Any) -> Any:
+        try:
+            return value.result() if isinstance(value, _Pending) else value
+        except Exception as error:
+            wrong.append(error)
+            return {"error": str(error)}
+
+    done = {key: one(value) for key, value in items.items()} if isinstance(items, dict) else [one(v) for v in items]
+    if wrong and not return_errors:
+        raise wrong[0]
+    return done
+
+
+# --- the program ----------------------------------------------------------------------------------------------------
+
+
+class _Return(BaseException):
+    pass
+
+
+class _Out:
+    """Standard output, up to its limit."""
+
+    encoding, errors, newlines = "utf-8", "replace", None
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.held = self.sent = self.most = self.dropped = 0
+
+    def write(self, what: Any) -> int:
+        text = str(what)
+        room = self.most - self.sent - self.held
+        kept = text[: max(room, 0)]
+        self.dropped += len(text) - len(kept)
+        if kept:
+            self.parts.append(kept)
+            self.held += len(kept)
+            if self.held > 4096:
+                self.flush()
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        if self.held:
+            self.sent += self.held
+            text, self.parts, self.held = "".join(self.parts), [], 0
+            _send({"op": "out", "text": text})
+
+    def isatty(self) -> bool:
+        return False
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop without sockets: nothing outside could wake it."""
+
+    def _make_self_pipe(self) -> None:
+        self._ssock = self._csock = None
+        self._internal_fds = 0
+
+    def _close_self_pipe(self) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass
+
+
+class _Policy(asyncio.DefaultEventLoopPolicy):
+    def new_event_loop(self) -> _Loop:
+        return _Loop()
+
+
+def _executed(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
+    for text in frame["definitions"]:
+        try:
+            exec(compile(text, "<earlier>", "exec", dont_inherit=True), scope)
+        except Exception:  # it needs what is not here; whoever uses it finds out
+            continue
+    try:
+        code = compiled(frame["code"], set(frame["roots"]))
+        try:
+            if code.co_flags & 0x80:
+                asyncio.run(types.FunctionType(code, scope)())
+            else:
+                exec(code, scope)
+        except _Return:
+            pass
+        except SystemExit as left:
+            if left.code not in (None, 0):
+                raise
+    except BaseException as error:
+        return _failure(error)
+    try:
+        copier = Copier(_limits["nodes"] // 2, _limits["size"] // 2, cut=True)
+        value = scope.get("__result__")
+        done = {"value": copier.copy(value), "cut": copier.cut}
+        if copier.cut and isinstance(value, (str, list, dict, tuple, set)):
+            done["whole"] = len(value)
+        return done
+    except BaseException as error:
+        return _failure(error)
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == NAME]
+    line = frames[-1].lineno if frames else getattr(error, "lineno", None)
+    try:
+        message = str(error)[:4000]
+    except Exception:
+        message = "(its text cannot be made)"
+    shown: dict[str, Any] = {
+        "error": type(error).__name__,
+        "message": message,
+        "line": line if isinstance(line, int) else None,
+    }
+    if isinstance(error, ToolError):
+        shown["hint"] = str(error.hint)[:2000] if error.hint else None
+    return shown
+
+
+def _variables(scope: dict[Any, Any], initial: set[str]) -> tuple[dict[str, Any], list[str]]:
+    kept: dict[str, Any] = {}
+    lost: list[str] = []
+    left = [100_000]
+    for name, value in list(scope.items()):
+        if not isinstance(name, str) or name.startswith("__") or name in initial:
+            continue
+        budget = list(left)
+        if exact(value, left):
+            kept[name] = value
+        else:
+            left = budget
+            if not isinstance(value, (types.ModuleType, types.FunctionType, type, _Tool)):
+                lost.append(name)
+    return kept, lost[:100]
+
+
+def _no_input(*_: Any) -> str:
+    raise EOFError("nobody can type anything here")
+
+
+def main() -> None:
+    builtins.input = _no_input  # type: ignore[assignment]  # what can be read belongs to the frames
+    sys.stdin = None  # type: ignore[assignment]
+    _send({"op": "ready"})
+    frame = _receive()
+    _limits.update(frame["limits"])
+    out.most = _limits["output"]
+    scope: dict[str, Any] = {
+        "__name__": "__main__",
+        "__builtins__": builtins,
+        "ToolError": ToolError,
+        "parallel": parallel,
+    }
+    scope |= {"__defer__": _defer, "__Return__": _Return}
+    scope |= {root: _Tool(root) for root in frame["roots"]}
+    initial = set(scope)
+    scope.update(frame["variables"])
+    module = types.ModuleType("__main__")  # dataclasses and pickle look a class's module up
+    module.__dict__.update(scope)
+    sys.modules["__main__"], scope = module, module.__dict__
+    text = frame["code"]
+    linecache.cache[NAME] = (len(text), None, text.splitlines(keepends=True), NAME)
+    done = _executed(frame, scope)
+    try:
+        kept, lost = _variables(scope, initial | {"__file__"})
+    except BaseException:
+        kept, lost = {}, []
+    out.flush()
+    _send({"op": "done", **done, "dropped": out.dropped, "variables": kept, "lost": lost})
+    os._exit(0)
+
+
+out = _Out()
+if __name__ == "__main__":
+    for _module in _PRELOADED.split():
+        __import__(_module)
+    asyncio.set_event_loop_policy(_Policy())
+    sys.stdout = sys.stderr = out
+    sys.argv = [""]
+    sys.path = [place for place in sys.path if place != os.path.dirname(__file__)]
+    main()

@@ -1,0 +1,122 @@
+"""Values of a program as plain JSON, cut to their limits before they leave the jail."""
+
+import dataclasses
+import enum
+import itertools
+import json
+import math
+import types
+from typing import Any
+
+
+class TooLarge(Exception):
+    """A value does not fit its budget."""
+
+
+class Pending:
+    """Something whose value is waited for where it is needed."""
+
+    def result(self) -> Any:
+        raise NotImplementedError
+
+
+def _simpler(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        data = bytes(value)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return data.hex()
+    if isinstance(value, BaseException):
+        return f"{type(value).__name__}: {value}"[:2000]
+    if isinstance(value, Pending):
+        return value.result()
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, (map, filter, zip, range, types.GeneratorType)) or type(value).__name__.startswith("dict_"):
+        return list(itertools.islice(value, 200_001))
+    return str(value)[:2000]
+
+
+class Copier:
+    """Copies a value as plain JSON; past its budget it cuts, or raises."""
+
+    def __init__(self, nodes: int, size: int, cut: bool) -> None:
+        self.nodes, self.size, self.may_cut, self.cut = nodes, size, cut, False
+
+    def over(self, what: str) -> None:
+        if not self.may_cut:
+            raise TooLarge(what)
+        self.cut = True
+
+    def text(self, value: str) -> str:
+        self.size -= len(value)
+        if self.size < 0:
+            self.over("too many bytes")
+            return value[: max(0, self.size + len(value))]
+        return str(value)
+
+    def copy(self, value: Any, depth: int = 0) -> Any:
+        self.nodes -= 1
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int):
+            return int(value) if value.bit_length() < 13_000 else f"an integer of {value.bit_length():,} bits"
+        if isinstance(value, float):
+            return value if math.isfinite(value) else str(value)
+        if isinstance(value, str):
+            return self.text(value)
+        if depth > 95:
+            self.over("too deep")
+            return "..."
+        if isinstance(value, dict):
+            made: dict[str, Any] = {}
+            for key, inner in value.items():
+                if self.nodes <= 0 or self.size <= 0:
+                    self.over("too many values")
+                    break
+                made[self.text(_key(key))] = self.copy(inner, depth + 1)
+            return made
+        if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
+            items: list[Any] = []
+            for inner in value:
+                if self.nodes <= 0 or self.size <= 0:
+                    self.over("too many values")
+                    break
+                items.append(self.copy(inner, depth + 1))
+            return items
+        return self.copy(_simpler(value), depth + 1)
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    return json.dumps(key) if key is None or isinstance(key, (bool, int, float)) else str(key)[:200]
+
+
+def exact(value: Any, left: list[int], depth: int = 0) -> bool:
+    """Tell whether a value is JSON as it stands."""
+    left[0] -= 1
+    kind = type(value)
+    if left[0] < 0 or depth > 50:
+        return False
+    if value is None or kind is bool:
+        return True
+    if kind is int:
+        return bool(value.bit_length() < 13_000)
+    if kind is float:
+        return math.isfinite(value)
+    if kind is str:
+        left[0] -= len(value) // 8
+        return left[0] >= 0
+    if kind is list:
+        return all(exact(inner, left, depth + 1) for inner in value)
+    if kind is dict:
+        return all(type(key) is str and exact(inner, left, depth + 1) for key, inner in value.items())
+    return False

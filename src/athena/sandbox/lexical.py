@@ -1,0 +1,244 @@
+"""A program as text: parsed once, before anything runs. Nothing here executes any of it."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from athena.sandbox.program import Rejected, failure
+
+Span = tuple[int, int]  # bytes, as Monty counts
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_OPEN, _CLOSE = b"cap__((", b"))"
+
+
+@dataclass(frozen=True, slots=True)
+class Spots:
+    """The calls that do not wait for their result: those that are awaited, and the elements of `parallel([...])`."""
+
+    awaited: frozenset[Span] = field(default=frozenset())
+    parallel: frozenset[Span] = field(default=frozenset())
+
+    def to_json(self) -> list[list[Span]]:
+        return [sorted(self.awaited), sorted(self.parallel)]
+
+    @classmethod
+    def from_json(cls, value: list[list[list[int]]]) -> "Spots":
+        awaited, parallel = ([(one[0], one[1]) for one in spans] for spans in value)
+        return cls(frozenset(awaited), frozenset(parallel))
+
+
+class Source:
+    """A program's text and its syntax tree."""
+
+    def __init__(self, text: str, most: int) -> None:
+        encoded = text.encode("utf-8", "replace")
+        if len(encoded) > most:
+            # Parsing megabytes of hostile source takes seconds and much memory.
+            message = f"the program has {len(encoded):,} bytes, more than {most:,}"
+            hint = "pass data as variables or files, not as source"
+            raise Rejected(failure("SyntaxError", message, hint=hint, limit="source_bytes"))
+        self.text = encoded.decode()
+        self.bytes = encoded
+        self.tree = _parsed(self.text)
+        self.nodes = list(ast.walk(self.tree))
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        starts = [0]
+        for line in self.bytes.splitlines(keepends=True):  # of bytes: only at the ends of lines that the parser knows
+            starts.append(starts[-1] + len(line))
+        return starts
+
+    def span(self, node: ast.AST) -> Span:
+        """Return where a node stands, in bytes."""
+        start = self._lines[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
+        end = self._lines[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+        return start, end
+
+    @cached_property
+    def bound(self) -> set[str]:
+        """Every name that the program gives a value, anywhere."""
+        return {name for node in self.nodes for name in _names(node)}
+
+    @cached_property
+    def kept(self) -> list[str]:
+        """The names that hold something after the run: those bound outside of functions and classes."""
+        found: dict[str, None] = {}
+        todo: list[ast.AST] = list(reversed(self.tree.body))
+        while todo:
+            node = todo.pop()
+            for name in _names(node):
+                found.setdefault(name)
+            if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+                continue
+            if not isinstance(node, _SCOPES):
+                todo += reversed(list(ast.iter_child_nodes(node)))
+        for node in self.nodes:
+            if isinstance(node, ast.Global):
+                found.update(dict.fromkeys(node.names))
+        return [name for name in found if not name.startswith("__") and name != "*"]
+
+    @cached_property
+    def used(self) -> set[str]:
+        return {node.id for node in self.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+    def definitions(self) -> Iterator[tuple[str, str]]:
+        """Yield imports, and functions and classes whose definition does nothing but define, as source."""
+        for node in self.tree.body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                for alias in node.names:
+                    if alias.name != "*":
+                        yield (
+                            (alias.asname or alias.name).partition(".")[0],
+                            ast.get_source_segment(self.text, node) or "",
+                        )
+            elif isinstance(node, Function | ast.ClassDef) and _only_defines(node):
+                yield node.name, ast.get_source_segment(self.text, node) or ""
+
+    # --- as Monty is to read it -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _insertions(self) -> list[tuple[int, bytes]]:
+        """Where the value of the program is wrapped, so that it is cut to its limit before it leaves the worker."""
+        found: list[tuple[int, bytes]] = []
+        last = self.tree.body[-1] if self.tree.body else None
+        wrapped = [last] if isinstance(last, ast.Expr) else []
+        for node in (*wrapped, *(one.value for one in self._returns() if one.value is not None)):
+            start, end = self.span(node)
+            found += [(start, _OPEN), (end, _CLOSE)]
+        return sorted(found, key=lambda pair: pair[0])
+
+    def _returns(self) -> Iterator[ast.Return]:
+        if not any(isinstance(node, ast.Return) for node in self.nodes):
+            return
+        todo: list[ast.AST] = [self.tree]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, ast.Return):
+                yield node
+            elif not isinstance(node, _SCOPES):
+                todo += ast.iter_child_nodes(node)
+
+    def for_monty(self) -> str:
+        """Return the source with its value wrapped, and `parallel([lambda: f()])` as `parallel([        f()])`."""
+        text = bytearray(self.bytes)
+        for node in self._parallels():
+            for inner in ast.walk(node):
+                if _is_thunk(inner):
+                    start, end = self.span(inner)[0], self.span(inner.body)[0]  # type: ignore[attr-defined]
+                    for place in range(start, end):
+                        if text[place] not in b"\n\r(":
+                            text[place] = 32
+        for place, inserted in reversed(self._insertions):
+            text[place:place] = inserted
+        return text.decode()
+
+    def _parallels(self) -> list[ast.Call]:
+        return [node for node in self.nodes if isinstance(node, ast.Call) and _called(node) == "parallel"]
+
+    @cached_property
+    def spots(self) -> Spots:
+        """Find the calls that run at once, at their places in `for_monty`."""
+        awaited: set[Span] = set()
+        parallel: set[Span] = set()
+        for node in self.nodes:
+            if isinstance(node, ast.Await) and isinstance(node.value, ast.Call):
+                awaited.add(self._shifted(node.value))
+            elif isinstance(node, ast.Call) and _called(node) in ("parallel", "gather"):
+                spans = parallel if _called(node) == "parallel" else awaited
+                spans.update(self._shifted(call) for argument in node.args for call in direct(argument))
+        return Spots(frozenset(awaited), frozenset(parallel))
+
+    def _shifted(self, node: ast.AST) -> Span:
+        start, end = self.span(node)
+        before = sum(len(text) for place, text in self._insertions if place <= start)
+        inside = sum(len(text) for place, text in self._insertions if place < end)
+        return start + before, end + inside
+
+
+def _parsed(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise Rejected(failure("SyntaxError", error.msg or "invalid syntax", error.lineno)) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        message = f"the program cannot be parsed: {type(error).__name__} {error}".strip()
+        raise Rejected(failure("SyntaxError", message, hint="it is nested too deeply or holds a zero byte")) from None
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """Yield the names that this node itself binds."""
+    if isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Store | ast.Del):
+            yield node.id
+    elif isinstance(node, Function | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.alias):
+        yield (node.asname or node.name).partition(".")[0]
+    elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+        yield node.name
+    elif isinstance(node, ast.MatchMapping) and node.rest:
+        yield node.rest
+
+
+def _only_defines(node: Function | ast.ClassDef) -> bool:
+    if node.decorator_list:
+        return False
+    if isinstance(node, ast.ClassDef):
+        calm = Function | ast.Pass | ast.AnnAssign | ast.Assign | ast.Expr
+        return (
+            not node.keywords
+            and all(
+                isinstance(inner, calm) and (not isinstance(inner, Function) or _only_defines(inner))
+                for inner in node.body
+            )
+            and not any(
+                isinstance(inner, ast.Call)
+                for part in node.body
+                if not isinstance(part, Function)
+                for inner in ast.walk(part)
+            )
+        )
+    defaults = [*node.args.defaults, *(value for value in node.args.kw_defaults if value is not None)]
+    return not any(isinstance(inner, ast.Call) for value in defaults for inner in ast.walk(value))
+
+
+def _called(node: ast.Call) -> str:
+    if isinstance(node.func, ast.Name):
+        return node.func.id
+    # `asyncio.gather`; a `parallel` of somebody else's is not ours
+    return node.func.attr if isinstance(node.func, ast.Attribute) and node.func.attr == "gather" else ""
+
+
+def _is_thunk(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Lambda)
+        and not (node.args.args or node.args.vararg or node.args.kwarg or node.args.kwonlyargs)
+        and isinstance(node.body, ast.Call)
+    )
+
+
+def direct(node: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls whose value is itself an element: never those inside of an argument or an expression."""
+    if isinstance(node, ast.Call):
+        yield node
+    elif isinstance(node, ast.Lambda):
+        if _is_thunk(node):
+            yield from direct(node.body)
+    elif isinstance(node, ast.List | ast.Tuple | ast.Set):
+        for element in node.elts:
+            yield from direct(element)
+    elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+        yield from direct(node.elt)
+    elif isinstance(node, ast.Dict):
+        for value in node.values:
+            yield from direct(value)
+    elif isinstance(node, ast.DictComp | ast.Starred):
+        yield from direct(node.value)
+    elif isinstance(node, ast.IfExp):
+        yield from direct(node.body)
+        yield from direct(node.orelse)

@@ -1,0 +1,28 @@
+"""How much one program may use. All limits are on by default; the error of a program that meets one names it."""
+
+import os
+from dataclasses import dataclass, field
+
+
+def _runs() -> int:
+    return (os.cpu_count() or 1) + 2
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    source_bytes: int = 64 << 10
+    wall_s: float = 60.0  # from start to end, calls included
+    cpu_s: float = 10.0  # of the program itself
+    turn_s: float = 5.0  # of the program itself between two calls (Monty)
+    memory_mb: int = 128  # Monty's heap
+    python_memory_mb: int = 512  # CPython's address space
+    calls: int = 25_000
+    parallel: int = 16  # calls of one program at once
+    output_chars: int = 20_000
+    result_chars: int = 8_000  # of the value as JSON, to the model; more stays in `Run.value`
+    value_nodes: int = 200_000  # of a value, an argument or a call's result
+    value_bytes: int = 4 << 20
+    state_bytes: int = 16 << 20  # variables between runs
+    runs: int = field(default_factory=_runs)  # at once in this process
+    waiting: int = 200  # runs that wait for their turn
+    depth: int = 3  # programs that call operations that run programs

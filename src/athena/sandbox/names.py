@@ -1,0 +1,121 @@
+"""What a program can call, as plain data: names with dots, the arguments they take, and what is near a wrong name."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from athena.errors import InvalidInput
+
+RESERVED = frozenset({"parallel", "ToolError"})
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One name that a program can call."""
+
+    path: str  # "graph.open_nodes"
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # JSON Schema of an object, in order
+    short: str | None = None  # another name in the same place: "tools.search" for "tools.search_tools"
+    doc: str = ""
+    approval: bool = False  # a person may have to agree first
+
+    @property
+    def order(self) -> list[str]:
+        return list(self.parameters.get("properties", ()))
+
+    @property
+    def required(self) -> list[str]:
+        return list(self.parameters.get("required", ()))
+
+    @property
+    def open(self) -> bool:
+        return bool(self.parameters.get("additionalProperties"))
+
+    def signature(self) -> str:
+        """Write the parameters for an error message: those that may be left out with a question mark."""
+        needed = set(self.required)
+        return ", ".join(name if name in needed else f"{name}?" for name in self.order) or "none"
+
+
+class Names:
+    """All functions, by every name they answer to."""
+
+    def __init__(self, functions: Iterable[Function] = ()) -> None:
+        self._functions: dict[str, Function] = {}
+        self._spaces: set[str] = set()
+        self._near: dict[str, list[str]] = {}
+        for function in functions:
+            self._add(function.path, function)
+            if function.short:
+                place = function.path.rpartition(".")[0]
+                self._add(
+                    function.short if "." in function.short or not place else f"{place}.{function.short}", function
+                )
+
+    def _add(self, path: str, function: Function) -> None:
+        if path.partition(".")[0] in RESERVED:
+            raise ValueError(f"{path!r} would hide a name that every program has")
+        self._functions.setdefault(path, function)
+        parts = path.split(".")[:-1]
+        self._spaces.update(".".join(parts[: end + 1]) for end in range(len(parts)))
+
+    @property
+    def roots(self) -> set[str]:
+        return {path.partition(".")[0] for path in self._functions}
+
+    @property
+    def spaces(self) -> set[str]:
+        return self._spaces
+
+    def kind(self, path: str) -> Literal["namespace", "function"] | None:
+        if path in self._spaces:
+            return "namespace"
+        return "function" if path in self._functions or path == "parallel" else None
+
+    def find(self, path: str) -> Function | None:
+        return self._functions.get(path)
+
+    def near(self, path: str) -> list[str]:
+        """Return the names that a wrong one may have meant."""
+        from difflib import get_close_matches  # only on a miss
+
+        place, _, last = path.rpartition(".")
+        inside = [name for name in self._functions if name.rpartition(".")[0] == place]
+        found = get_close_matches(last, [name.rpartition(".")[2] for name in inside], 3, 0.5)
+        if found:
+            return [f"{place}.{name}" if place else name for name in found]
+        by_last: dict[str, str] = {}
+        for name in (*self._functions, *self._spaces):
+            by_last.setdefault(name.rpartition(".")[2], name)
+        return [by_last[name] for name in get_close_matches(last, by_last, 3, 0.7)]
+
+    def unknown(self, path: str) -> tuple[str, str]:
+        """Say that there is no such name, and what there is."""
+        near = self.near(path)
+        place = path.rpartition(".")[0]
+        inside = sorted(name for name in self._functions if name.rpartition(".")[0] == place)
+        if near:
+            hint = f"did you mean {' or '.join(near)}?"
+        elif place in self._spaces and inside:
+            hint = f"there are {', '.join(inside[:30])}"
+        else:
+            hint = f"there are {', '.join(sorted(self.roots))}"
+        return f"there is no operation {path!r}", hint
+
+    def arguments(self, path: str, function: Function, args: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Give each argument its name; what does not fit is an error that lists what does."""
+        order = function.order
+        if len(args) > len(order):
+            raise InvalidInput(
+                f"{path} takes at most {len(order)} arguments", hint=f"parameters: {function.signature()}"
+            )
+        named = dict(zip(order, args, strict=False))
+        for name, value in given.items():
+            if name in named:
+                raise InvalidInput(f"{path} was given {name!r} twice", hint=f"parameters: {function.signature()}")
+            if name not in order and not function.open:
+                raise InvalidInput(f"{path} has no parameter {name!r}", hint=f"parameters: {function.signature()}")
+            named[name] = value
+        if missing := [name for name in function.required if name not in named]:
+            raise InvalidInput(f"{path} needs {', '.join(missing)}", hint=f"parameters: {function.signature()}")
+        return named

@@ -1,0 +1,76 @@
+"""What every Monty program finds defined, as source for Monty."""
+
+from athena.sandbox.limits import Limits
+from athena.sandbox.plain import CUT, DEEPEST
+
+# `map`, `filter` and `sorted` are Python here because Monty's own cannot wait for an operation inside of them.
+_SOURCE = """
+ToolError = RuntimeError
+
+def map(f, *its):
+    return [f(*a) for a in zip(*its)]
+
+def filter(f, it):
+    return [x for x in it if (f(x) if f is not None else x)]
+
+def sorted(it, *, key=None, reverse=False):
+    xs = list(it)
+    if key is None:
+        xs.sort(reverse=reverse)
+        return xs
+    ks = [key(x) for x in xs]
+    places = list(range(len(xs)))
+    places.sort(key=lambda i: ks[i], reverse=reverse)
+    return [xs[i] for i in places]
+
+def cap__(v):
+    if v is None or isinstance(v, (bool, int, float)):
+        return v
+    left = [NODES, SIZE, 0]
+    def part(x, depth):
+        left[0] -= 1
+        if x is None or isinstance(x, (bool, int, float)):
+            return x
+        if isinstance(x, (str, bytes)):
+            left[1] -= len(x)
+            if left[1] >= 0:
+                return x
+            left[2] = 1
+            return x[:len(x) + left[1]]
+        if not isinstance(x, (dict, list, tuple, set, frozenset)):
+            return x
+        if depth >= DEEPEST:
+            left[2] = 1
+            return '...'
+        pairs = isinstance(x, dict)
+        r = {} if pairs else []
+        for y in x:
+            if left[0] <= 0 or left[1] <= 0:
+                left[2] = 1
+                break
+            if pairs:
+                left[1] -= len(str(y))
+                r[y] = part(x[y], depth + 1)
+            else:
+                r.append(part(y, depth + 1))
+        return r
+    r = part(v, 0)
+    return ('CUT', r, len(v)) if left[2] else v
+"""
+
+
+def source(limits: Limits) -> str:
+    # Half of the budget for what is cut: the copy must not outgrow what the host takes.
+    values = {"NODES": limits.value_nodes // 2, "SIZE": limits.value_bytes // 2, "DEEPEST": DEEPEST - 5, "CUT": CUT}
+    text = _SOURCE
+    for name, value in values.items():
+        text = text.replace(name, str(value))
+    return text
+
+
+def keeping(names: list[str]) -> str:
+    """Write a program whose value is these variables, cut where they are large."""
+    lines = ["def keep__():", "    r = {}"]
+    for name in names:
+        lines += ["    try:", f"        r[{name!r}] = cap__({name})", "    except NameError:", "        pass"]
+    return "\n".join([*lines, "    return r", "keep__()"])

@@ -1,0 +1,305 @@
+"""Run programs: choose the engine, wait for a turn, keep the time, and give one answer whatever happens."""
+
+import atexit
+import builtins
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import TypedDict
+
+from athena.errors import AthenaError, InvalidInput, LimitExceeded, Misconfigured
+from athena.sandbox import needs
+from athena.sandbox.calls import Calls, current, working_for
+from athena.sandbox.check import problems
+from athena.sandbox.cpython import CPython
+from athena.sandbox.driving import Drive, opened_pause
+from athena.sandbox.keeper import Keeper
+from athena.sandbox.lexical import Source
+from athena.sandbox.limits import Limits
+from athena.sandbox.monty import Monty
+from athena.sandbox.names import Names
+from athena.sandbox.program import Call, Failure, Program, Rejected, Run, failure
+from athena.sandbox.running import GRACE_S, Ended, Output, Running
+from athena.sandbox.state import State
+from athena.sandbox.watch import Watch
+from athena.threads import Crew
+
+# What Monty may say of something that CPython can do. A program that made no call may be run there from its start.
+_RETRIED = frozenset(
+    {
+        "NotImplementedError",
+        "SyntaxError",
+        "AttributeError",
+        "ImportError",
+        "ModuleNotFoundError",
+        "TypeError",
+        "ValueError",
+    }
+)
+
+
+class EngineReport(TypedDict):
+    works: bool
+    version: str
+    layers: list[str]
+    why: str
+
+
+class _Inside:
+    """What belongs to one process: threads and workers do not survive a fork."""
+
+    def __init__(self, limits: Limits, allow_bare: bool) -> None:
+        self.pid = os.getpid()
+        self.keeper = Keeper()
+        self.watch = Watch()
+        self.monty = Monty(limits, self.keeper, allow_bare=allow_bare)
+        self.python = CPython(limits, self.keeper)
+        self.runners = Crew(limits.runs, "athena-run")
+        self.callers = Crew(limits.parallel * 2, "athena-call")
+        self.waiting = 0
+        self.guard = threading.Lock()
+
+    def close(self) -> None:
+        self.keeper.tell(self.monty.close)
+        self.keeper.tell(self.python.close)
+        self.keeper.close(2.0)
+        self.watch.close()
+
+
+class Sandbox:
+    """Where programs run. Cheap to make: nothing is started before the first program."""
+
+    def __init__(self, limits: Limits | None = None, *, key: bytes, allow_bare: bool = False) -> None:
+        self.limits = limits or Limits()
+        self._key, self._allow_bare = key, allow_bare
+        self._inside: _Inside | None = None
+        self._guard = threading.Lock()
+        self._closed = False
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def run(self, program: Program, call: Call) -> Run:
+        """Run a program to its end; blocks. Raises only what is no fault of the program."""
+        return self.start(program, call).result()
+
+    def start(self, program: Program, call: Call) -> Running:
+        """Begin a program; it can be waited for, awaited by its outcome, and cancelled."""
+        running = self._running(program.names, call, program.state, program.timeout_s)
+        self._submit(running, lambda: self._run(program, running))
+        return running
+
+    def resume(
+        self, snapshot: bytes, call: Call, names: Names, *, approved: bool, refusal: str = "", owner: str = "",
+        timeout_s: float | None = None,
+    ) -> Run:  # fmt: skip
+        """Go on with a paused run: make the call that waits, if it is approved, and the rest of the program."""
+        head, content = opened_pause(self._key, owner, snapshot)
+        running = self._running(names, call, bytes.fromhex(head["before"]) or None, timeout_s)
+        running.output = Output(self.limits.output_chars, head["output"])
+        running.calls.restore(head["count"], head["made"])
+        running.engine, running.reason = "monty", "it was paused there"
+
+        def work() -> Ended:
+            inside = self._opened()
+            drive = Drive(inside.monty, running, inside.watch, self._key, owner)
+            return drive.resume(content, approved=approved, refusal=refusal)
+
+        self._submit(running, work)
+        return running.result()
+
+    def check(self, program: Program) -> list[Failure]:
+        """Say what is certainly wrong with a program; nothing of it is run."""
+        try:
+            source = Source(program.code, self.limits.source_bytes)
+        except Rejected as rejected:
+            return [rejected.failure]
+        engine = self._choose(program, source, State())[0]
+        return problems(source, program.names, approvals=engine == "monty")
+
+    # --- engines ------------------------------------------------------------------------------------------------------
+
+    def probe(self) -> dict[str, EngineReport]:
+        """Start each engine's real worker and say behind which walls it runs; for `athena doctor`."""
+        inside = self._opened()
+        report: dict[str, EngineReport] = {}
+        for engine in (inside.monty, inside.python):
+            why = ""
+            try:
+                engine.open()
+            except AthenaError as error:
+                why = str(error)
+            layers = list(engine.layers or ())
+            report[engine.name] = {"works": not why, "version": engine.version, "layers": layers, "why": why}
+        return report
+
+    def warm(self) -> None:
+        """Start the default engine before it is needed."""
+        self._opened().monty.open()
+
+    def close(self) -> None:
+        """End all workers."""
+        with self._guard:
+            self._closed = True
+            inside, self._inside = self._inside, None
+        if inside is not None and inside.pid == os.getpid():
+            inside.close()
+
+    def _opened(self) -> _Inside:
+        with self._guard:
+            if self._closed:
+                raise Misconfigured("this sandbox was closed")
+            if self._inside is None or self._inside.pid != os.getpid():
+                self._inside = _Inside(self.limits, self._allow_bare)
+                _open.add(self)
+            return self._inside
+
+    # --- one run ------------------------------------------------------------------------------------------------------
+
+    def _running(self, names: Names, call: Call, before: bytes | None, timeout_s: float | None) -> Running:
+        inside, outer = self._opened(), current()
+        depth = outer.depth + 1 if outer else 0
+        if depth >= self.limits.depth:
+            raise LimitExceeded(f"programs inside of programs, more than {self.limits.depth} deep (limit depth)")
+        wall = min(timeout_s or self.limits.wall_s, self.limits.wall_s)
+        if wall <= 0:
+            raise InvalidInput("timeout_s must be more than 0")
+        if outer is not None:
+            wall = max(0.001, min(wall, outer.deadline - time.monotonic()))
+        calls = Calls(names, call, self.limits, inside.callers, depth)
+        return Running(calls, self.limits, before, wall, Output(self.limits.output_chars))
+
+    def _submit(self, running: Running, work: Callable[[], Ended]) -> None:
+        """Wait for a turn, in order. A run inside of another one has its turn already."""
+        inside = self._opened()
+        if running.calls.depth:
+            self._timed(running, work)
+            return
+        with inside.guard:
+            if inside.waiting >= self.limits.waiting + self.limits.runs:
+                message = f"{self.limits.waiting} programs wait already (limit waiting)"
+                raise LimitExceeded(message, hint="try again in a few seconds", retry=True)
+            inside.waiting += 1
+
+        def job() -> None:
+            try:
+                self._timed(running, work)
+            finally:
+                with inside.guard:
+                    inside.waiting -= 1
+
+        inside.runners.submit(job)
+
+    def _timed(self, running: Running, work: Callable[[], Ended]) -> None:
+        inside = self._opened()
+        running.began = time.monotonic()
+        end = running.began + running.timeout_s
+        running.calls.deadline = end
+
+        def late() -> None:
+            running.stop("timeout")
+            inside.watch.at(end + GRACE_S, running.abandon)
+
+        alarm = inside.watch.at(end, late)
+        try:
+            with working_for(running.calls):
+                ended = Ended("", died=True) if running.stopped else work()
+            running.finish(running.report(ended))
+        except Rejected as rejected:
+            running.finish(running.report(Ended("", error=rejected.failure)))
+        except BaseException as error:  # noqa: BLE001  # the caller's to see
+            running.fail(error)
+        finally:
+            alarm.cancel()
+
+    def _run(self, program: Program, running: Running) -> Ended:
+        source = Source(program.code, self.limits.source_bytes)
+        state = State.opened(self._key, program.owner, program.state)
+        engine, running.reason = self._choose(program, source, state)
+        if found := problems(source, program.names, approvals=engine == "monty"):
+            raise Rejected(_all(found))
+        running.engine = engine
+        if engine == "python":
+            return self._on_cpython(program, running, source, state)
+        inside = self._opened()
+        ended = Drive(inside.monty, running, inside.watch, self._key, program.owner).run(source, state)
+        if program.engine == "auto" and self._may_retry(ended, running):
+            return self._again(program, running, source, ended)
+        return ended
+
+    def _choose(self, program: Program, source: Source, state: State) -> tuple[str, str]:
+        if program.engine not in ("auto", "monty", "python"):
+            raise InvalidInput(f"there is no engine {program.engine!r:.40}", hint="auto, monty or python")
+        if program.engine != "auto":
+            return program.engine, "asked for"
+        if reason := needs.cpython(source, program.names):
+            return "python", reason
+        for name in source.used & set(state.sources):  # a function of an earlier run
+            try:
+                earlier = Source(state.sources[name], self.limits.source_bytes)
+            except Rejected:
+                continue
+            if reason := needs.cpython(earlier, program.names):
+                return "python", f"{name}(): {reason}"
+        return "monty", ""
+
+    def _on_cpython(self, program: Program, running: Running, source: Source, state: State) -> Ended:
+        try:
+            return self._opened().python.run(source, running, state, self._key, program.owner)
+        except Misconfigured as error:
+            if program.engine == "python":
+                raise
+            hint = f"{error}; write it without: {running.reason}"
+            raise Rejected(failure("Unsupported", f"this program needs CPython: {running.reason}", hint=hint)) from None
+
+    @staticmethod
+    def _may_retry(ended: Ended, running: Running) -> bool:
+        """Only before the first call: what has been done is never done twice."""
+        error = ended.error
+        if error is None or running.stopped or ended.died or running.calls.count or running.calls.made:
+            return False
+        if error["type"] == "NameError":
+            return any(hasattr(builtins, word) for word in error["message"].split("'")[1:2])
+        return error["type"] in _RETRIED or "monty" in error["message"]
+
+    def _again(self, program: Program, running: Running, source: Source, first: Ended) -> Ended:
+        """Run on CPython what Monty could not; if that fails too, the first answer stands."""
+        assert first.error is not None
+        printed, running.output = running.output, Output(self.limits.output_chars)
+        running.calls.reopen()
+        if running.stopped:
+            running.calls.close()
+            return first
+        state = State.opened(self._key, program.owner, program.state)
+        try:
+            second = self._opened().python.run(source, running, state, self._key, program.owner)
+        except Misconfigured:
+            running.output = printed
+            return first
+        unread = first.error["type"] == "NotImplementedError"
+        if second.error is None or second.died or running.calls.made or unread:
+            running.engine, running.reason = "python", f"Monty: {first.error['message'][:200]}"
+            return second
+        running.output = printed
+        return first
+
+
+def _all(found: list[Failure]) -> Failure:
+    """Tell of the first problem, and of the others in its hint."""
+    first = found[0].copy()
+    others = [f"line {one['line']}: {one['message']}" for one in found[1:10]]
+    if others:
+        first["hint"] = "; ".join(filter(None, [first["hint"], f"also {'; '.join(others)}"]))
+    if first["hint"]:
+        first["hint"] += "; nothing was run"
+    return first
+
+
+_open: "weakref.WeakSet[Sandbox]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for sandbox in list(_open):
+        sandbox.close()

@@ -1,0 +1,45 @@
+"""What Monty says went wrong, as an agent is told it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from athena.sandbox.calls import Trouble
+from athena.sandbox.limits import Limits
+from athena.sandbox.program import Failure, failure
+
+
+def told(error: Any, feed: int, limits: Limits, troubles: Mapping[str, Trouble]) -> Failure:
+    """Say what went wrong in the program, and where."""
+    inner = error.exception()
+    kind, message = type(inner).__name__, str(inner)
+    frames = [frame for frame in error.traceback() if frame.filename == f"<python-input-{feed}>"]
+    line = frames[-1].line if frames else None
+    lower = message.lower()
+    if trouble := troubles.get(message):
+        return failure(trouble.kind, trouble._replace(hint=None).text, line, trouble.hint)
+    if kind == "MemoryError" and "limit" in lower:
+        told = f"more than {limits.memory_mb} MB of memory (limit memory_mb)"
+        return failure(kind, told, line, "work on less at a time", "memory_mb")
+    if kind == "TimeoutError" and "limit" in lower:
+        which = "turn_s" if "turn" in lower else "cpu_s"
+        return failure(kind, f"{message} (limit {which})", line, "the program itself computes too long", which)
+    if kind == "RecursionError":
+        return failure(kind, message, line, "use a loop, or recurse less deeply")
+    if "suspension" in lower:
+        return failure("LimitExceeded", message, line, limit="calls")
+    match = re.fullmatch(r"(.*?) \(hint: (.*)\)", message, re.DOTALL)
+    if match:
+        return failure(kind, match[1], line, match[2])
+    return failure(kind, message, line)
+
+
+def died(error: Any) -> Failure:
+    text = str(error)
+    if "memory" in text.lower():
+        return failure(
+            "MemoryError", "the worker exceeded its memory and was ended (limit memory_mb)", limit="memory_mb"
+        )
+    if getattr(error, "timed_out", False) or "duration" in text.lower() or "time limit" in text.lower():
+        return failure("TimeoutError", "one operation of the program computed too long (limit cpu_s)", limit="cpu_s")
+    return failure("WorkerDied", "the process that ran the program ended unexpectedly")

@@ -1,0 +1,66 @@
+"""An alarm clock: one thread that does short things at their time, whatever the others are busy with."""
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+
+
+class Alarm:
+    """Something to be done at a time, unless it is called off."""
+
+    __slots__ = ("action", "off", "when")
+
+    def __init__(self, when: float, action: Callable[[], None]) -> None:
+        self.when, self.action, self.off = when, action, False
+
+    def cancel(self) -> None:
+        self.off = True
+
+
+class Watch:
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._alarms: list[tuple[float, int, Alarm]] = []
+        self._order = count()
+        self._asleep_until = 0.0
+        self._thread: threading.Thread | None = None
+        self._ended = False
+
+    def at(self, when: float, action: Callable[[], None]) -> Alarm:
+        """Do something at a moment of `time.monotonic`."""
+        alarm = Alarm(when, action)
+        with self._changed:
+            if len(self._alarms) > 1_000:
+                self._alarms = [entry for entry in self._alarms if not entry[2].off]
+                heapq.heapify(self._alarms)
+            heapq.heappush(self._alarms, (when, next(self._order), alarm))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="athena-watch", daemon=True)
+                self._thread.start()
+            elif when < self._asleep_until:
+                self._changed.notify()
+        return alarm
+
+    def close(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._ended and (wait := self._wait()) > 0:
+                    self._asleep_until = time.monotonic() + wait
+                    self._changed.wait(wait)
+                if self._ended:
+                    return
+                alarm = heapq.heappop(self._alarms)[2]
+            if not alarm.off:
+                alarm.action()
+
+    def _wait(self) -> float:
+        while self._alarms and self._alarms[0][2].off:
+            heapq.heappop(self._alarms)
+        return self._alarms[0][0] - time.monotonic() if self._alarms else 3_600.0
