@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -9,15 +11,18 @@ from athena import clock
 from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput, Misconfigured
+from athena.home import make_key
 from athena.memory.encoder import Encoder
 from athena.memory.ranking import Weights
 from athena.memory.store import Store
 from athena.model.scope import Scope
 from athena.operations import CATALOG
 from athena.operations.context import Context
+from athena.programs.programs import Programs
 from athena.settings import Settings, load
 from athena.storage.database import Copying, Database
 from athena.storage.sqlite.store import Sqlite
+from athena.workspace import put_handle
 
 if TYPE_CHECKING:  # most people have none
     from athena.embedding.chat import Chat
@@ -33,14 +38,18 @@ class App:
         time: clock.Clock = clock.system,
         weights: Weights = Weights(),  # noqa: B008  # a tuple, never changed
         chat: "Chat | None" = None,
+        key: Callable[[], bytes] | None = None,
+        bare: bool = False,
     ) -> None:
         self.store = Store(database, Encoder(embedder), time, weights, chat)
+        self.programs = Programs(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
         self.catalog = CATALOG
 
     def context(self, project: str, surface: str, key: str | None = None) -> Context:
-        return Context(self.store, self.catalog, Scope.named(project), surface, key=key)
+        return Context(self.store, self.catalog, Scope.named(project), surface, self.programs, key=key)
 
     def close(self) -> None:
+        self.programs.close()
         self.store.database.close()  # first, so that what runs in the background ends at its next step
         self.store.encoder.stop()
 
@@ -50,7 +59,15 @@ def start(settings: Settings) -> App:
     weights = Weights(role=settings.ranking_role)
     if not settings.ranking_recency:
         weights = weights._replace(recency=0.0, strength=0.0)
-    return App(database(settings), _embedder(settings), weights=weights, chat=_chat(settings))
+    key = partial(make_key, settings.home)
+    return App(
+        database(settings),
+        _embedder(settings),
+        weights=weights,
+        chat=_chat(settings),
+        key=key,
+        bare=settings.sandbox_bare,
+    )
 
 
 def database(settings: Settings, copying: Copying = "") -> Database:

@@ -2,13 +2,14 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from athena.errors import Misconfigured
 
 EVERYWHERE = "user"
 DEFAULT_PROJECT = "default"
 TOKEN = "token"
+KEY = "sandbox.key"
 
 
 def home_folder(environment: Mapping[str, str] = os.environ) -> str:
@@ -37,23 +38,39 @@ def read_token(environment: Mapping[str, str] = os.environ) -> str | None:
 
 def make_token(environment: Mapping[str, str] = os.environ) -> str:
     """Return the token, making one that only its owner can read if there is none."""
-    if known := read_token(environment):
-        return known
-    folder = home_folder(environment)
+    return read_token(environment) or _secret(home_folder(environment), TOKEN, lambda: read_token(environment))
+
+
+def make_key(folder: str) -> bytes:
+    """Return what seals the variables of programs, making one that only its owner can read if there is none."""
+
+    def read() -> str | None:
+        try:
+            with open(os.path.join(folder, KEY), encoding="ascii") as file:
+                text = file.read().strip()
+            return text if len(bytes.fromhex(text)) == 32 else None
+        except (OSError, ValueError):
+            return None
+
+    return bytes.fromhex(read() or _secret(folder, KEY, read))
+
+
+def _secret(folder: str, name: str, read: Callable[[], str | None]) -> str:
+    """Write 32 random bytes that only their owner can read, unless somebody else was first."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     made = os.urandom(32).hex()
-    path = os.path.join(folder, TOKEN)
+    path = os.path.join(folder, name)
     part = f"{path}.{os.urandom(6).hex()}"
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.write(file, made.encode() + b"\n")
         os.fsync(file)
         try:
-            os.link(part, path)  # whoever is first wins, and nobody sees half a token
+            os.link(part, path)  # whoever is first wins, and nobody sees half of it
         except FileExistsError:
-            if first := read_token(environment):
+            if first := read():
                 return first
-            os.replace(part, path)  # there is a file, but no token in it
+            os.replace(part, path)  # there is a file, but nothing of use in it
     finally:
         os.close(file)
         if os.path.lexists(part):

@@ -25,6 +25,7 @@ class Settings(NamedTuple):
     auth: bool = True  # ATHENA_AUTH, auth: `off` lets every program on this machine in, without the token
     ranking_role: float = 0.6  # ATHENA_RANKING_ROLE, ranking.role: what it costs that an assistant or a tool speaks
     ranking_recency: bool = True  # ATHENA_RANKING_RECENCY, ranking.recency: new and often recalled memories come sooner
+    sandbox_bare: bool = False  # ATHENA_SANDBOX_BARE, sandbox.bare: run programs where there is no jail around them
 
 
 KEYS = (
@@ -41,6 +42,7 @@ KEYS = (
     "auth",
     "ranking.role",
     "ranking.recency",
+    "sandbox.bare",
 )
 
 
@@ -73,6 +75,7 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
         _switch("auth", given.get("auth", "on")),
         _number("ranking.role", given.get("ranking.role", "0.6")),
         _switch("ranking.recency", given.get("ranking.recency", "on")),
+        _switch("sandbox.bare", given.get("sandbox.bare", "off")),
     )
 
 
@@ -125,7 +128,7 @@ def _read(file: str) -> dict[str, str]:
     for key, value in flat.items():
         if key not in KEYS:
             raise Misconfigured(f"{file}: there is no setting {key!r}", hint=f"there are {', '.join(KEYS)}")
-        numbers = key.startswith("ranking.") or key in ("port", "auth")
+        numbers = key.startswith(("ranking.", "sandbox.")) or key in ("port", "auth")
         if not isinstance(value, str | int | float if numbers else str):
             raise Misconfigured(f"{file}: {key} cannot be a {type(value).__name__}")
     return {key: str(value) for key, value in flat.items()}

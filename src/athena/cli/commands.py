@@ -17,9 +17,11 @@ from athena.cli.consolidate import consolidate
 from athena.cli.doctor import doctor
 from athena.cli.evaluate import evaluate
 from athena.cli.migrate import migrate
+from athena.cli.programs import approve, run, shell
 from athena.cli.projects import projects
 from athena.cli.savings import savings
 from athena.cli.serve import serve, token
+from athena.cli.skills import skills
 from athena.cli.tools import tools
 from athena.errors import AthenaError, InvalidInput
 from athena.home import EVERYWHERE
@@ -356,12 +358,16 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
     return click.echo(f"{shown.counted(removed)} removed for good" if removed else "nothing to remove")
 
 
+athena.add_command(approve)
 athena.add_command(consolidate)
 athena.add_command(doctor)
 athena.add_command(evaluate)
 athena.add_command(migrate)
 athena.add_command(projects)
+athena.add_command(run)
 athena.add_command(savings)
 athena.add_command(serve)
+athena.add_command(shell)
+athena.add_command(skills)
 athena.add_command(token)
 athena.add_command(tools)

@@ -62,6 +62,21 @@ def _examine() -> list[tuple[str, bool, str]]:
         rows.append(("integrity", verdict["ok"], "; ".join(verdict["problems"]) or sound))
     except AthenaError as error:
         rows.append(("store", False, f"{error}; {error.hint or ''}"))
+    rows += _walls()
+    return rows
+
+
+def _walls() -> list[tuple[str, bool, str]]:
+    """Say behind which walls programs run; without the first engine there are none to run."""
+    rows: list[tuple[str, bool, str]] = []
+    try:
+        report = connect.shared_app().programs.sandbox.probe()
+    except AthenaError as error:
+        return [("sandbox", False, str(error))]
+    for name, engine in report.items():
+        walls = ", ".join(engine["layers"]) or "NO WALLS AROUND IT"
+        said = f"{engine['version']}: {walls}" if engine["works"] else engine["why"]
+        rows.append((f"{name}", bool(engine["works"]), said))
     return rows
 
 

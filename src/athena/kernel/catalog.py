@@ -66,22 +66,30 @@ class Catalog:
 
     def search(self, query: str, limit: int = 10) -> list[AnyOperation]:
         """Rank operations by the words they share with the query: name first, then summary, then the rest."""
-        wanted = _words(query)
+        return [operation for _, operation in self.scored(query)[:limit]]
+
+    def scored(self, query: str) -> list[tuple[float, AnyOperation]]:
+        """Return the operations that share words with the query, the best first, with how well they fit."""
+        wanted = words(query)
         scored = [(_score(wanted, operation), operation) for operation in self]
-        ranked = sorted((pair for pair in scored if pair[0] > 0), key=lambda pair: -pair[0])
-        return [operation for _, operation in ranked[:limit]]
+        return sorted((pair for pair in scored if pair[0] > 0), key=lambda pair: -pair[0])
 
 
-def _words(text: str) -> set[str]:
+def words(text: str) -> set[str]:
     """Cut a text into bare word stems, so that 'memories' meets 'memory' and 'deleting' meets 'delete'."""
     found = re.findall(r"[a-z0-9]+", text.lower())
     return {re.sub(r"(ies|ing|ed|es|s|y|e)$", "", word) if len(word) > 3 else word for word in found}
 
 
-def _score(wanted: set[str], operation: AnyOperation) -> float:
-    names = " ".join((operation.name, operation.short, operation.category)).replace("_", " ")
-    rest = f"{operation.documentation.details} {' '.join(p.name + ' ' + p.help for p in operation.parameters)}"
-    weights = ((_words(names), 4.0), (_words(operation.summary), 2.0), (_words(rest), 0.5))
+def fit(wanted: set[str], names: str, summary: str, rest: str) -> float:
+    """Tell how well something fits the words that are wanted."""
+    weights = ((words(names.replace("_", " ")), 4.0), (words(summary), 2.0), (words(rest), 0.5))
     return sum(
         weight * len(wanted & having) / math.sqrt(math.sqrt(len(having))) for having, weight in weights if having
     )
+
+
+def _score(wanted: set[str], operation: AnyOperation) -> float:
+    names = " ".join((operation.name, operation.short, operation.category))
+    rest = f"{operation.documentation.details} {' '.join(p.name + ' ' + p.help for p in operation.parameters)}"
+    return fit(wanted, names, operation.summary, rest)

@@ -68,9 +68,19 @@ R = TypeVar("R")
 class Operation(Generic[C, P, R]):
     """A function, and what every surface needs to know about it."""
 
-    def __init__(self, run: Callable[Concatenate[C, P], Awaitable[R]], effect: Effect, short: str) -> None:
+    def __init__(
+        self,
+        run: Callable[Concatenate[C, P], Awaitable[R]],
+        effect: Effect,
+        short: str = "",
+        *,
+        approval: bool = False,
+        programs: bool = True,
+    ) -> None:
         self.run = run
         self.effect = effect
+        self.approval = approval
+        self.programs = programs
         self.name: str = run.__name__
         self.short = short
         self.category = run.__module__.rpartition(".")[2]
@@ -203,7 +213,10 @@ def _argument(p: Parameter) -> str:
 
 
 def operation(
-    effect: Effect, *, short: str = ""
+    effect: Effect, *, short: str = "", approval: bool = False, programs: bool = True
 ) -> Callable[[Callable[Concatenate[C, P], Awaitable[R]]], Operation[C, P, R]]:
-    """Declare an operation; `short` is a second name that drops its category's noun."""
-    return lambda run: Operation(run, effect, short)
+    """Declare an operation; `short` is a second name that drops its category's noun.
+
+    With `approval` a program that calls it waits until a person agrees; without `programs` no program can call it.
+    """
+    return lambda run: Operation(run, effect, short, approval=approval, programs=programs)

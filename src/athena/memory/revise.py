@@ -13,7 +13,18 @@ from athena.memory.vectorise import settle
 from athena.model.call import Call
 from athena.model.memory import Change, Draft, Filter, Memory, Stored, preview, stored
 from athena.model.scope import Scope
-from athena.storage import calls, consolidations, history, memories, passages, relations, scopes
+from athena.storage import (
+    calls,
+    consolidations,
+    files,
+    history,
+    memories,
+    passages,
+    relations,
+    runs,
+    scopes,
+    workspaces,
+)
 from athena.storage.database import Transaction
 from athena.storage.history import Step
 from athena.storage.memories import Kept
@@ -251,6 +262,9 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
                 await relations.purge(tx, numbers)
             await store.database.vectors.drop_retired(tx)
             await consolidations.forget_progress(tx)
+            await files.forget_handles(tx, call.scope)
+            await workspaces.forget(tx, call.scope)
+            await runs.forget_words(tx, call.scope)
             if chosen:
                 scope = await scopes.ensure(tx, call.scope)
                 await history.add(tx, scope, 0, number, store.clock(), PURGED, None)

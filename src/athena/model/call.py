@@ -14,6 +14,7 @@ class Call(NamedTuple):
     started: float
     key: str | None = None  # a repeated call with the same key happens once
     about: str = ""  # the digest of its arguments, where it has a key: another call must not pass for this one
+    run: str | None = None  # the program's run that it belongs to
 
     def of(self, kind: Kind) -> "Call":
         """Return the same call, about things of another kind."""

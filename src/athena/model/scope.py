@@ -7,7 +7,7 @@ from athena.home import EVERYWHERE
 from athena.model.text import storable
 
 LONGEST = 1_000
-Kind = Literal["memory", "event", "task", "entity", "pattern"]  # each is searched by itself
+Kind = Literal["memory", "event", "task", "entity", "pattern", "skill"]  # each is searched by itself
 
 
 class Scope(NamedTuple):

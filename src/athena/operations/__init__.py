@@ -1,6 +1,18 @@
 """The product's table of contents: one module a category. Adding an operation touches one file here."""
 
 from athena.kernel.catalog import Catalog
-from athena.operations import consolidation, documents, events, graph, memory, meta, tasks, tools
+from athena.operations import (
+    code,
+    consolidation,
+    documents,
+    events,
+    graph,
+    memory,
+    meta,
+    skills,
+    tasks,
+    tools,
+    workspace,
+)
 
-CATALOG = Catalog(memory, events, graph, tasks, consolidation, documents, tools, meta)
+CATALOG = Catalog(memory, events, graph, tasks, consolidation, documents, skills, workspace, tools, code, meta)

@@ -13,13 +13,18 @@ from athena.ids import digest
 from athena.kernel.catalog import Catalog
 from athena.kernel.operation import Effect
 from athena.kernel.shapes import plain
+from athena.memory import skills
 from athena.memory.store import Store
 from athena.model.call import Call
 from athena.model.scope import Scope
+from athena.model.skill import Skill
+from athena.programs.host import Host
+from athena.programs.programs import Programs
+from athena.skills.shipped import shipped
 from athena.storage import calls, usage
 from athena.storage.database import Transaction
 
-PROGRAMS = {"python", "http"}  # surfaces whose results a program gets, and a model does not read
+PROGRAMS = {"python", "http", "program"}  # surfaces whose results a program gets, and a model does not read
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,12 @@ class Context:
     catalog: Catalog
     scope: Scope
     surface: str
+    programs: Programs
     allowed: frozenset[Effect] = frozenset(Effect)
     key: str | None = None
     current: Call | None = None
+    run: str | None = None  # the program's run that calls
+    workspace: str | None = None  # and its workspace
 
     @property
     def call(self) -> Call:
@@ -39,12 +47,29 @@ class Context:
             raise RuntimeError("no operation is running")
         return self.current
 
+    def in_workspace(self, name: str | None) -> str | None:
+        """Return which workspace is meant: the one that is named, else the calling program's own."""
+        return self.workspace if name is None else name
+
+    @property
+    def host(self) -> Host:
+        """What a program that this call runs is given."""
+        return Host(
+            self.store.database, self.store.clock, self.catalog, self.call, self.run, self._inside, self._skills
+        )
+
+    def _inside(self, run: str, workspace: str) -> "Context":
+        return replace(self, surface="program", key=None, current=None, run=run, workspace=workspace)
+
+    async def _skills(self) -> list[Skill]:
+        return [*shipped().values(), *await skills.every(self.store, self.scope)]
+
     @asynccontextmanager
     async def record(self, operation: str, effect: Effect, arguments: Mapping[str, Any]) -> AsyncGenerator["Context"]:
         """Note a call: a write does so in its transaction; reads and failures follow without being waited for."""
         began = self.store.clock()
         about = "" if self.key is None else digest(json.dumps(plain(arguments), sort_keys=True))
-        call = Call(operation, self.surface, self.scope, began, self.key, about)
+        call = Call(operation, self.surface, self.scope, began, self.key, about, self.run)
         outcome = "done"
         try:
             yield replace(self, current=call)

@@ -223,7 +223,7 @@ async def find_duplicates(
     return await duplicates.find(ctx.store, ctx.scope, threshold, k)
 
 
-@operation(Effect.DESTROY)
+@operation(Effect.DESTROY, approval=True)
 async def purge(
     ctx: Context,
     memory_ids: Annotated[list[int | str] | None, Param("Ids or hashes; without them, all forgotten memories.")] = None,

@@ -25,6 +25,9 @@ When = Annotated[
 ]
 Ref = Annotated[int | str, Param("The memory's id, its hash, or the beginning of its hash.")]
 Refs = Annotated[list[int | str], Param("Ids or hashes.", least=1, most=10_000)]
+Workspace = Annotated[
+    str | None, Param("Which workspace; by default the program's own, else 'default'.", least=1, most=100)
+]
 OfKind = Annotated[Kind, Param("What sort of thing the id names.")]
 Expect = Annotated[int | None, Param("Exactly how many will be affected; without it the error says how many.", least=0)]
 

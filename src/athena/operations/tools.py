@@ -5,17 +5,19 @@ from typing import Annotated
 from athena.kernel import stubs
 from athena.kernel.operation import Effect, operation
 from athena.kernel.shapes import Param
-from athena.operations import params
+from athena.operations import learning, params
 from athena.operations.context import Context
 
 
 @operation(Effect.READ, short="search")
 async def search_tools(ctx: Context, query: params.Question, k: params.Limit = 5) -> list[str]:
-    """Find operations by what they do; each comes as a line of Python.
+    """Find operations and skills by what they do; each comes as a line of Python.
 
     >>> tools.search(query="tag a memory")
     """
-    return [stubs.render(found, bare=True) for found in ctx.catalog.search(query, k)]
+    found = [(score, stubs.render(one, bare=True)) for score, one in ctx.catalog.scored(query)]
+    found += [(score, one.line) for score, one in await learning.scored(ctx, query)]
+    return [line for _, line in sorted(found, key=lambda pair: -pair[0])[:k]]
 
 
 @operation(Effect.READ, short="describe")

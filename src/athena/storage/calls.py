@@ -15,14 +15,15 @@ VALID = 7 * 86_400.0  # seconds that a key is remembered
 async def record(tx: Any, call: Call, outcome: str, elapsed_ms: float | None = None) -> int:
     """Write down a call and return its number."""
     row = await tx.fetch_one(
-        """INSERT INTO calls (scope, operation, surface, at, elapsed_ms, outcome)
-           VALUES (:scope, :operation, :surface, :at, :elapsed, :outcome) RETURNING id""",
+        """INSERT INTO calls (scope, operation, surface, at, elapsed_ms, outcome, run)
+           VALUES (:scope, :operation, :surface, :at, :elapsed, :outcome, :run) RETURNING id""",
         scope=call.scope.project,
         operation=call.operation,
         surface=call.surface,
         at=call.started,
         elapsed=elapsed_ms,
         outcome=outcome,
+        run=call.run,
     )
     number = int(row[0])
     if number % 1_000 == 0:

@@ -46,7 +46,7 @@ TABLES = (
     ),
     Table("waiting", "scope, memory", "scope, memory"),
     Table("mentions", "scope, key, memory", "scope, key, memory"),
-    Table("calls", "id, scope, operation, surface, at, elapsed_ms, outcome", "id"),
+    Table("calls", "id, scope, operation, surface, at, elapsed_ms, outcome, run", "id"),
     Table(
         "usage",
         "scope, day, operation, surface, calls, given, returned, shown",
@@ -58,6 +58,14 @@ TABLES = (
         "scope, strategy, days",
     ),
     Table("receipts", "scope, key, operation, fingerprint, result, at", "scope, key"),
+    Table("workspaces", "scope, name, owner, state, variables, updated", "scope, name"),
+    Table("files", "scope, workspace, path, content, size, updated", "scope, workspace, path"),
+    Table(
+        "runs",
+        """scope, id, workspace, status, process, started, elapsed_ms, calls, engine, error, fingerprint, waits_for,
+           snapshot, answer""",
+        "scope, id",
+    ),
 )
 RUN = "copy run"  # a counter with the number of the run that copies: a later one takes over
 ROWS, SIZE = 2_000, 4_000_000  # rows of a batch, and about how many characters, at most

@@ -127,7 +127,8 @@ STEPS: tuple[str, ...] = (
         surface TEXT NOT NULL,
         at DOUBLE PRECISION NOT NULL,
         elapsed_ms DOUBLE PRECISION,
-        outcome TEXT NOT NULL
+        outcome TEXT NOT NULL,
+        run TEXT
         {scope_and_id}
     );
     CREATE TABLE receipts (
@@ -164,6 +165,42 @@ STEPS: tuple[str, ...] = (
         result TEXT NOT NULL,
         PRIMARY KEY (scope, strategy, days)
     ) {clustered};
+    CREATE TABLE workspaces (
+        scope TEXT NOT NULL,
+        name TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        state {blob},
+        variables TEXT NOT NULL,
+        updated DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (scope, name)
+    );
+    CREATE TABLE files (
+        scope TEXT NOT NULL,
+        workspace TEXT NOT NULL,
+        path TEXT NOT NULL,
+        content TEXT NOT NULL,
+        size BIGINT NOT NULL,
+        updated DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (scope, workspace, path)
+    );
+    CREATE TABLE runs (
+        scope TEXT NOT NULL,
+        id TEXT NOT NULL,
+        workspace TEXT NOT NULL,
+        status TEXT NOT NULL,
+        process TEXT NOT NULL,
+        started DOUBLE PRECISION NOT NULL,
+        elapsed_ms DOUBLE PRECISION,
+        calls BIGINT NOT NULL,
+        engine TEXT NOT NULL,
+        error TEXT,
+        fingerprint TEXT NOT NULL,
+        waits_for TEXT,
+        snapshot {blob},
+        answer TEXT,
+        PRIMARY KEY (scope, id)
+    );
+    CREATE INDEX runs_by_time ON runs (scope, started);
     CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
     INSERT INTO counters VALUES ('purges', 0), ('stamp', 0);
     """,

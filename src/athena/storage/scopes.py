@@ -71,6 +71,19 @@ async def rename(tx: Any, name: str, to: str) -> bool:
     )
     await tx.execute("DELETE FROM usage WHERE scope = :name", name=name)
     await tx.execute("DELETE FROM consolidations WHERE scope = :new", new=to)
-    for table in ("calls", "receipts", "consolidations"):
+    # A project of the new name that keeps no memory may still have files; the renamed one's come before them.
+    await tx.execute(
+        """DELETE FROM files WHERE scope = :new AND EXISTS (SELECT 1 FROM files o WHERE o.scope = :name
+           AND o.workspace = files.workspace AND o.path = files.path)""",
+        **names,
+    )
+    await tx.execute(
+        "DELETE FROM workspaces WHERE scope = :new AND name IN (SELECT o.name FROM workspaces o WHERE o.scope = :name)",
+        **names,
+    )
+    await tx.execute(
+        "DELETE FROM runs WHERE scope = :new AND id IN (SELECT o.id FROM runs o WHERE o.scope = :name)", **names
+    )
+    for table in ("calls", "receipts", "consolidations", "workspaces", "files", "runs"):
         await tx.execute(f"UPDATE {table} SET scope = :new WHERE scope = :name", **names)
     return changed > 0

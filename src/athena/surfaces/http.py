@@ -31,6 +31,7 @@ from athena.version import __version__
 
 DEEPEST = 64  # levels of a JSON document
 PATIENCE = 20.0  # seconds that a call waits for its turn
+RUNNING = 200  # programs that run or wait in the sandbox, which has turns of its own
 LARGE = 256 << 10  # bytes of a body that is read on another thread
 LINES = 500  # of a stream, sent together
 JSON = "application/json"
@@ -63,6 +64,7 @@ class Registry:
         self._facts = facts
         self._stopping = stopping
         self._reading, self._writing = asyncio.Semaphore(at_once), asyncio.Semaphore(at_once)
+        self._running = asyncio.Semaphore(RUNNING)
         self._asking = asyncio.Lock()
         self._kept: dict[str, tuple[bytes, str]] = {}
         self._well = (0.0, False)
@@ -144,8 +146,8 @@ class Registry:
 
     @asynccontextmanager
     async def _turn(self, operation: AnyOperation) -> AsyncIterator[None]:
-        """Wait until there is room; a long write keeps no read waiting."""
-        turns = self._reading if operation.effect is Effect.READ else self._writing
+        """Wait until there is room; a long write keeps no read waiting, and a program nobody."""
+        turns = {Effect.READ: self._reading, Effect.EXECUTE: self._running}.get(operation.effect, self._writing)
         try:
             async with asyncio.timeout(PATIENCE):
                 await turns.acquire()

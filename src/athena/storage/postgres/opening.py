@@ -28,6 +28,9 @@ RACES |= {
     "waiting_pkey",
     "mentions_pkey",
     "consolidations_pkey",
+    "workspaces_pkey",
+    "files_pkey",
+    "runs_pkey",
 }
 LOST_RACE = (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation)
 # Seconds, or milliseconds for the last: a server that vanished is noticed, not waited for.

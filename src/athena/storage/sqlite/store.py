@@ -370,6 +370,7 @@ FIGURES = {
     "relations_live": "100000 50000 5 2 1",
     "relations_back": "100000 50000 5",
     "mentions_of_memory": "100000 50000 3",
+    "runs_by_time": "1000 500 1",
 }
 _dialect = {
     "alone": "INTEGER PRIMARY KEY AUTOINCREMENT",

@@ -1,0 +1,201 @@
+"""`athena run`, `athena shell` and `athena approve`: programs from a terminal."""
+
+import code as incomplete
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from athena import connect
+from athena.cli import shown
+from athena.errors import ApprovalNeeded, InvalidInput
+from athena.home import home_folder
+from athena.operations import CATALOG
+from athena.threads import drive
+
+HISTORY = "shell_history"
+LINES = 2_000  # of it
+in_project = click.option("--project", help="Whose things; by default the git root of this folder, else 'default'.")
+as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+
+
+def call(operation: str, whose: str | None, **arguments: Any) -> Any:
+    return drive(connect.Connection(connect.shared_app, whose, "cli").call(operation, arguments)).data
+
+
+def show(done: dict[str, Any], *, quiet: bool = False) -> int:
+    """Print what came of a program: its output and value, what went wrong to standard error; return the exit code."""
+    if done["output"]:
+        click.echo(shown.safe(done["output"]), nl=not done["output"].endswith("\n"))
+    if done["result"] is not None:
+        if isinstance(done["result"], str) and not quiet:
+            click.echo(shown.safe(done["result"]))
+        else:
+            shown.as_json(done["result"])
+    if done["handle"]:
+        click.echo(f'all of it: athena call read_file --json \'{{"path": "{done["handle"]}"}}\'', err=True)
+    if (error := done["error"]) is None:
+        return 0
+    where = "" if error["line"] is None else f" (line {error['line']})"
+    head = click.style(f"{error['type']}:", fg="red")
+    click.echo(f"{head} {shown.safe(error['message'])}{where}", err=True)
+    if error["hint"]:
+        click.echo(f"{click.style('hint:', fg='cyan')} {shown.safe(error['hint'])}", err=True)
+    return ApprovalNeeded.exit if done["status"] == "needs_approval" else 1
+
+
+@click.command()
+@click.argument("file")
+@click.option("--timeout", default=30.0, show_default=True, help="Seconds until it is stopped.")
+@click.option("--workspace", help="Whose variables and files; 'default' by default.")
+@click.option("--engine", type=click.Choice(["auto", "monty", "python"]), default="auto", help="What runs it.")
+@in_project
+@as_json
+def run(file: str, timeout: float, workspace: str | None, engine: str, project: str | None, json_output: bool) -> None:
+    """Run a program in the sandbox; '-' reads it from standard input.
+
+    Example: echo 'len(memory.list_memories(k=100))' | athena run -
+    """
+    done = call("execute_code", project, code=_source(file), timeout_s=timeout, workspace=workspace, engine=engine)
+    if json_output:
+        shown.as_json(done)
+        code = 0 if done["success"] else 1
+    else:
+        code = show(done)
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _source(file: str) -> str:
+    if file == "-":
+        return sys.stdin.buffer.read().decode("utf-8", "replace")
+    try:
+        with open(file, encoding="utf-8") as opened:
+            return opened.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file} cannot be read: {error}") from None
+
+
+@click.command()
+@click.argument("run_id", metavar="[ID]", required=False)
+@click.option("--refuse", is_flag=True, help="Say no: the program is told so and goes on.")
+@click.option("--reason", default="", help="Why not.")
+@in_project
+@as_json
+def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, json_output: bool) -> None:
+    """Let a program go on that waits for a person; without an ID, list those that wait.
+
+    Example: athena approve 0123456789abcdef --refuse --reason "not before the release"
+    """
+    if run_id is None:
+        return _list_waiting(call("list_runs", project, status="needs_approval"), json_output)
+    done = call("approve_run", project, run_id=run_id, refuse=refuse, reason=reason)
+    if json_output:
+        shown.as_json(done)
+    elif code := show(done):
+        raise click.exceptions.Exit(code)
+    return None
+
+
+def _list_waiting(found: list[dict[str, Any]], json_output: bool) -> None:
+    if json_output:
+        return shown.as_json(found)
+    for one in found:
+        asked = ", ".join(f"{name}={value!r}" for name, value in one["waiting"]["arguments"].items())
+        click.echo(shown.safe(f"{one['run_id']}  {one['waiting']['operation']}({asked})"))
+    if not found:
+        click.echo("nothing waits", err=True)
+    return None
+
+
+@click.command()
+@click.option("--workspace", default="shell", show_default=True, help="Whose variables and files.")
+@in_project
+def shell(workspace: str, project: str | None) -> None:
+    """Write programs line by line; variables stay. Tab completes, Ctrl-D leaves.
+
+    Example: athena shell
+    """
+    with _remembered():
+        if sys.stdin.isatty():
+            click.echo('Operations are functions, e.g. memory.recall(query="x"); tools.search(query="...") finds them.')
+        for source in _programs():
+            with suppress(KeyboardInterrupt):
+                show(call("execute_code", project, code=source, timeout_s=60.0, workspace=workspace), quiet=True)
+
+
+def _programs() -> Iterator[str]:
+    """Read what is typed, until a program is whole."""
+    lines: list[str] = []
+    while True:
+        prompt = ("... " if lines else ">>> ") if sys.stdin.isatty() else ""
+        try:
+            lines.append(input(prompt))
+        except KeyboardInterrupt:
+            click.echo()
+            lines = []
+            continue
+        except EOFError:
+            if lines:
+                yield "\n".join(lines)
+            click.echo()
+            return
+        source = "\n".join(lines)
+        if not source.strip():
+            lines = []
+        elif _is_whole(source):
+            lines = []
+            yield source
+
+
+def _is_whole(source: str) -> bool:
+    try:
+        return incomplete.compile_command(source, symbol="single" if "\n" in source else "exec") is not None
+    except (SyntaxError, ValueError, OverflowError):
+        return True  # the sandbox says what is wrong with it, or knows it: `return` stands alone there
+
+
+class _remembered:  # noqa: N801  # read as `with _remembered()`
+    """Lets the arrow keys bring back earlier lines, also those of the last session, and Tab complete names."""
+
+    def __enter__(self) -> None:
+        self._readline: Any = None
+        with suppress(ImportError):
+            import readline  # not on every platform
+
+            self._readline = readline
+            self._file = os.path.join(home_folder(), HISTORY)
+            with suppress(OSError):
+                readline.read_history_file(self._file)
+            readline.set_history_length(LINES)
+            readline.set_completer_delims(" \t\n`~!@#$%^&*()-=+[{]}\\|;:'\",<>/?")
+            readline.set_completer(completer())
+            readline.parse_and_bind("tab: complete")
+
+    def __exit__(self, *_: object) -> None:
+        if self._readline is not None:
+            with suppress(OSError):
+                os.makedirs(home_folder(), mode=0o700, exist_ok=True)
+                self._readline.write_history_file(self._file)
+                os.chmod(self._file, 0o600)
+
+
+def completer() -> Any:
+    """Complete names of the catalog: categories, operations, and parameters behind a bracket."""
+    names = sorted(
+        {f"{one.category}." for one in CATALOG}
+        | {f"{one.category}.{name}(" for one in CATALOG if one.programs for name in (one.name, one.short) if name}
+        | {f"{p.name}=" for one in CATALOG for p in one.parameters}
+        | {"parallel(", "print(", "return "}
+    )
+
+    def complete(text: str, state: int) -> str | None:
+        found = [name for name in names if name.startswith(text)]
+        if "." not in text:
+            found = [name for name in found if "." not in name[:-1]]
+        return found[state] if state < len(found) else None
+
+    return complete

@@ -1,0 +1,57 @@
+"""A run: one execution of a program, and what came of it."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Status = Literal["done", "failed", "needs_approval", "unknown"]
+EngineName = Literal["auto", "monty", "python"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What went wrong in a program."""
+
+    type: str
+    message: str
+    line: int | None = None
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A call that waits for a person."""
+
+    operation: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a program's caller is told."""
+
+    success: bool
+    status: Status
+    output: str
+    result: Any
+    error: Fault | None
+    elapsed_ms: float
+    calls: int
+    run_id: str
+    truncated: bool = False
+    handle: str | None = None  # the file of the workspace with the whole value
+    waiting: Waiting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A run as it is listed."""
+
+    run_id: str
+    workspace: str
+    status: Literal["running", "done", "failed", "needs_approval", "unknown"]
+    started: float
+    elapsed_ms: float | None
+    calls: int
+    engine: str
+    error: str | None
+    waiting: Waiting | None

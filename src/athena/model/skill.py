@@ -1,0 +1,52 @@
+"""A skill: a program that worked, kept as a function with a name."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    name: str
+    description: str
+    code: str
+    signature: str  # as Python writes it: "name: str, limit: int = 5"
+    returns: str
+    parameters: dict[str, Any] = field(default_factory=dict)  # as JSON Schema
+    example: str = ""
+
+    @property
+    def line(self) -> str:
+        """How a program calls it, in one line."""
+        return f"def skills.{self.name}({self.signature}) -> {self.returns}:  # {self.description.splitlines()[0]}"
+
+    def called_with(self, arguments: dict[str, Any]) -> str:
+        """Write a program that calls it."""
+        return f"{self.code.rstrip()}\n\n{self.name}(**{arguments!r})\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A skill as it is shown."""
+
+    name: str
+    description: str
+    code: str
+    signature: str
+    returns: str
+    example: str
+    uses: int
+    version: int
+    updated: float | None  # None: it comes with Athena
+    id: int | None  # for memory_history
+    project: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A skill that a search found."""
+
+    name: str
+    signature: str
+    returns: str
+    description: str
+    uses: int

@@ -1,0 +1,69 @@
+"""Run programs that call operations, next to the data."""
+
+from typing import Annotated, Literal
+
+from athena import workspace as keeping
+from athena.kernel.operation import Effect, operation
+from athena.kernel.shapes import Param
+from athena.model.run import EngineName, Past, Result
+from athena.operations import params
+from athena.operations.context import Context
+
+RunId = Annotated[str, Param("The run's id.", least=1, most=64)]
+
+
+@operation(Effect.EXECUTE, programs=False)
+async def execute_code(
+    ctx: Context,
+    code: Annotated[str, Param("A Python program; operations are functions of their category, without await.")],
+    timeout_s: Annotated[float, Param("Seconds until it is stopped.", least=0.05, most=60)] = 30.0,
+    workspace: params.Workspace = None,
+    engine: Annotated[EngineName, Param("auto chooses; python runs all of the standard library.")] = "auto",
+) -> Result:
+    """Run a Python program that calls operations; only its answer comes back.
+
+    Every category is a name, every operation a function: `memory.recall(query="x")`. The value of the last
+    expression or of a top-level `return` is the result. Variables stay for the next run in the same workspace.
+
+    >>> code.execute_code(code="len(memory.list_memories(k=100))")
+    """
+    name = keeping.clean_name(ctx.in_workspace(workspace))
+    return await ctx.programs.execute(ctx.host, code, timeout_s, name, engine)
+
+
+@operation(Effect.READ)
+async def list_runs(
+    ctx: Context,
+    limit: params.Limit = 20,
+    status: Annotated[
+        Literal["running", "done", "failed", "needs_approval", "unknown"] | None, Param("Only these.")
+    ] = None,
+) -> list[Past]:
+    """List runs of programs, the latest first.
+
+    >>> code.list_runs(status="needs_approval")
+    """
+    return await ctx.programs.past(ctx.host, limit, status)
+
+
+@operation(Effect.READ)
+async def get_run(ctx: Context, run_id: RunId) -> Past:
+    """Say how a run stands.
+
+    >>> code.get_run(run_id="0123456789abcdef")
+    """
+    return await ctx.programs.one_past(ctx.host, run_id)
+
+
+@operation(Effect.EXECUTE, programs=False)
+async def approve_run(
+    ctx: Context,
+    run_id: RunId,
+    refuse: Annotated[bool, Param("Say no: the program is told, and goes on.")] = False,
+    reason: Annotated[str, Param("Why not.", most=500)] = "",
+) -> Result:
+    """Let a waiting program go on; for people.
+
+    >>> code.approve_run(run_id="0123456789abcdef", refuse=True)
+    """
+    return await ctx.programs.decide(ctx.host, run_id, approved=not refuse, reason=reason)

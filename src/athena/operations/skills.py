@@ -1,0 +1,90 @@
+"""Keep programs that worked as functions with names."""
+
+from typing import Annotated, Any
+
+from athena import workspace as keeping
+from athena.kernel.operation import Effect, operation
+from athena.kernel.shapes import Param
+from athena.memory import skills as storing
+from athena.model.run import Result
+from athena.model.skill import Found, Kept
+from athena.operations import learning, params
+from athena.operations.context import Context
+
+Name = Annotated[str, Param("The skill's name.", least=1, most=100)]
+
+
+@operation(Effect.EXECUTE, short="save")
+async def save_skill(
+    ctx: Context,
+    name: Annotated[str, Param("The function's name.", least=1, most=100)],
+    code: Annotated[str, Param("A function of that name with types; imports and others may stand beside it.")],
+    description: Annotated[str | None, Param("What it does; else its docstring.", least=1)] = None,
+    example: Annotated[
+        str | None, Param("Lines that call it; they are run before it is saved.", least=1, most=8_000)
+    ] = None,
+) -> Kept:
+    """Save a function as a skill, if its example runs.
+
+    Programs call it as `skills.name(...)`. Saved again, it gets a new version; `undo` brings the old one back.
+
+    >>> skills.save(name="double", code="def double(n: int) -> int:\\n    return 2 * n", description="Double a number.", example="double(2)")
+    """  # noqa: E501
+    return await learning.save(ctx, name, code, description, example)
+
+
+@operation(Effect.READ, short="find")
+async def find_skills(
+    ctx: Context,
+    query: Annotated[str | None, Param("What it should do; without it, all.", least=1, most=20_000)] = None,
+    k: params.Limit = 10,
+) -> list[Found]:
+    """Find skills by what they do.
+
+    >>> skills.find(query="summary of the week")
+    """
+    return (await learning.find(ctx, query))[:k]
+
+
+@operation(Effect.READ)
+async def get_skill(ctx: Context, name: Name) -> Kept:
+    """Show a skill's code, types and uses.
+
+    >>> skills.get_skill(name="weekly_summary")
+    """
+    return await learning.named(ctx, name)
+
+
+@operation(Effect.EXECUTE, short="run")
+async def run_skill(
+    ctx: Context,
+    name: Name,
+    arguments: Annotated[dict[str, Any] | None, Param("Its arguments, by name.")] = None,
+    workspace: params.Workspace = None,
+) -> Result:
+    """Run a skill.
+
+    >>> skills.run(name="weekly_summary", arguments={"days": 3})
+    """
+    skill = await learning.fitting(ctx, name, arguments or {})
+    where = keeping.clean_name(ctx.in_workspace(workspace))
+    return await ctx.programs.run_skill(ctx.host, skill, arguments or {}, where)
+
+
+@operation(Effect.WRITE)
+async def delete_skill(ctx: Context, name: Name) -> bool:
+    """Delete a skill; `undo` brings it back. False if there was none.
+
+    >>> skills.delete_skill(name="double")
+    """
+    learning.refuse_shipped(name, await storing.find(ctx.store, ctx.scope, name))
+    return await storing.delete(ctx.store, name, ctx.call)
+
+
+@operation(Effect.READ)
+async def export_skills(ctx: Context) -> dict[str, str]:
+    """Return all skills as files to read and review, by file name.
+
+    >>> skills.export_skills()
+    """
+    return await learning.exported(ctx)

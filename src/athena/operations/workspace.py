@@ -1,0 +1,67 @@
+"""Keep files that programs share and that stay between runs."""
+
+from typing import Annotated, Any
+
+from athena import workspace as keeping
+from athena.kernel.operation import Effect, operation
+from athena.kernel.shapes import Param
+from athena.operations import params
+from athena.operations.context import Context
+from athena.workspace import File
+
+Path = Annotated[str, Param("Where, e.g. 'reports/week.json'.", least=1, most=1_000)]
+
+
+@operation(Effect.WRITE, short="write")
+async def write_file(
+    ctx: Context,
+    path: Path,
+    content: Annotated[Any, Param("Text, or values to be written as JSON, in a .csv file as rows.")],
+    workspace: params.Workspace = None,
+) -> File:
+    """Write a file, whole.
+
+    >>> workspace.write(path="notes.txt", content="hello")
+    """
+    return await keeping.write(
+        ctx.store.database, ctx.in_workspace(workspace), path, content, ctx.store.clock(), ctx.call
+    )
+
+
+@operation(Effect.READ, short="read")
+async def read_file(
+    ctx: Context,
+    path: Path,
+    workspace: params.Workspace = None,
+    offset: params.Offset = 0,
+    limit: Annotated[int | None, Param("How many characters, items or keys; else all.", least=1)] = None,
+    raw: Annotated[bool, Param("The text as it is, also of .json and .csv.")] = False,
+) -> Any:
+    """Read a file; JSON and CSV are parsed.
+
+    >>> workspace.read(path="notes.txt")
+    """
+    name = ctx.in_workspace(workspace)
+    return await keeping.read(ctx.store.database, ctx.scope, name, path, offset, limit, raw=raw)
+
+
+@operation(Effect.READ, short="list")
+async def list_files(
+    ctx: Context,
+    workspace: params.Workspace = None,
+    prefix: Annotated[str, Param("Only paths that begin with this.", most=500)] = "",
+) -> list[File]:
+    """List files.
+
+    >>> workspace.list(prefix="reports/")
+    """
+    return await keeping.listed(ctx.store.database, ctx.scope, ctx.in_workspace(workspace), prefix)
+
+
+@operation(Effect.DESTROY, short="delete")
+async def delete_file(ctx: Context, path: Path, workspace: params.Workspace = None) -> bool:
+    """Delete a file for good; False if there was none.
+
+    >>> workspace.delete(path="notes.txt")
+    """
+    return await keeping.delete(ctx.store.database, ctx.in_workspace(workspace), path, ctx.call)

@@ -1,0 +1,90 @@
+"""The calls of one run: each goes through the catalog like anybody's, under the run's name."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from athena.errors import ApprovalNeeded, InvalidInput
+from athena.kernel.catalog import AnyOperation
+from athena.kernel.invoke import invoke
+from athena.kernel.operation import Caller, Effect
+from athena.kernel.shapes import plain
+from athena.model.skill import Skill
+from athena.programs.host import Host
+from athena.programs.names import SKILLS, path
+from athena.sandbox import Names, NeedsApproval, Program, Run, Sandbox
+from athena.threads import drive
+
+
+class Calling:
+    """What the sandbox calls for a program. `begin` is told before the first call that may change something."""
+
+    def __init__(
+        self,
+        host: Host,
+        sandbox: Sandbox,
+        names: Names,
+        skills: Mapping[str, Skill],
+        caller: Caller,
+        begin: Callable[[], None],
+        *,
+        used: Callable[[str], None],
+        inner: bool = False,
+        approved: bool = False,
+    ) -> None:
+        self._host, self._sandbox, self._names, self._skills, self._caller = host, sandbox, names, skills, caller
+        self._begin, self._used, self._inner = begin, used, inner
+        self._approved = approved  # the first call, which waited
+        self._operations = {path(one): one for one in host.catalog if one.programs}
+        self._guard = threading.Lock()
+        self._begun = False
+        self._more = 0  # calls that skills have made
+
+    def __call__(self, name: str, arguments: dict[str, Any]) -> Any:
+        operation = self._operations.get(name)
+        if operation is None:
+            return self._run_skill(name.removeprefix(f"{SKILLS}."), arguments)
+        if operation.approval:
+            self._ask(operation, arguments)
+        if operation.effect is not Effect.READ:
+            self._note()
+        return plain(drive(invoke(self._host.catalog, operation.name, arguments, self._caller)))
+
+    def counted(self, run: Run) -> Run:
+        """Return a run with the calls of its skills among its own."""
+        return replace(run, calls=run.calls + self._more) if self._more else run
+
+    def _ask(self, operation: AnyOperation, arguments: dict[str, Any]) -> None:
+        """Stop until a person agrees; a call that would fail anyway need not wait for that."""
+        operation.check(arguments)
+        with self._guard:
+            approved, self._approved = self._approved, False
+        if approved:
+            return
+        message = f"{operation.name} needs a person's approval"
+        if self._inner:
+            raise ApprovalNeeded(f"{message}, and a skill inside of a program cannot wait", hint="call it outside")
+        raise NeedsApproval(message, hint="athena approve RUN_ID", request={"operation": path(operation)})
+
+    def _note(self) -> None:
+        with self._guard:
+            if not self._begun:
+                self._begin()
+                self._begun = True
+
+    def _run_skill(self, name: str, arguments: dict[str, Any]) -> Any:
+        """Run a skill as a program of its own, inside of this one: its variables are not this one's."""
+        skill = self._skills[name]
+        inner = Calling(
+            self._host, self._sandbox, self._names, self._skills, self._caller, self._note, used=self._used, inner=True
+        )
+        run = inner.counted(self._sandbox.run(Program(skill.called_with(arguments), self._names), inner))
+        self._used(name)
+        with self._guard:
+            self._more += run.calls
+        if run.error is not None:
+            where = "" if run.error["line"] is None else f" (line {run.error['line']} of the skill)"
+            message = f"skills.{name}: {run.error['type']}: {run.error['message']}{where}"
+            raise InvalidInput(message, hint=run.error["hint"])
+        return run.value

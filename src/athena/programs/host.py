@@ -1,0 +1,26 @@
+"""What a run is given by whoever asks for it: the store, the operations, the skills, and who calls."""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from athena.clock import Clock
+from athena.kernel.catalog import Catalog
+from athena.kernel.operation import Caller
+from athena.model.call import Call
+from athena.model.scope import Scope
+from athena.model.skill import Skill
+from athena.storage.database import Database
+
+
+class Host(NamedTuple):
+    database: Database
+    clock: Clock
+    catalog: Catalog
+    call: Call
+    outer: str | None  # the run that this one is a part of
+    inside: Callable[[str, str], Caller]  # a run and its workspace to who calls from there
+    skills: Callable[[], Awaitable[list[Skill]]]
+
+    @property
+    def scope(self) -> Scope:
+        return self.call.scope

@@ -1,0 +1,135 @@
+"""What is written down of a run: that it began, how it ended, the variables it left, and its answer."""
+
+import json
+import os
+import socket
+from functools import cache
+from typing import Any
+
+from athena.errors import InvalidInput
+from athena.ids import serial
+from athena.kernel.shapes import plain
+from athena.model.run import Fault, Past, Result, Waiting
+from athena.model.scope import Scope
+from athena.sandbox import Run
+from athena.sandbox.state import State, unseal
+from athena.storage import runs, workspaces
+from athena.storage.database import Transaction
+from athena.storage.workspaces import Workspace
+
+LATE = 600.0  # seconds after which a run that somebody else began cannot be under way any more
+
+
+def here() -> str:
+    """Name this process."""
+    return f"{_host()}:{os.getpid()}"
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()[:200]
+
+
+def is_lost(row: runs.Row, now: float) -> bool:
+    """Tell whether a run that is said to be under way has lost its process."""
+    if row.status != "running":
+        return False
+    host, _, process = row.process.rpartition(":")
+    if now - row.started > LATE:
+        return True
+    if host != _host():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, ValueError):
+        return False
+    return False
+
+
+def past(row: runs.Row, now: float) -> Past:
+    """Return a run as it is listed: whether one ended whose process is gone, nobody knows."""
+    status: Any = "unknown" if is_lost(row, now) else row.status
+    return Past(
+        row.id, row.workspace, status, row.started, row.elapsed_ms, row.calls, row.engine, row.error, waiting(row)
+    )
+
+
+def waiting(row: runs.Row) -> Waiting | None:
+    if row.waits_for is None:
+        return None
+    kept = json.loads(row.waits_for)
+    return Waiting(kept["operation"], kept["arguments"])
+
+
+def lost_result(row: runs.Row) -> Result:
+    """Answer for a run of which nobody knows how it ended."""
+    fault = Fault(
+        "Unknown",
+        "the process that ran this program ended before the program did; what it had called by then was done",
+        hint="look at what is there before running it again: it is not repeated by itself",
+    )
+    return Result(False, "unknown", "", None, fault, row.elapsed_ms or 0.0, row.calls, row.id)
+
+
+def answered(row: runs.Row) -> Result | None:
+    """Return the answer that was given, if it is still known."""
+    if row.answer is None:
+        return None
+    kept = json.loads(row.answer)
+    fault, asked = kept.pop("error"), kept.pop("waiting")
+    return Result(**kept, error=fault and Fault(**fault), waiting=asked and Waiting(**asked))
+
+
+def result(run: Run, number: str, handle: str | None) -> Result:
+    """Put into words what a run came to."""
+    fault = None
+    if run.error is not None:
+        fault = Fault(run.error["type"], run.error["message"], run.error["line"], run.error["hint"])
+    asked = None
+    if run.pause is not None:
+        asked = Waiting(run.pause.path, dict(run.pause.arguments))
+        message = f"{asked.operation} waits for a person's approval"
+        fault = Fault("ApprovalNeeded", message, hint=f"a person decides: athena approve {number} (or --refuse)")
+    output = run.output
+    if run.lost:
+        output += f"\n[not kept for the next run: {', '.join(run.lost[:20])}]"
+    return Result(
+        run.success,
+        run.status,
+        output,
+        run.result,
+        fault,
+        run.elapsed_ms,
+        run.calls,
+        number,
+        run.truncated,
+        handle,
+        asked,
+    )
+
+
+def as_json(made: Result) -> str:
+    return json.dumps(plain(made), ensure_ascii=False)
+
+
+async def opened(tx: Transaction, scope: Scope, name: str) -> Workspace:
+    """Return a workspace, or a new one."""
+    return await workspaces.find(tx, scope, name) or Workspace(serial(), None, "{}", 0.0)
+
+
+def usable_state(key: bytes, kept: Workspace) -> bytes | None:
+    """Return the variables as the sandbox takes them: sealed by this installation, else those that are plain JSON."""
+    if kept.state is None:
+        return None
+    try:
+        unseal(key, "state", kept.owner, kept.state)
+    except InvalidInput:
+        values: dict[str, Any] = json.loads(kept.variables)
+        return State(plain=values, known=list(values), newer=list(values)).sealed(key, kept.owner) if values else None
+    return kept.state
+
+
+def plain_variables(key: bytes, owner: str, state: bytes | None) -> str:
+    return json.dumps(State.opened(key, owner, state).plain, ensure_ascii=False)

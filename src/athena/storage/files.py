@@ -1,0 +1,90 @@
+"""Files of workspaces, as rows: written whole or not at all, and no path leads out of them."""
+
+from typing import Any, NamedTuple
+
+from athena.model.scope import Scope
+
+HANDLES = "handles/"  # where values that were too long to show are kept
+
+
+class Row(NamedTuple):
+    """A file without its content."""
+
+    path: str
+    size: int
+    updated: float
+
+
+class Used(NamedTuple):
+    """How much of its room a workspace uses, apart from one path."""
+
+    files: int
+    size: int
+
+
+async def read(tx: Any, scope: Scope, workspace: str, path: str) -> str | None:
+    row = await tx.fetch_one(
+        "SELECT content FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
+        scope=scope.project,
+        workspace=workspace,
+        path=path,
+    )
+    return None if row is None else str(row[0])
+
+
+async def used(tx: Any, scope: Scope, workspace: str, besides: str) -> Used:
+    row = await tx.fetch_one(
+        """SELECT count(*), coalesce(sum(size), 0) FROM files
+           WHERE scope = :scope AND workspace = :workspace AND path <> :path""",
+        scope=scope.project,
+        workspace=workspace,
+        path=besides,
+    )
+    return Used(int(row[0]), int(row[1]))
+
+
+async def put(tx: Any, scope: Scope, workspace: str, path: str, content: str, size: int, now: float) -> None:
+    """Write a file, in place of what was there."""
+    await tx.execute(
+        """INSERT INTO files (scope, workspace, path, content, size, updated)
+           VALUES (:scope, :workspace, :path, :content, :size, :now)
+           ON CONFLICT (scope, workspace, path)
+           DO UPDATE SET content = excluded.content, size = excluded.size, updated = excluded.updated""",
+        scope=scope.project,
+        workspace=workspace,
+        path=path,
+        content=content,
+        size=size,
+        now=now,
+    )
+
+
+async def listed(tx: Any, scope: Scope, workspace: str) -> list[Row]:
+    """Return the files of a workspace in the order of their paths."""
+    rows = await tx.fetch(
+        "SELECT path, size, updated FROM files WHERE scope = :scope AND workspace = :workspace",
+        scope=scope.project,
+        workspace=workspace,
+    )
+    return sorted(Row(path, int(size), updated) for path, size, updated in rows)
+
+
+async def remove(tx: Any, scope: Scope, workspace: str, path: str) -> bool:
+    """Remove a file; False if there was none."""
+    gone: int = await tx.execute(
+        "DELETE FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
+        scope=scope.project,
+        workspace=workspace,
+        path=path,
+    )
+    return gone > 0
+
+
+async def forget_handles(tx: Any, scope: Scope) -> None:
+    """Remove the copies of values that programs left; what was written on purpose stays."""
+    await tx.execute(
+        "DELETE FROM files WHERE scope = :scope AND substr(path, 1, :length) = :prefix",
+        scope=scope.project,
+        prefix=HANDLES,
+        length=len(HANDLES),
+    )

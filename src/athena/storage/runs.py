@@ -1,0 +1,106 @@
+"""Runs of programs: which there were, how they ended, and what one waits for.
+
+The words of a program are kept only as far as going on needs them: in the snapshot of one that waits for a person,
+and in the answer of one that may be asked for again with its key. A purge empties both.
+"""
+
+from typing import Any, NamedTuple
+
+from athena.model.scope import Scope
+
+KEPT = 30 * 86_400.0  # seconds
+ANSWERED = 86_400.0  # seconds that an answer can be asked for again
+
+
+class Row(NamedTuple):
+    id: str
+    workspace: str
+    status: str
+    process: str  # where it runs: host and process
+    started: float
+    elapsed_ms: float | None = None
+    calls: int = 0
+    engine: str = ""
+    error: str | None = None  # its type
+    fingerprint: str = ""  # of the arguments, where the call has a key
+    waits_for: str | None = None
+    snapshot: bytes | None = None
+    answer: str | None = None
+
+
+COLUMNS = ", ".join(Row._fields)
+_LIGHT = COLUMNS.replace("snapshot, answer", "NULL, NULL")
+
+
+def _row(found: Any) -> Row:
+    made = Row(*found)
+    return made._replace(snapshot=None if made.snapshot is None else bytes(made.snapshot))
+
+
+async def find(tx: Any, scope: Scope, number: str) -> Row | None:
+    row = await tx.fetch_one(
+        f"SELECT {COLUMNS} FROM runs WHERE scope = :scope AND id = :id", scope=scope.project, id=number
+    )
+    return None if row is None else _row(row)
+
+
+async def newest(tx: Any, scope: Scope, limit: int, status: str | None) -> list[Row]:
+    """Return the latest runs, without snapshots and answers."""
+    only = "" if status is None else "AND status = :status"
+    bound = {} if status is None else {"status": status}
+    rows = await tx.fetch(
+        f"SELECT {_LIGHT} FROM runs WHERE scope = :scope {only} ORDER BY started DESC, id LIMIT :limit",
+        scope=scope.project,
+        limit=limit,
+        **bound,
+    )
+    return [_row(row) for row in rows]
+
+
+async def put(tx: Any, scope: Scope, run: Row) -> None:
+    """Write down how a run stands."""
+    given = ", ".join(f":{name}" for name in Row._fields)
+    changed = ", ".join(f"{name} = excluded.{name}" for name in Row._fields[1:])
+    await tx.execute(
+        f"""INSERT INTO runs (scope, {COLUMNS}) VALUES (:scope, {given})
+            ON CONFLICT (scope, id) DO UPDATE SET {changed}""",
+        scope=scope.project,
+        **run._asdict(),
+    )
+    if run.id.startswith("00"):  # now and then
+        await _prune(tx, scope, run.started)
+
+
+async def claim(tx: Any, scope: Scope, number: str, process: str) -> bool:
+    """Take a run that waits for a person, so that nobody else goes on with it too, and it never goes on twice."""
+    taken: int = await tx.execute(
+        """UPDATE runs SET status = 'running', process = :process, snapshot = NULL, waits_for = NULL
+           WHERE scope = :scope AND id = :id AND status = 'needs_approval'""",
+        scope=scope.project,
+        id=number,
+        process=process,
+    )
+    return taken > 0
+
+
+async def forget_words(tx: Any, scope: Scope) -> None:
+    """Let go of what was kept of programs and their answers; what waited cannot go on any more."""
+    await tx.execute(
+        """UPDATE runs SET status = 'failed', error = 'Purged', waits_for = NULL, snapshot = NULL
+           WHERE scope = :scope AND status = 'needs_approval'""",
+        scope=scope.project,
+    )
+    await tx.execute("UPDATE runs SET answer = NULL WHERE scope = :scope", scope=scope.project)
+
+
+async def _prune(tx: Any, scope: Scope, now: float) -> None:
+    await tx.execute(
+        "DELETE FROM runs WHERE scope = :scope AND started < :oldest AND status <> 'needs_approval'",
+        scope=scope.project,
+        oldest=now - KEPT,
+    )
+    await tx.execute(
+        "UPDATE runs SET answer = NULL WHERE scope = :scope AND started < :oldest AND answer IS NOT NULL",
+        scope=scope.project,
+        oldest=now - ANSWERED,
+    )

@@ -1,0 +1,38 @@
+"""Workspaces: what the programs of one remember between runs."""
+
+from typing import Any, NamedTuple
+
+from athena.model.scope import Scope
+
+
+class Workspace(NamedTuple):
+    owner: str  # whose state it is, whatever the project and the workspace are called
+    state: bytes | None  # sealed: only whoever has the key makes one that is accepted
+    variables: str  # those that JSON can hold, for whoever lacks the key or has another engine
+    updated: float
+
+
+async def find(tx: Any, scope: Scope, name: str) -> Workspace | None:
+    row = await tx.fetch_one(
+        "SELECT owner, state, variables, updated FROM workspaces WHERE scope = :scope AND name = :name",
+        scope=scope.project,
+        name=name,
+    )
+    return None if row is None else Workspace(row[0], None if row[1] is None else bytes(row[1]), row[2], row[3])
+
+
+async def put(tx: Any, scope: Scope, name: str, one: Workspace) -> None:
+    await tx.execute(
+        """INSERT INTO workspaces (scope, name, owner, state, variables, updated)
+           VALUES (:scope, :name, :owner, :state, :variables, :updated)
+           ON CONFLICT (scope, name) DO UPDATE SET owner = excluded.owner, state = excluded.state,
+               variables = excluded.variables, updated = excluded.updated""",
+        scope=scope.project,
+        name=name,
+        **one._asdict(),
+    )
+
+
+async def forget(tx: Any, scope: Scope) -> None:
+    """Let go of all variables of a project."""
+    await tx.execute("DELETE FROM workspaces WHERE scope = :scope", scope=scope.project)
