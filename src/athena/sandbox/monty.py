@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pydantic_monty
 
 T = TypeVar("T")
+_opened_in = 0  # the process whose threads Monty's runtime has
 
 RECYCLED_AFTER = 200  # sessions of one worker
 READY = {True: 2, False: 1}  # sessions that wait for a program: new ones, and those that a past is loaded into
@@ -65,6 +66,11 @@ class Monty:
                 self._keeper.ask(self._open)
 
     def _open(self) -> None:
+        global _opened_in
+        if _opened_in not in (0, os.getpid()):
+            # Its runtime shares an epoll with the parent: using it here would hang both.
+            raise Misconfigured("Monty was opened before this process was forked", hint="start processes by spawning")
+        _opened_in = os.getpid()
         try:
             import pydantic_monty  # 50 ms that only programs pay
         except ImportError:
