@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from bench import cold, footprint, http, imports, machine, postgres, processes, report, search, store, tokens
+from bench import cold, footprint, http, imports, machine, postgres, processes, report, sandbox, search, store, tokens
 from bench.result import Result
 from bench.run import PROJECT, Run
 
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "processes": processes,
     "postgres": postgres,
     "http": http,
+    "sandbox": sandbox,
     "footprint": footprint,
     "tokens": tokens,
 }

@@ -109,7 +109,10 @@ def test_large_values_are_cut_with_a_header_and_kept_whole(sandbox: Sandbox, eng
 
 @BOTH
 def test_values_arrive_as_plain_json(sandbox: Sandbox, engine_name: str) -> None:
-    code = "import datetime, decimal\n[(1, 2), {3}, {1: 'a', None: 2, (1, 2): 3}, b'x', datetime.date(2026, 1, 2), decimal.Decimal('1.5')]"
+    code = """
+import datetime, decimal
+[(1, 2), {3}, {1: 'a', None: 2, (1, 2): 3}, b'x', datetime.date(2026, 1, 2), decimal.Decimal('1.5')]
+"""
     done = run(sandbox, code, engine=engine_name)
     assert done.value == [[1, 2], [3], {"1": "a", "null": 2, "(1, 2)": 3}, "x", "2026-01-02", "1.5"]
 
@@ -360,7 +363,14 @@ def test_a_program_cannot_go_on_into_programs_for_ever() -> None:
 
 # --- approval -------------------------------------------------------------------------------------------------------
 
-PAYING = "x = [1, 2]\nprint('before')\npaid = bank.pay(amount=40 + len(x))\nprint('after')\nmemory.remember(f'paid {paid}')\n[x, paid]"
+PAYING = """
+x = [1, 2]
+print('before')
+paid = bank.pay(amount=40 + len(x))
+print('after')
+memory.remember(f'paid {paid}')
+[x, paid]
+"""
 
 
 def test_a_run_waits_for_a_person_and_goes_on_in_another_process(sandbox: Sandbox) -> None:

@@ -3,7 +3,7 @@
 import importlib.metadata
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -40,8 +40,8 @@ class Monty:
 
     name = "monty"
 
-    def __init__(self, limits: Limits, keeper: Keeper, *, allow_bare: bool = False) -> None:
-        self.limits, self._keeper, self._allow_bare = limits, keeper, allow_bare
+    def __init__(self, limits: Limits, keeper: Keeper, jails: Sequence[jail.Layers]) -> None:
+        self.limits, self._keeper, self._jails = limits, keeper, jails
         self.layers: jail.Layers | None = None
         self.version = ""
         self.prelude = b""
@@ -80,8 +80,7 @@ class Monty:
         self.version = importlib.metadata.version("pydantic-monty")
         # Through a link, the file would be looked for where it is not bound.
         cell = jail.monty_cell(os.path.realpath(find_monty_binary()), memory_mb=self.limits.memory_mb * 2 + 1_024)
-        choices = [*jail.choices(), *([jail.BARE] if self._allow_bare else [])]
-        for layers in choices:
+        for layers in self._jails:
             door = jail.Door(jail.command(cell, layers))
             pool = pydantic_monty.Monty(
                 binary_path=door.path,

@@ -6,10 +6,11 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 from athena.errors import AthenaError, InvalidInput, LimitExceeded, Misconfigured
+from athena.jail import BARE, Layers, choices
 from athena.sandbox import needs
 from athena.sandbox.calls import Calls, current, working_for
 from athena.sandbox.check import problems
@@ -50,12 +51,12 @@ class EngineReport(TypedDict):
 class _Inside:
     """What belongs to one process: threads and workers do not survive a fork."""
 
-    def __init__(self, limits: Limits, allow_bare: bool) -> None:
+    def __init__(self, limits: Limits, jails: Sequence[Layers], allow_bare: bool) -> None:
         self.pid = os.getpid()
         self.keeper = Keeper()
         self.watch = Watch()
-        self.monty = Monty(limits, self.keeper, allow_bare=allow_bare)
-        self.python = CPython(limits, self.keeper)
+        self.monty = Monty(limits, self.keeper, [*jails, BARE] if allow_bare else jails)
+        self.python = CPython(limits, self.keeper, jails)
         self.runners = Crew(limits.runs, "athena-run")
         self.callers = Crew(limits.parallel * 2, "athena-call")
         self.waiting = 0
@@ -71,9 +72,16 @@ class _Inside:
 class Sandbox:
     """Where programs run. Cheap to make: nothing is started before the first program."""
 
-    def __init__(self, limits: Limits | None = None, *, key: bytes, allow_bare: bool = False) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        key: bytes,  # seals variables and paused runs
+        jails: Sequence[Layers] | None = None,  # the walls that will do, strongest first; None: whatever there is
+        allow_bare: bool = False,  # Monty may run behind its own walls alone
+    ) -> None:
         self.limits = limits or Limits()
-        self._key, self._allow_bare = key, allow_bare
+        self._key, self._jails, self._allow_bare = key, jails, allow_bare
         self._inside: _Inside | None = None
         self._guard = threading.Lock()
         self._closed = False
@@ -153,9 +161,12 @@ class Sandbox:
             if self._inside is None or self._inside.pid != os.getpid():
                 if self._inside is not None:
                     _inherited.append(self._inside)  # the parent's: to let go of it would end the parent's workers
-                self._inside = _Inside(self.limits, self._allow_bare)
+                self._inside = _Inside(self.limits, self._walls(), self._allow_bare)
                 _open.add(self)
             return self._inside
+
+    def _walls(self) -> Sequence[Layers]:
+        return choices() if self._jails is None else self._jails
 
     # --- one run ------------------------------------------------------------------------------------------------------
 
@@ -244,7 +255,10 @@ class Sandbox:
             if program.engine == "monty":
                 raise
             running.engine, running.reason = "python", str(error)
-            return self._on_cpython(program, running, source, state)
+            try:
+                return self._opened().python.run(source, running, state, self._key, program.owner)
+            except Misconfigured:
+                raise error from None
 
     def _choose(self, program: Program, source: Source, state: State) -> tuple[str, str]:
         if program.engine not in ("auto", "monty", "python"):
