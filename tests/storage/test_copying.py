@@ -131,6 +131,10 @@ def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gone = call(app, "remember", content="to be removed for good").id
     call(app, "forget", memory_id=gone)
     call(app, "purge", memory_ids=[gone], expect=1)
+    call(app, "write_file", path="notes/täglich.txt", content="line one\n\\N 'quoted' %s :name")
+    ran = call(app, "execute_code", code="kept = [1, 'zwei']\nmemory.purge(memory_ids=[1], expect=1)")
+    assert ran.status == "needs_approval"
+    call(app, "execute_code", code="kept = [1, 'zwei']")
     fifth = next(m for m in call(app, "list_memories", k=100) if "parrot" in m.content)
     call(app, "update_memory", memory_id=fifth.id, content="The parrot is blue")
     call(app, "forget", memory_id=fifth.id)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from athena.errors import ApprovalNeeded, InvalidInput
+from athena.errors import ApprovalNeeded, InvalidInput, LimitExceeded
 from athena.kernel.catalog import AnyOperation
 from athena.kernel.invoke import invoke
 from athena.kernel.operation import Caller, Effect
@@ -13,7 +13,7 @@ from athena.kernel.shapes import plain
 from athena.model.skill import Skill
 from athena.programs.host import Host
 from athena.programs.names import SKILLS, path
-from athena.sandbox import Names, NeedsApproval, Program, Run, Sandbox
+from athena.sandbox import Names, NeedsApproval, Program, Run, Sandbox, closed
 from athena.threads import drive
 
 
@@ -48,6 +48,8 @@ class Calling:
         if operation.approval:
             self._ask(operation, arguments)
         if operation.effect is not Effect.READ:
+            if closed():
+                raise LimitExceeded("the run has ended", hint="nothing more is done for it")
             self._note()
         return plain(drive(invoke(self._host.catalog, operation.name, arguments, self._caller)))
 

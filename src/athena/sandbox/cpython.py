@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -107,8 +108,8 @@ class Worker:
 class CPython:
     name = "python"
 
-    def __init__(self, limits: Limits, keeper: Keeper) -> None:
-        self.limits, self._keeper = limits, keeper
+    def __init__(self, limits: Limits, keeper: Keeper, jails: Sequence[jail.Layers]) -> None:
+        self.limits, self._keeper, self._jails = limits, keeper, jails
         self.layers: jail.Layers | None = None
         self.version = ".".join(map(str, sys.version_info[:3]))
         self._ready: list[Worker] = []
@@ -123,7 +124,7 @@ class CPython:
                 self._keeper.ask(self._open)
 
     def _open(self) -> None:
-        for layers in jail.choices():
+        for layers in self._jails:
             worker = self._start(layers)
             try:
                 worker.ready()

@@ -187,7 +187,7 @@ class Drive:
         if kind == "namespace":
             self.paths[_identity(path)] = path
             return snapshot.resume(value=_namespace(path))
-        if kind == "function":
+        if kind == "function" or (place and not self.quiet):  # an unknown one says so when it is called
             return snapshot.resume(value=_function(path))
         return snapshot.resume()
 

@@ -3,7 +3,7 @@
 import importlib.metadata
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pydantic_monty
 
 T = TypeVar("T")
+_opened_in = 0  # the process whose threads Monty's runtime has
 
 RECYCLED_AFTER = 200  # sessions of one worker
 READY = {True: 2, False: 1}  # sessions that wait for a program: new ones, and those that a past is loaded into
@@ -39,8 +40,8 @@ class Monty:
 
     name = "monty"
 
-    def __init__(self, limits: Limits, keeper: Keeper, *, allow_bare: bool = False) -> None:
-        self.limits, self._keeper, self._allow_bare = limits, keeper, allow_bare
+    def __init__(self, limits: Limits, keeper: Keeper, jails: Sequence[jail.Layers]) -> None:
+        self.limits, self._keeper, self._jails = limits, keeper, jails
         self.layers: jail.Layers | None = None
         self.version = ""
         self.prelude = b""
@@ -65,6 +66,11 @@ class Monty:
                 self._keeper.ask(self._open)
 
     def _open(self) -> None:
+        global _opened_in
+        if _opened_in not in (0, os.getpid()):
+            # Its runtime shares an epoll with the parent: using it here would hang both.
+            raise Misconfigured("Monty was opened before this process was forked", hint="start processes by spawning")
+        _opened_in = os.getpid()
         try:
             import pydantic_monty  # 50 ms that only programs pay
         except ImportError:
@@ -74,8 +80,7 @@ class Monty:
         self.version = importlib.metadata.version("pydantic-monty")
         # Through a link, the file would be looked for where it is not bound.
         cell = jail.monty_cell(os.path.realpath(find_monty_binary()), memory_mb=self.limits.memory_mb * 2 + 1_024)
-        choices = [*jail.choices(), *([jail.BARE] if self._allow_bare else [])]
-        for layers in choices:
+        for layers in self._jails:
             door = jail.Door(jail.command(cell, layers))
             pool = pydantic_monty.Monty(
                 binary_path=door.path,

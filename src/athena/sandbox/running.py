@@ -75,6 +75,7 @@ class Running:
     _guard: Any = field(default_factory=threading.Lock)
     _kill: Callable[[], None] | None = None
     _done: bool = False
+    after_stop: Callable[[], None] | None = None  # set while it has its turn
 
     def result(self) -> Run:
         """Wait for the end."""
@@ -94,6 +95,22 @@ class Running:
         self.calls.close()
         if kill is not None:
             kill()
+        if self.after_stop is not None:
+            self.after_stop()
+        else:  # it never had its turn
+            self.abandon()
+
+    def reopen(self) -> bool:
+        """Let the program start anew, none of whose calls has begun."""
+        with self._guard:
+            if self.stopped or self._done:
+                return False
+            self.calls.reopen()
+            return True
+
+    @property
+    def done(self) -> bool:
+        return self._done
 
     def seat(self, kill: Callable[[], None]) -> None:
         """Say how the worker is ended, now that there is one."""

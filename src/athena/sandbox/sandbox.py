@@ -6,10 +6,11 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 from athena.errors import AthenaError, InvalidInput, LimitExceeded, Misconfigured
+from athena.jail import BARE, Layers, choices
 from athena.sandbox import needs
 from athena.sandbox.calls import Calls, current, working_for
 from athena.sandbox.check import problems
@@ -50,12 +51,12 @@ class EngineReport(TypedDict):
 class _Inside:
     """What belongs to one process: threads and workers do not survive a fork."""
 
-    def __init__(self, limits: Limits, allow_bare: bool) -> None:
+    def __init__(self, limits: Limits, jails: Sequence[Layers], allow_bare: bool) -> None:
         self.pid = os.getpid()
         self.keeper = Keeper()
         self.watch = Watch()
-        self.monty = Monty(limits, self.keeper, allow_bare=allow_bare)
-        self.python = CPython(limits, self.keeper)
+        self.monty = Monty(limits, self.keeper, [*jails, BARE] if allow_bare else jails)
+        self.python = CPython(limits, self.keeper, jails)
         self.runners = Crew(limits.runs, "athena-run")
         self.callers = Crew(limits.parallel * 2, "athena-call")
         self.waiting = 0
@@ -71,9 +72,16 @@ class _Inside:
 class Sandbox:
     """Where programs run. Cheap to make: nothing is started before the first program."""
 
-    def __init__(self, limits: Limits | None = None, *, key: bytes, allow_bare: bool = False) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        key: bytes,  # seals variables and paused runs
+        jails: Sequence[Layers] | None = None,  # the walls that will do, strongest first; None: whatever there is
+        allow_bare: bool = False,  # Monty may run behind its own walls alone
+    ) -> None:
         self.limits = limits or Limits()
-        self._key, self._allow_bare = key, allow_bare
+        self._key, self._jails, self._allow_bare = key, jails, allow_bare
         self._inside: _Inside | None = None
         self._guard = threading.Lock()
         self._closed = False
@@ -151,9 +159,14 @@ class Sandbox:
             if self._closed:
                 raise Misconfigured("this sandbox was closed")
             if self._inside is None or self._inside.pid != os.getpid():
-                self._inside = _Inside(self.limits, self._allow_bare)
+                if self._inside is not None:
+                    _inherited.append(self._inside)  # the parent's: to let go of it would end the parent's workers
+                self._inside = _Inside(self.limits, self._walls(), self._allow_bare)
                 _open.add(self)
             return self._inside
+
+    def _walls(self) -> Sequence[Layers]:
+        return choices() if self._jails is None else self._jails
 
     # --- one run ------------------------------------------------------------------------------------------------------
 
@@ -197,11 +210,13 @@ class Sandbox:
         end = running.began + running.timeout_s
         running.calls.deadline = end
 
-        def late() -> None:
-            running.stop("timeout")
-            inside.watch.at(end + GRACE_S, running.abandon)
+        def report_soon() -> None:
+            inside.watch.at(time.monotonic() + GRACE_S, running.abandon)
 
-        alarm = inside.watch.at(end, late)
+        running.after_stop = report_soon
+        if running.done:  # cancelled while it waited
+            return
+        alarm = inside.watch.at(end, lambda: running.stop("timeout"))
         try:
             with working_for(running.calls):
                 ended = Ended("", died=True) if running.stopped else work()
@@ -220,13 +235,30 @@ class Sandbox:
         if found := problems(source, program.names, approvals=engine == "monty"):
             raise Rejected(_all(found))
         running.engine = engine
-        if engine == "python":
-            return self._on_cpython(program, running, source, state)
-        inside = self._opened()
-        ended = Drive(inside.monty, running, inside.watch, self._key, program.owner).run(source, state)
-        if program.engine == "auto" and self._may_retry(ended, running):
+        ended = self._on(engine, program, running, source, state)
+        if self._harmless(running) and ended.died and ended.error is not None and ended.error["type"] == "WorkerDied":
+            # The worker may have been killed while it waited for us. Nothing has been done, so it may be done again.
+            if not running.reopen():
+                return ended
+            running.output = Output(self.limits.output_chars)
+            ended = self._on(engine, program, running, source, State.opened(self._key, program.owner, program.state))
+        if engine == "monty" and program.engine == "auto" and self._may_retry(ended, running):
             return self._again(program, running, source, ended)
         return ended
+
+    def _on(self, engine: str, program: Program, running: Running, source: Source, state: State) -> Ended:
+        if engine == "python":
+            return self._on_cpython(program, running, source, state)
+        try:
+            return self._on_monty(program, running, source, state)
+        except Misconfigured as error:
+            if program.engine == "monty":
+                raise
+            running.engine, running.reason = "python", str(error)
+            try:
+                return self._opened().python.run(source, running, state, self._key, program.owner)
+            except Misconfigured:
+                raise error from None
 
     def _choose(self, program: Program, source: Source, state: State) -> tuple[str, str]:
         if program.engine not in ("auto", "monty", "python"):
@@ -244,6 +276,10 @@ class Sandbox:
                 return "python", f"{name}(): {reason}"
         return "monty", ""
 
+    def _on_monty(self, program: Program, running: Running, source: Source, state: State) -> Ended:
+        inside = self._opened()
+        return Drive(inside.monty, running, inside.watch, self._key, program.owner).run(source, state)
+
     def _on_cpython(self, program: Program, running: Running, source: Source, state: State) -> Ended:
         try:
             return self._opened().python.run(source, running, state, self._key, program.owner)
@@ -254,10 +290,14 @@ class Sandbox:
             raise Rejected(failure("Unsupported", f"this program needs CPython: {running.reason}", hint=hint)) from None
 
     @staticmethod
-    def _may_retry(ended: Ended, running: Running) -> bool:
-        """Only before the first call: what has been done is never done twice."""
+    def _harmless(running: Running) -> bool:
+        """Tell whether a program has made no call: what has been done is never done twice."""
+        return not (running.stopped or running.calls.count or running.calls.made)
+
+    @classmethod
+    def _may_retry(cls, ended: Ended, running: Running) -> bool:
         error = ended.error
-        if error is None or running.stopped or ended.died or running.calls.count or running.calls.made:
+        if error is None or ended.died or not cls._harmless(running):
             return False
         if error["type"] == "NameError":
             return any(hasattr(builtins, word) for word in error["message"].split("'")[1:2])
@@ -266,11 +306,9 @@ class Sandbox:
     def _again(self, program: Program, running: Running, source: Source, first: Ended) -> Ended:
         """Run on CPython what Monty could not; if that fails too, the first answer stands."""
         assert first.error is not None
-        printed, running.output = running.output, Output(self.limits.output_chars)
-        running.calls.reopen()
-        if running.stopped:
-            running.calls.close()
+        if not running.reopen():
             return first
+        printed, running.output = running.output, Output(self.limits.output_chars)
         state = State.opened(self._key, program.owner, program.state)
         try:
             second = self._opened().python.run(source, running, state, self._key, program.owner)
@@ -296,6 +334,7 @@ def _all(found: list[Failure]) -> Failure:
     return first
 
 
+_inherited: list[_Inside] = []
 _open: "weakref.WeakSet[Sandbox]" = weakref.WeakSet()
 
 

@@ -284,8 +284,8 @@ def _no_input(*_: Any) -> str:
 
 
 def main() -> None:
-    builtins.input = _no_input  # type: ignore[assignment]  # what can be read belongs to the frames
-    sys.stdin = None  # type: ignore[assignment]
+    builtins.input = _no_input  # what can be read belongs to the frames
+    sys.stdin = None
     _send({"op": "ready"})
     frame = _receive()
     _limits.update(frame["limits"])

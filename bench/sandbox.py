@@ -1,0 +1,129 @@
+"""What a program costs beyond what it does: a start, a run, a call."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from athena.sandbox import Function, Limits, Names, Program, Sandbox
+from bench.result import Result, Row, Table
+from bench.run import Run
+from bench.timing import clocked, ms, percentile
+
+NAMES = Names(
+    [
+        Function(
+            "graph.look", {"properties": {"name": {"type": "string"}, "n": {"type": "integer"}}, "required": ["name"]}
+        )
+    ]
+)
+RUN, CALL, CALL_US, COLD_MS = 3.0, 1.5, 250, 100
+
+
+def look(path: str, arguments: dict[str, Any]) -> Any:
+    return {"name": arguments["name"], "n": arguments["n"], "tags": ["a", "b"]}
+
+
+def run(run: Run) -> Result:
+    import pydantic_monty  # before the clock starts: a server has it already
+
+    rounds, calls = (30, 300) if run.quick else (300, 3_000)
+    colds = {engine: [_cold(engine) for _ in range(3 if run.quick else 10)] for engine in ("monty", "python")}
+    sandbox = Sandbox(Limits(), key=b"bench")
+    with pydantic_monty.Monty(max_processes=4) as pool:
+
+        def bare() -> None:
+            with pool.checkout() as session:
+                session.feed_run("1 + 1")
+
+        contestants: dict[str, Callable[[], object]] = {
+            "bare": bare,
+            "monty": lambda: sandbox.run(Program("1 + 1", NAMES), look),
+            "python": lambda: sandbox.run(Program("1 + 1", NAMES, engine="python"), look),
+        }
+        times = _in_turn(contestants, rounds)
+        with pool.checkout(limits={"max_suspensions": 10**9}) as session:
+            each = _calls(sandbox, session, calls, 3 if run.quick else 9)
+    state = sandbox.run(Program("xs = [{'n': i} for i in range(100)]\nname = 'x'", NAMES), look).state
+    kept = [clocked(sandbox.run, Program("len(xs)", NAMES, state=state), look) for _ in range(rounds)]
+    layers = sandbox.probe()["monty"]["layers"]
+    sandbox.close()
+    warm = median(times["monty"]) / median(times["bare"])
+    ratio = median(each["monty"]) / median(each["bare"])
+    rows = [
+        Row("warm `1 + 1`", f"at most {RUN:g}x a bare Monty checkout", f"{warm:.1f}x", warm <= RUN),
+        Row(
+            "a call of an operation in a program",
+            f"at most {CALL:g}x a bare Monty host call",
+            f"{ratio:.2f}x",
+            ratio <= CALL,
+        ),
+        Row(
+            "a call of an operation in a program, beyond the operation",
+            f"at most {CALL_US} us",
+            f"{median(each['monty']) * 1e6:.0f} us",
+            median(each["monty"]) * 1e6 <= CALL_US,
+        ),
+        Row(
+            "cold start with jail, Monty",
+            f"under {COLD_MS} ms",
+            ms(median(colds["monty"])),
+            median(colds["monty"]) * 1000 < COLD_MS,
+        ),
+        Row("cold start with jail, CPython", "-", ms(median(colds["python"])), None),
+    ]
+    shown = {"bare Monty": "bare", "Monty in the sandbox": "monty", "CPython in the sandbox": "python"}
+    lines = [
+        (title, ms(median(times[name])), ms(percentile(times[name], 0.95)), f"{median(each[name]) * 1e6:.0f} us")
+        for title, name in shown.items()
+    ]
+    lines.append(
+        (
+            "Monty in the sandbox, with 100 records from the run before",
+            ms(median(kept)),
+            ms(percentile(kept, 0.95)),
+            "-",
+        )
+    )
+    return Result(
+        "Programs",
+        f"`1 + 1` in turn on a bare Monty pool and in the sandbox ({rounds} rounds, a pause of 5 ms between them, as "
+        f"between an agent's programs); a loop of {calls:,} calls of a function that does nothing; a start from nothing to "
+        f"the first answer. Layers of the jail: {', '.join(layers)}.",
+        rows,
+        [Table(("", "warm run", "95 %", "each call"), lines)],
+    )
+
+
+def _cold(engine: str) -> float:
+    sandbox = Sandbox(Limits(), key=b"bench")
+    began = time.perf_counter()
+    done = sandbox.run(Program("1 + 1", NAMES, engine="monty" if engine == "monty" else "python"), look)
+    took = time.perf_counter() - began
+    sandbox.close()
+    assert done.result == 2
+    return took
+
+
+def _in_turn(contestants: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    for one in contestants.values():
+        one()
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, one in contestants.items():
+            time.sleep(0.005)
+            times[name].append(clocked(one))
+    return times
+
+
+def _calls(sandbox: Sandbox, session: Any, calls: int, rounds: int) -> dict[str, list[float]]:
+    code = f"for i in range({calls}):\n    graph.look(name='a', n=i)"
+    bare = code.replace("graph.look", "look")
+    times: dict[str, list[float]] = {"bare": [], "monty": [], "python": []}
+    for _ in range(rounds):
+        host = {"look": lambda name, n: look("", {"name": name, "n": n})}
+        times["bare"].append(clocked(session.feed_run, bare, external_lookup=host) / calls)
+        for engine in ("monty", "python"):
+            program = Program(code, NAMES, engine="monty" if engine == "monty" else "python")
+            times[engine].append(clocked(sandbox.run, program, look) / calls)
+    return times

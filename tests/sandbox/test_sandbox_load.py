@@ -1,0 +1,68 @@
+"""A hundred programs at once: in turn, bounded, and nobody else starves."""
+
+import os
+import threading
+import time
+
+from small_world import KEY, NAMES, World, run
+from test_sandbox_kill import children
+
+from athena.sandbox import Limits, Program, Sandbox
+
+
+def test_a_hundred_programs_at_once_are_run_in_turn_and_within_bounds() -> None:
+    sandbox = Sandbox(Limits(), key=KEY)
+    run(sandbox, "1")
+    order: list[int] = []
+    guard = threading.Lock()
+
+    class Noted(World):
+        def slow_wait(self, seconds: float, value: int = 0) -> int:
+            with guard:
+                order.append(value)
+            time.sleep(seconds)
+            return value
+
+    workers: list[int] = []
+    steps: list[float] = []
+    watching = threading.Event()
+
+    def watch() -> None:
+        while not watching.wait(0.02):
+            workers.append(len(children(os.getpid())))
+
+    def other_work() -> None:  # what a recall would be: short, and often
+        while not watching.wait(0.005):
+            began = time.monotonic()
+            sum(range(2_000))
+            steps.append(time.monotonic() - began)
+
+    watchers = [threading.Thread(target=one) for one in (watch, other_work)]
+    for one in watchers:
+        one.start()
+    world = Noted()
+    started = [
+        sandbox.start(Program(f"slow.wait(seconds=0.02, value={n})\nsum(range(20000))", NAMES), world)
+        for n in range(100)
+    ]
+    results = [running.result() for running in started]
+    watching.set()
+    for one in watchers:
+        one.join()
+    assert [done.status for done in results] == ["done"] * 100
+    late = max(abs(place - number) for place, number in enumerate(order))
+    assert late <= 2 * sandbox.limits.runs, "first come, first served"
+    assert world.most_at_once <= sandbox.limits.runs
+    assert max(workers) <= sandbox.limits.runs + 5
+    assert sorted(steps)[int(len(steps) * 0.95)] < 0.05
+    sandbox.close()
+
+
+def test_both_engines_at_once_give_the_right_answers() -> None:
+    sandbox = Sandbox(Limits(), key=KEY)
+    started = [
+        (n, sandbox.start(Program(f"x = {n}\nx * 2", NAMES, engine=("monty", "python")[n % 4 == 0]), World()))
+        for n in range(40)
+    ]
+    assert all(running.result().result == n * 2 for n, running in started)
+    sandbox.close()

@@ -1,0 +1,488 @@
+"""One run: what comes back, what survives, what is refused, and when it stops."""
+
+import threading
+import time
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from small_world import KEY, NAMES, World, run, takes
+
+from athena.errors import InvalidInput, LimitExceeded
+from athena.sandbox import Function, Limits, Names, NeedsApproval, Program, Sandbox, closed
+
+BOTH = pytest.mark.parametrize("engine_name", ["monty", "python"])
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Generator[Sandbox]:
+    made = Sandbox(Limits(), key=KEY)
+    yield made
+    made.close()
+
+
+@BOTH
+def test_a_run_gives_its_output_its_value_and_its_calls(sandbox: Sandbox, engine_name: str) -> None:
+    done = run(sandbox, "print('seen')\nx = memory.recall('alice', k=1)\nlen(x)", engine=engine_name)
+    assert (done.status, done.success, done.output, done.result, done.value) == ("done", True, "seen\n", 1, 1)
+    assert done.calls == 1
+    assert done.made == {"memory.recall": {"done": 1, "failed": 0, "unknown": 0}}
+    assert done.engine == engine_name
+    assert done.elapsed_ms > 0
+
+
+@BOTH
+def test_an_error_has_its_type_its_line_and_no_value(sandbox: Sandbox, engine_name: str) -> None:
+    done = run(sandbox, "x = 1\n\ndef f():\n    return 1 / 0\n\nf()", engine=engine_name)
+    assert done.status == "failed"
+    assert done.error is not None
+    assert (done.error["type"], done.error["line"]) == ("ZeroDivisionError", 4)
+    assert done.result is None
+
+
+@BOTH
+def test_a_failed_call_says_what_to_do(sandbox: Sandbox, engine_name: str) -> None:
+    done = run(sandbox, "print('é')\ngraph.open_nodes(names=['zed'])", engine=engine_name)
+    assert done.error is not None
+    assert done.error["type"] == "ToolError"
+    assert done.error["message"] == "not_found: there is no node 'zed'"
+    assert done.error["line"] == 2
+    assert "graph.search_nodes finds names" in str(done.error["hint"])
+
+
+@BOTH
+def test_invalid_input_lists_the_parameters(sandbox: Sandbox, engine_name: str) -> None:
+    done = run(sandbox, "memory.remember(' ')", engine=engine_name)
+    assert done.error is not None
+    assert "parameters: content, tags?" in str(done.error["hint"])
+    odd = run(sandbox, "memory.remember(**{'text': 'x'})", engine=engine_name)
+    assert odd.error is not None
+    assert "no parameter 'text'" in odd.error["message"]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("graph.open_node(names=['a'])", "did you mean graph.open_nodes"),
+        ("graph.open_nodes(name=['a'])", "did you mean 'names'"),
+        ("graph.open_nodes()", "parameters: names"),
+        ("graph.open_nodes(['a'], 2)", "parameters: names"),
+        ("graph.open_nodes(names='alice')", "parameters: names"),
+        ("memory.recall(query='x', k='5')", "parameters: query, k?, tags?"),
+        ("crm.contact.list()", "did you mean crm.contacts.list"),
+        ("import requests", "standard library"),
+    ],
+)
+def test_what_is_wrong_is_found_before_anything_runs(sandbox: Sandbox, engine_name: str, code: str, said: str) -> None:
+    world = World()
+    done = run(sandbox, f"memory.remember('first')\nif False:\n    {code}", world, engine=engine_name)
+    assert done.status == "failed"
+    assert done.error is not None
+    assert said in str(done.error["hint"])
+    assert done.error["line"] == 3
+    assert (done.engine, done.calls, world.log) == ("", 0, [])
+
+
+@BOTH
+def test_a_name_that_only_shows_up_at_run_time_gets_a_suggestion(sandbox: Sandbox, engine_name: str) -> None:
+    done = run(sandbox, "getattr(graph, 'open_nods')(names=['alice'])", engine=engine_name)
+    assert done.error is not None
+    assert done.error["type"] == "AttributeError"
+    assert "graph.open_nodes" in str(done.error["hint"] or done.error["message"])
+
+
+def test_an_import_that_is_tried_may_fail(sandbox: Sandbox) -> None:
+    done = run(sandbox, "try:\n    import numpy\nexcept ImportError:\n    numpy = None\nnumpy is None")
+    assert done.result is True
+
+
+@BOTH
+def test_large_values_are_cut_with_a_header_and_kept_whole(sandbox: Sandbox, engine_name: str) -> None:
+    done = run(sandbox, "[{'n': i} for i in range(3000)]", engine=engine_name)
+    assert done.truncated
+    assert done.result.startswith("[cut: a list of 3,000 items, ")
+    assert len(done.result) < 8_200
+    assert done.value == [{"n": i} for i in range(3000)]
+    assert not run(sandbox, "'x' * 7_000", engine=engine_name).truncated
+
+
+@BOTH
+def test_values_arrive_as_plain_json(sandbox: Sandbox, engine_name: str) -> None:
+    code = """
+import datetime, decimal
+[(1, 2), {3}, {1: 'a', None: 2, (1, 2): 3}, b'x', datetime.date(2026, 1, 2), decimal.Decimal('1.5')]
+"""
+    done = run(sandbox, code, engine=engine_name)
+    assert done.value == [[1, 2], [3], {"1": "a", "null": 2, "(1, 2)": 3}, "x", "2026-01-02", "1.5"]
+
+
+@BOTH
+def test_what_an_operation_returns_cannot_break_the_program(sandbox: Sandbox, engine_name: str) -> None:
+    done = run(sandbox, "odd.surrogate()['text']", engine=engine_name)
+    assert done.result == "half ? a pair"
+    huge = run(sandbox, "try:\n    odd.huge()\nexcept ToolError as e:\n    print(e)\n1", engine=engine_name)
+    assert "was done, but its result is too large" in huge.output
+    bug = run(sandbox, "odd.bug()", engine=engine_name)
+    assert bug.error is not None
+    assert bug.error["message"] == "internal: odd.bug failed unexpectedly (KeyError)"
+    assert "secret" not in repr(bug)
+
+
+@BOTH
+def test_slow_calls_run_at_once_but_not_too_many(sandbox: Sandbox, engine_name: str) -> None:
+    world = World()
+    began = time.monotonic()
+    code = "parallel([slow.wait(seconds=0.1, value=i) for i in range(32)])"
+    done = run(sandbox, code, world, engine=engine_name)
+    assert done.value == list(range(32))
+    assert time.monotonic() - began < 1.5
+    assert 8 <= world.most_at_once <= sandbox.limits.parallel
+
+
+@BOTH
+def test_calls_that_are_not_elements_stay_in_order(sandbox: Sandbox, engine_name: str) -> None:
+    code = """
+def one(n):
+    memory.remember(f"start {n}")
+    memory.remember(f"end {n}")
+    return n
+parallel([one(i) for i in range(3)])
+parallel([memory.recall("alice")[0]["content"], lambda: memory.recall("bob")])
+"""
+    world = World()
+    done = run(sandbox, code, world, engine=engine_name)
+    assert done.error is None, done.error
+    kept = [arguments["content"] for path, arguments in world.log if path == "memory.remember"]
+    assert kept == ["start 0", "end 0", "start 1", "end 1", "start 2", "end 2"]
+    assert world.most_at_once <= 2
+
+
+@BOTH
+def test_parallel_raises_the_first_error_after_all_have_settled(sandbox: Sandbox, engine_name: str) -> None:
+    world = World()
+    code = "parallel([slow.fail(message='a'), slow.wait(seconds=0.1), memory.remember('kept')])"
+    done = run(sandbox, code, world, engine=engine_name)
+    assert done.error is not None
+    assert done.error["message"] == "conflict: a"
+    assert done.made["slow.wait"] == {"done": 1, "failed": 0, "unknown": 0}
+
+
+# --- variables ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "engines", [("monty", "monty"), ("python", "python"), ("monty", "python"), ("python", "monty")], ids=str
+)
+def test_variables_survive_to_the_next_run_on_either_engine(sandbox: Sandbox, engines: tuple[str, str]) -> None:
+    first, second = engines
+    one = run(sandbox, "x = {'n': [1, 2]}\ntext = 'é'\ndef double(v):\n    return v * 2", engine=first)
+    two = run(sandbox, "x['n'].append(3)\ndouble(len(x['n'])), text", engine=second, state=one.state)
+    assert two.result == [6, "é"], two.error
+    three = run(sandbox, "x['n'].append(double(2))\nx", engine=first, state=two.state)
+    assert three.result == {"n": [1, 2, 3, 4]}, three.error
+
+
+def test_what_cpython_cannot_keep_is_named(sandbox: Sandbox) -> None:
+    done = run(sandbox, "import collections\nc = collections.Counter('aab')\nn = 5", engine="python")
+    assert done.lost == ("c",)
+    assert run(sandbox, "n", state=done.state).result == 5
+
+
+@BOTH
+def test_a_run_that_fails_keeps_what_it_did_before_and_one_that_is_stopped_does_not(
+    sandbox: Sandbox, engine_name: str
+) -> None:
+    state = run(sandbox, "x = 1", engine=engine_name).state
+    failed = run(sandbox, "x = 2\n1 / 0", engine=engine_name, state=state)
+    assert run(sandbox, "x", state=failed.state).result == 2
+    stopped = run(sandbox, "x = 3\nwhile True: pass", engine=engine_name, state=failed.state, timeout_s=0.3)
+    assert stopped.error is not None
+    assert "variables are as before this run" in str(stopped.error["hint"])
+    assert run(sandbox, "x", state=stopped.state).result == 2
+
+
+def test_a_namespace_that_was_overwritten_is_there_again_in_the_next_run(sandbox: Sandbox) -> None:
+    one = run(sandbox, "graph = graph.open_nodes(names=['alice'])\nlen(graph['entities'])")
+    assert one.result == 1
+    assert run(sandbox, "len(graph.open_nodes(names=['bob'])['entities'])", state=one.state).result == 1
+
+
+def test_operations_held_in_variables_and_functions_survive(sandbox: Sandbox) -> None:
+    code = (
+        "look = graph.open_nodes\ndef all_of(ns):\n    return parallel([slow.wait(seconds=0.05, value=n) for n in ns])"
+    )
+    one = run(sandbox, code)
+    world = World()
+    two = run(sandbox, "[len(look(names=['alice'])['entities']), all_of([1, 2, 3, 4])]", world, state=one.state)
+    assert two.result == [1, [1, 2, 3, 4]], two.error
+    assert world.most_at_once > 1, "an earlier function's parallel() still runs at once"
+
+
+def test_a_state_that_another_version_wrote_still_gives_its_plain_variables() -> None:
+    older = Sandbox(Limits(memory_mb=99), key=KEY)
+    state = run(older, "x = [1, 2]\ndef f(): return 5").state
+    older.close()
+    newer = Sandbox(Limits(), key=KEY)
+    done = run(newer, "[x, f()]", state=state)
+    assert done.result == [[1, 2], 5], done.error
+    newer.close()
+
+
+@BOTH
+def test_a_changed_state_is_refused(sandbox: Sandbox, engine_name: str) -> None:
+    state = run(sandbox, "x = 1", engine=engine_name).state
+    assert state is not None
+    for place in range(0, len(state), max(1, len(state) // 60)):
+        changed = bytearray(state)
+        changed[place] ^= 1
+        with pytest.raises(InvalidInput):
+            run(sandbox, "x", state=bytes(changed))
+    with pytest.raises(InvalidInput):
+        run(sandbox, "x", state=state, owner="somebody else")
+    with pytest.raises(InvalidInput):
+        Sandbox(Limits(), key=b"another").run(Program("x", NAMES, state=state), World())
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "code",
+    ["while True: pass", "while True:\n    try:\n        slow.wait(seconds=0.01)\n    except BaseException: pass"],
+)
+def test_a_run_stops_at_its_time(sandbox: Sandbox, engine_name: str, code: str) -> None:
+    began = time.monotonic()
+    done = run(sandbox, code, engine=engine_name, timeout_s=0.5)
+    assert time.monotonic() - began < 1.0
+    assert done.error is not None
+    assert (done.error["type"], done.error["limit"]) == ("TimeoutError", "wall_s")
+
+
+@BOTH
+def test_a_call_under_way_at_the_end_is_reported_as_unknown_and_none_begins_after_it(
+    sandbox: Sandbox, engine_name: str
+) -> None:
+    world = World()
+    code = "memory.remember('before')\nparallel([slow.wait(seconds=0.6) for _ in range(100)])\nmemory.remember('after')"
+    began = time.monotonic()
+    done = run(sandbox, code, world, engine=engine_name, timeout_s=0.3)
+    assert time.monotonic() - began < 0.6
+    assert done.status == "unknown"
+    assert done.made["slow.wait"]["unknown"] > 0
+    assert done.error is not None
+    assert "not known whether these were done: slow.wait" in str(done.error["hint"])
+    assert "memory.remember x1" in str(done.error["hint"])
+    made = len(world.log)
+    time.sleep(1.0)
+    assert len(world.log) == made
+    assert world.count("slow.wait") <= sandbox.limits.parallel
+
+
+@BOTH
+def test_a_run_can_be_cancelled(sandbox: Sandbox, engine_name: str) -> None:
+    running = sandbox.start(Program("while True: pass", NAMES, engine=engine_name), World())  # type: ignore[arg-type]
+    time.sleep(0.2)
+    running.cancel()
+    began = time.monotonic()
+    done = running.result()
+    assert time.monotonic() - began < 0.5
+    assert done.error is not None
+    assert done.error["type"] == "Cancelled"
+
+
+def test_a_run_can_be_cancelled_in_its_call_and_before_its_turn() -> None:
+    sandbox = Sandbox(Limits(runs=1), key=KEY)
+    world = World()
+    first = sandbox.start(Program("slow.wait(seconds=1)", NAMES), world)
+    second = sandbox.start(Program("memory.remember('x')", NAMES), world)
+    time.sleep(0.3)
+    began = time.monotonic()
+    second.cancel()
+    first.cancel()
+    assert (second.result().status, first.result().status) == ("failed", "unknown")
+    assert time.monotonic() - began < 0.5
+    time.sleep(1)
+    assert world.count("memory.remember") == 0
+    sandbox.close()
+
+
+def test_a_call_can_see_that_its_run_has_ended(sandbox: Sandbox) -> None:
+    seen: list[bool] = []
+    ended = threading.Event()
+
+    def call(path: str, arguments: dict[str, Any]) -> int:
+        seen.append(closed())
+        time.sleep(0.5)
+        seen.append(closed())
+        ended.set()
+        return 1
+
+    done = sandbox.run(Program("slow.wait(seconds=1)", NAMES, timeout_s=0.2), call)
+    assert done.status == "unknown"
+    assert ended.wait(2)
+    assert seen == [False, True]
+
+
+def test_a_program_may_sleep(sandbox: Sandbox) -> None:
+    code = (
+        "import time, asyncio\ntime.sleep(0.05)\nawait asyncio.gather(asyncio.sleep(0.1), asyncio.sleep(0.1))\n'rested'"
+    )
+    began = time.monotonic()
+    assert run(sandbox, code).result == "rested"
+    assert 0.15 <= time.monotonic() - began < 0.6
+
+
+# --- what is never done twice ---------------------------------------------------------------------------------------
+
+
+def test_a_program_that_monty_cannot_run_is_tried_on_cpython_only_before_its_first_call(sandbox: Sandbox) -> None:
+    world = World()
+    before = run(
+        sandbox, "f = [].append\nname = 'bit_' + 'length'\nx = getattr(5, name)()\nmemory.remember('a')\nx", world
+    )
+    assert (before.engine, before.result, world.count("memory.remember")) == ("python", 3, 1)
+    world = World()
+    after = run(sandbox, "memory.remember('a')\nname = 'bit_' + 'length'\ngetattr(5, name)()", world)
+    assert (after.engine, after.status, world.count("memory.remember")) == ("monty", "failed", 1)
+
+
+def test_a_program_cannot_go_on_into_programs_for_ever() -> None:
+    sandbox = Sandbox(Limits(runs=1, wall_s=5), key=KEY)
+    names = Names([Function("code.run", takes(depth="integer"))])
+
+    def call(path: str, arguments: dict[str, Any]) -> Any:
+        inner = sandbox.run(Program(f"code.run(depth={arguments['depth'] + 1})", names), call)
+        return inner.error["message"] if inner.error else inner.result
+
+    done = sandbox.run(Program("code.run(depth=0)", names), call)
+    assert "limit depth" in str(done.result)
+    sandbox.close()
+
+
+# --- approval -------------------------------------------------------------------------------------------------------
+
+PAYING = """
+x = [1, 2]
+print('before')
+paid = bank.pay(amount=40 + len(x))
+print('after')
+memory.remember(f'paid {paid}')
+[x, paid]
+"""
+
+
+def test_a_run_waits_for_a_person_and_goes_on_in_another_process(sandbox: Sandbox) -> None:
+    world = World()
+    done = run(sandbox, PAYING, world)
+    assert (done.status, done.output, done.error) == ("needs_approval", "before\n", None)
+    assert done.pause is not None
+    assert (done.pause.path, done.pause.arguments) == ("bank.pay", {"amount": 42})
+    assert done.pause.request == {"amount": 42}
+    assert "memory.remember" not in done.made
+    other = Sandbox(Limits(), key=KEY)
+    again = other.resume(done.pause.snapshot, world, NAMES, approved=True)
+    assert again.status == "needs_approval", "nobody has agreed yet"
+    world.approved = True
+    end = other.resume(done.pause.snapshot, world, NAMES, approved=True)
+    assert (end.status, end.result) == ("done", [[1, 2], {"paid": 42}])
+    assert end.output == "before\nafter\n"
+    assert end.calls == 2
+    assert run(other, "x", state=end.state).result == [1, 2]
+    other.close()
+
+
+def test_a_refusal_can_be_caught(sandbox: Sandbox) -> None:
+    code = "try:\n    bank.pay(amount=1)\nexcept ToolError as e:\n    answer = str(e)\nanswer"
+    done = run(sandbox, code)
+    assert done.pause is not None
+    end = sandbox.resume(done.pause.snapshot, World(), NAMES, approved=False, refusal="not today")
+    assert end.result == "denied: not today"
+
+
+def test_a_changed_pause_is_refused(sandbox: Sandbox) -> None:
+    done = run(sandbox, PAYING)
+    assert done.pause is not None
+    whole = done.pause.snapshot
+    for place in range(0, len(whole), len(whole) // 100):
+        changed = bytearray(whole)
+        changed[place] ^= 4
+        with pytest.raises(InvalidInput):
+            sandbox.resume(bytes(changed), World(), NAMES, approved=True)
+    with pytest.raises(InvalidInput):
+        sandbox.resume(whole, World(), NAMES, approved=True, owner="other")
+    with pytest.raises(InvalidInput):
+        sandbox.resume(run(sandbox, "x = 1").state or b"", World(), NAMES, approved=True)
+
+
+def test_cpython_says_that_it_cannot_wait_before_anything_runs(sandbox: Sandbox) -> None:
+    world = World()
+    done = run(sandbox, f"import statistics\n{PAYING}", world)
+    assert done.error is not None
+    assert done.error["type"] == "ApprovalNeeded"
+    assert 'engine="monty"' in str(done.error["hint"])
+    assert world.log == []
+
+
+def test_approval_inside_of_parallel_is_an_error_of_that_call(sandbox: Sandbox) -> None:
+    done = run(sandbox, "parallel([bank.pay(amount=1)], return_errors=True)")
+    assert "cannot wait" in done.result[0]["error"]
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_limits_are_named_when_they_are_met(engine_name: str) -> None:
+    limits = Limits(calls=5, cpu_s=1, turn_s=0.4, source_bytes=200, output_chars=50)
+    sandbox = Sandbox(limits, key=KEY)
+    calls = run(sandbox, "for i in range(9): memory.recall('x')", engine=engine_name)
+    assert "limit calls" in str(calls.error)
+    assert calls.calls == 5
+    source = run(sandbox, "x = 1\n" * 50, engine=engine_name)
+    assert source.error is not None
+    assert source.error["limit"] == "source_bytes"
+    loop = run(sandbox, "while True: pass", engine=engine_name)
+    assert loop.error is not None
+    assert loop.error["limit"] in ("turn_s", "cpu_s")
+    loud = run(sandbox, "print('x' * 1000)", engine=engine_name)
+    assert "limit output_chars" in loud.output
+    sandbox.close()
+
+
+def test_an_unknown_engine_and_a_wrong_time_are_refused(sandbox: Sandbox) -> None:
+    with pytest.raises(InvalidInput):
+        run(sandbox, "1", engine="ruby")
+    with pytest.raises(InvalidInput):
+        run(sandbox, "1", timeout_s=-1)
+
+
+def test_programs_wait_in_a_bounded_queue() -> None:
+    sandbox = Sandbox(Limits(runs=1, waiting=2), key=KEY)
+    slow = Program("slow.wait(seconds=0.3)", NAMES)
+    started = [sandbox.start(slow, World()) for _ in range(3)]
+    with pytest.raises(LimitExceeded) as refused:
+        sandbox.start(slow, World())
+    assert refused.value.retry
+    assert [one.result().status for one in started] == ["done"] * 3
+    assert run(sandbox, "1 + 1").result == 2
+    sandbox.close()
+
+
+def test_the_check_alone_runs_nothing(sandbox: Sandbox) -> None:
+    assert sandbox.check(Program("graph.open_nodes(names=['a'])", NAMES)) == []
+    found = sandbox.check(Program("graph.open_nodes(nams=['a'])\nmemory.recall()", NAMES))
+    assert [one["line"] for one in found] == [1, 2]
+    assert sandbox.check(Program("x = (", NAMES))[0]["type"] == "SyntaxError"
+
+
+def test_the_report_names_the_layers(sandbox: Sandbox) -> None:
+    report = sandbox.probe()
+    assert report["monty"]["works"]
+    assert report["python"]["works"]
+    assert "seccomp" in report["monty"]["layers"]
+
+
+def test_the_signal_for_approval_is_an_error_of_ours() -> None:
+    assert NeedsApproval("x", request={"a": 1}).code == "approval_needed"
