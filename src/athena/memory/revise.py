@@ -262,10 +262,8 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
                 await relations.purge(tx, numbers)
             await store.database.vectors.drop_retired(tx)
             await consolidations.forget_progress(tx)
-            await files.forget_handles(tx, call.scope)
-            await workspaces.forget(tx, call.scope)
-            await runs.forget_words(tx, call.scope)
             if chosen:
+                await _forget_copies(tx, call.scope)
                 scope = await scopes.ensure(tx, call.scope)
                 await history.add(tx, scope, 0, number, store.clock(), PURGED, None)
             return len(chosen)
@@ -279,6 +277,13 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
             hint="close it and purge again: until then the files may hold their text",
         )
     return removed
+
+
+async def _forget_copies(tx: Transaction, scope: Scope) -> None:
+    """Let go of what programs may have kept of a memory without being told to: long values, variables, answers."""
+    await files.forget_handles(tx, scope)
+    await workspaces.forget(tx, scope)
+    await runs.forget_words(tx, scope)
 
 
 async def _remove(store: Store, tx: Transaction, kept: Kept) -> None:

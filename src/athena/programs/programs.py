@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # the sandbox is loaded with the first program
     from athena.sandbox.running import Running
 
 MOST_WAITING = 200  # programs for one workspace
+RECENT = 200  # runs that are known before they are written down
 Handle = Callable[[Transaction, Scope, str, str, Any, float], Awaitable[str | None]]  # keeps a value under a run
 
 
@@ -42,6 +44,7 @@ class Programs:
         self._sandbox: Sandbox | None = None
         self._guard = threading.Lock()
         self._queues: dict[tuple[str, str], list[Outcome[None]]] = {}
+        self._last: deque[tuple[str, runs.Row]] = deque(maxlen=RECENT)
 
     @cached_property
     def key(self) -> bytes:
@@ -126,8 +129,10 @@ class Programs:
         from athena.programs import keeping  # brings the sandbox
 
         stored = "running" if status == "unknown" else status
-        # As a write, so that it comes after those that nobody waited for.
-        rows = await host.database.write(lambda tx: runs.newest(tx, host.scope, limit, stored))
+        rows = await host.database.read(lambda tx: runs.newest(tx, host.scope, limit, stored))
+        unwritten = [row for row in self._unwritten(host.scope.project) if status in (None, row.status)]
+        known = {row.id: row for row in [*unwritten, *rows]}
+        rows = sorted(known.values(), key=lambda row: -row.started)[:limit]
         found = [keeping.past(row, host.clock()) for row in rows]
         if status != "unknown":
             return found
@@ -137,10 +142,20 @@ class Programs:
     async def one_past(self, host: Host, number: str) -> Past:
         from athena.programs import keeping  # brings the sandbox
 
-        row = await host.database.write(lambda tx: runs.find(tx, host.scope, number))  # after those not waited for
+        row = await host.database.read(lambda tx: runs.find(tx, host.scope, number))
+        row = row or next((one for one in self._unwritten(host.scope.project) if one.id == number), None)
         if row is None:
             raise NotFound(f"there is no run {number!r:.60} in this project", hint="list_runs says which there are")
         return keeping.past(row, host.clock())
+
+    def noted(self, project: str, row: runs.Row) -> None:
+        """Remember a run that nobody waits for to be written down."""
+        with self._guard:
+            self._last.append((project, row))
+
+    def _unwritten(self, project: str) -> list[runs.Row]:
+        with self._guard:
+            return [row for of, row in self._last if of == project]
 
     @asynccontextmanager
     async def _turn(self, project: str, workspace: str) -> AsyncGenerator[None]:
@@ -284,6 +299,18 @@ class _Job:
 
         return runs.Row(self.number, self.workspace, status, here(), self.began, fingerprint=self.about, **more)
 
+    def _ended(self, run: "Run", waits_for: str | None, answer: str | None) -> runs.Row:
+        return self._row(
+            run.status,
+            elapsed_ms=run.elapsed_ms,
+            calls=run.calls,
+            engine=run.engine,
+            error=run.error and run.error["type"],
+            waits_for=waits_for,
+            snapshot=run.pause and run.pause.snapshot,
+            answer=answer,
+        )
+
     async def keep(self, run: "Run") -> Result:
         """Write down how the run ended, with the variables it left, and return what the caller is told."""
         from athena.programs.keeping import result
@@ -293,6 +320,7 @@ class _Job:
         changed = self.variables and (run.state is not None and run.state != self.state)
         light = not (self.on_disk or changed or run.truncated or run.pause or self.host.call.key)
         if light:
+            self.programs.noted(self.host.scope.project, self._ended(run, None, None))
             self.host.database.later(partial(self._note, run))
             return result(run, self.number, None)
         return await self.host.database.write(partial(self._keep, run, changed))
@@ -321,17 +349,8 @@ class _Job:
                 "updated": self.kept.updated,
             }
         )
-        row = self._row(
-            run.status,
-            elapsed_ms=run.elapsed_ms,
-            calls=run.calls,
-            engine=run.engine,
-            error=run.error and run.error["type"],
-            waits_for=waits,
-            snapshot=pause and pause.snapshot,
-            answer=keeping.as_json(made) if host.call.key is not None else None,
-        )
-        await runs.put(tx, host.scope, row)
+        answer = keeping.as_json(made) if host.call.key is not None else None
+        await runs.put(tx, host.scope, self._ended(run, waits, answer))
         await calls.record(tx, host.call, "done", run.elapsed_ms)
         return made
 

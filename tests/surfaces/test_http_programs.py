@@ -1,0 +1,41 @@
+"""Programs over HTTP: they hold up nobody, and what they answer is what AthenaClient gives."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_tools import running
+
+from athena import AthenaClient
+from athena.threads import Crew
+
+pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
+
+
+def test_programs_over_http_do_not_hold_up_anybody(tmp_path: Path) -> None:
+    with running(tmp_path) as server, AthenaClient(f"http://localhost:{server.port}", token=server.token) as client:
+        client.remember(content="Tea is at four")
+        done = client.execute_code("x = 20\nx + len(memory.list_memories(k=5))")
+        assert (done["success"], done["result"], done["calls"]) == (True, 21, 1)
+        failed = client.execute_code("1 / 0", workspace="w")
+        assert (failed["status"], failed["error"]["type"]) == ("failed", "ZeroDivisionError")
+        slow = "import time\ntime.sleep(1)\n1"
+        crew = Crew(12)
+        jobs = [crew.start(client_run, server.port, server.token, slow, f"w{i}") for i in range(12)]
+        time.sleep(0.3)
+        began = time.perf_counter()
+        assert client.recall(query="tea", k=1)[0]["content"] == "Tea is at four"
+        took = time.perf_counter() - began
+        for one in jobs:
+            one.wait()
+            assert one.result()["result"] == 1
+        assert took < 1.0
+        waits = client.execute_code("memory.purge(expect=0)")
+        assert waits["status"] == "needs_approval"
+        assert client.call_tool("approve_run", run_id=waits["run_id"])["result"] == 0
+
+
+def client_run(port: int, token: str, code: str, workspace: str) -> dict[str, Any]:
+    with AthenaClient(f"http://localhost:{port}", token=token) as client:
+        return client.execute_code(code, workspace=workspace)

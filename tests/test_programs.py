@@ -1,0 +1,506 @@
+"""Programs: what they call is done and recorded, what they leave stays, and nothing of them happens twice."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from athena.app import App, database_at
+from athena.cli.commands import athena
+from athena.errors import Conflict, InvalidInput, NotFound
+from athena.kernel.operation import Effect
+from athena.kernel.shapes import plain
+from athena.storage import copying, runs, workspaces
+from athena.threads import drive, start
+from conftest import Engine, _model
+
+KEY = bytes(range(32))
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Terminal:
+    """Gives commands and hears what they say."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+
+    def __call__(self, *words: str) -> Said:
+        self._capture.readouterr()
+        code = athena(args=list(words), prog_name="athena", standalone_mode=False)
+        return Said(code, *self._capture.readouterr())
+
+
+@pytest.fixture
+def terminal(isolated: App, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(capsys)
+
+
+def opened(engine: Engine, file: Path, key: bytes = KEY) -> App:
+    return App(engine.open(file), _model, key=lambda: key)
+
+
+@pytest.fixture
+def app(tmp_path: Path, engine: Engine) -> Generator[App]:
+    made = opened(engine, tmp_path / "athena.db")
+    yield made
+    made.close()
+
+
+def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
+    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+
+
+def run(app: App, code: str, project: str = "p", key: str | None = None, **more: Any) -> Any:
+    return call(app, "execute_code", project, key, code=textwrap.dedent(code), **more)
+
+
+def value(app: App, code: str, **more: Any) -> Any:
+    done = run(app, code, **more)
+    assert done.error is None, done.error
+    return done.result
+
+
+def calls_of(app: App, run_id: str) -> list[tuple[str, str, str]]:
+    async def work(tx: Any) -> Any:
+        return await tx.fetch("SELECT operation, surface, outcome FROM calls WHERE run = :run ORDER BY id", run=run_id)
+
+    return [tuple(row) for row in drive(app.store.database.write(work))]
+
+
+# --- what comes back --------------------------------------------------------------------------------------------------
+
+
+def test_a_program_loops_over_records_and_returns_an_answer(app: App) -> None:
+    names = [f"server {i}" for i in range(5)]
+    entities = [{"name": one, "entityType": "server", "observations": [f"rack {i}"]} for i, one in enumerate(names)]
+    call(app, "create_entities", entities=entities)
+    done = run(
+        app,
+        """
+        done = 0
+        for name in [one["name"] for one in graph.read_graph()["entities"]]:
+            node = graph.open_nodes(names=[name])["entities"][0]
+            graph.add_observations(observations=[{"entityName": name, "contents": ["status: processed"]}])
+            done += len(node["observations"])
+        print("looked at", done)
+        return {"done": done}
+        """,
+    )
+    assert plain(done) | {"elapsed_ms": 0, "run_id": ""} == {
+        "success": True,
+        "status": "done",
+        "output": "looked at 5\n",
+        "result": {"done": 5},
+        "error": None,
+        "elapsed_ms": 0,
+        "calls": 11,
+        "run_id": "",
+        "truncated": False,
+        "handle": None,
+        "waiting": None,
+    }
+    assert "status: processed" in call(app, "open_nodes", names=["server 3"])["entities"][0]["observations"]
+    for _ in range(100):  # nobody waits for reads to be recorded
+        if len(made := calls_of(app, done.run_id)) == 11:
+            break
+        time.sleep(0.05)
+    assert len(made) == 11
+    assert set(made) == {
+        ("read_graph", "program", "done"),
+        ("open_nodes", "program", "done"),
+        ("add_observations", "program", "done"),
+    }
+
+
+@pytest.mark.parametrize("engine_name", ["monty", "python"])
+def test_both_engines_have_the_same_names(app: App, engine_name: str) -> None:
+    code = """
+        first = memory.remember("Tea is at four", tags=["tea"])
+        workspace.write("a.json", [1, 2])
+        found = tools.search("recall a memory", k=2)
+        seen = parallel([memory.recall(query="tea", k=1), workspace.read("a.json")])
+        [first["outcome"], workspace.read(path="a.json"), len(found), seen[0][0]["content"], seen[1],
+         "recall" in tools.describe("recall"), [one["path"] for one in workspace.list()], workspace.delete("a.json")]
+    """
+    result = value(app, code, engine=engine_name)
+    assert result == ["new", [1, 2], 2, "Tea is at four", [1, 2], True, ["a.json"], True]
+
+
+def test_a_program_that_fails_is_a_result(app: App) -> None:
+    done = run(app, "x = 1\nmemory.remember(content='kept')\nprint('so far')\n[][3]")
+    assert (done.success, done.status, done.output, done.calls) == (False, "failed", "so far\n", 1)
+    assert (done.error.type, done.error.line) == ("IndexError", 4)
+    assert "memory.remember x1" in done.error.hint
+    assert call(app, "get_run", run_id=done.run_id).error == "IndexError"
+    assert value(app, "x") == 1
+
+
+def test_a_wrong_argument_is_found_before_anything_is_done(app: App) -> None:
+    done = run(app, "memory.remember(content='a')\nmemory.recall(quary='x')")
+    assert (done.error.type, done.error.line, done.calls) == ("TypeError", 2, 0)
+    assert "query" in done.error.hint
+    assert call(app, "health").count == 0
+
+
+def test_a_failed_call_can_be_caught_and_says_what_to_do(app: App) -> None:
+    code = "try:\n    memory.get_memory(memory_id=99)\nexcept ToolError as error:\n    told = str(error)\ntold"
+    assert "there is no memory 99" in value(app, code)
+    done = run(app, "k = 0\nmemory.recall(query='x', k=k)")
+    assert done.error.type == "ToolError"
+    assert "k is 0; it must be at least 1" in done.error.message
+    assert "memory.recall(query: str" in done.error.hint
+
+
+def test_programs_cannot_run_programs_or_approve_them(app: App) -> None:
+    for code in ("code.execute_code(code='1')", "code.approve_run(run_id='x')"):
+        done = run(app, code)
+        assert (done.error.type, done.calls) == ("AttributeError", 0), code
+    assert value(app, "len(code.list_runs())") >= 0
+
+
+def test_a_program_may_do_what_its_caller_may(app: App) -> None:
+    from dataclasses import replace
+
+    reader = replace(app.context("p", "test"), allowed=frozenset({Effect.READ, Effect.EXECUTE}))
+    execute = app.catalog.find("execute_code")
+    done = drive(execute(reader, code="memory.recall(query='x')\nmemory.remember(content='x')"))
+    assert (done.status, done.error.type, done.error.line) == ("failed", "ToolError", 2)
+    assert "may not write" in done.error.message
+    assert call(app, "health").count == 0
+
+
+def test_a_long_value_is_cut_and_kept_under_a_handle(app: App) -> None:
+    done = run(app, "[{'n': i, 'text': 'x' * 20} for i in range(2000)]", workspace="w")
+    assert (done.truncated, done.handle) == (True, f"handles/{done.run_id}.json")
+    assert done.result.startswith("[cut: a list of 2,000 items")
+    assert len(done.result) < 9_000
+    page = call(app, "read_file", path=done.handle, workspace="w", offset=1998, limit=5)
+    assert (page, page.total) == ([{"n": 1998, "text": "x" * 20}, {"n": 1999, "text": "x" * 20}], 2000)
+    assert value(app, f"len(workspace.read({done.handle!r}))", workspace="w") == 2000
+
+
+def test_old_handles_make_way_for_new_ones(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    from athena import workspace
+
+    monkeypatch.setattr(workspace, "KEPT_HANDLES", 3)
+    done = [run(app, f"'{i}' * 20_000") for i in range(5)]
+    assert {one.path for one in call(app, "list_files")} == {one.handle for one in done[2:]}
+
+
+def test_limits_are_named(app: App) -> None:
+    done = run(app, "while True: pass", timeout_s=0.3)
+    assert (done.status, done.error.type) == ("failed", "TimeoutError")
+    assert "0.3 s" in done.error.message
+    with pytest.raises(InvalidInput, match="at most 60"):
+        run(app, "1", timeout_s=61.0)
+    with pytest.raises(InvalidInput, match="no name of a workspace"):
+        run(app, "1", workspace="a/b")
+    done = run(app, "x = " + "1 + " * 40_000 + "1")
+    assert done.status == "failed"
+
+
+# --- what stays -------------------------------------------------------------------------------------------------------
+
+
+def test_variables_stay_in_their_workspace_also_after_a_restart(app: App, engine: Engine, tmp_path: Path) -> None:
+    run(app, "rows = [1, 2]\ndef twice(n):\n    return 2 * n", workspace="w")
+    assert value(app, "rows.append(twice(3))\nrows", workspace="w") == [1, 2, 6]
+    assert run(app, "rows", workspace="other").error.type == "NameError"
+    assert run(app, "rows", "q", workspace="w").error.type == "NameError"
+    app.close()
+    again = opened(engine, tmp_path / "athena.db")
+    assert value(again, "[rows, twice(4)]", workspace="w") == [[1, 2, 6], 8]
+    assert value(again, "import decimal\n[rows, twice(5)]", workspace="w", engine="python") == [[1, 2, 6], 10]
+    again.close()
+
+
+def test_plain_variables_survive_the_loss_of_the_key(app: App, engine: Engine, tmp_path: Path) -> None:
+    run(app, "rows = [1, {'a': None}]\nclass Odd: pass\nodd = Odd()")
+    app.close()
+    other = opened(engine, tmp_path / "athena.db", b"x" * 32)
+    assert value(other, "rows") == [1, {"a": None}]
+    assert run(other, "odd").error.type == "NameError"
+    other.close()
+
+
+def test_a_state_that_was_tampered_with_is_not_loaded(app: App) -> None:
+    run(app, "rows = [1]")
+
+    async def spoil(tx: Any) -> None:
+        scope = app.context("p", "test").scope
+        kept = await workspaces.find(tx, scope, "default")
+        assert kept is not None
+        assert kept.state is not None
+        await workspaces.put(tx, scope, "default", kept._replace(state=kept.state[:-1] + b"?", variables='{"rows": 2}'))
+
+    drive(app.store.database.write(spoil))
+    assert value(app, "rows") == 2
+
+
+def test_variables_and_what_waits_move_with_the_project_and_the_store(app: App, tmp_path: Path) -> None:
+    call(app, "remember", content="makes it a project")
+    run(app, "rows = [1, 2]")
+    waits = run(app, "memory.purge(memory_ids=[1], expect=1)", workspace="w")
+    call(app, "rename_project", name="p", to="new")
+    assert value(app, "rows", project="new") == [1, 2]
+    target = database_at(str(tmp_path / "copy.db"), "to")
+    copying.copy(app.store.database, target)
+    target.close()
+    copy = App(database_at(str(tmp_path / "copy.db"), ""), _model, key=lambda: KEY)
+    assert value(copy, "rows", project="new") == [1, 2]
+    assert call(copy, "approve_run", "new", run_id=waits.run_id).result == 1
+    copy.close()
+
+
+def test_programs_in_one_workspace_take_turns(app: App) -> None:
+    run(app, "n = 0")
+    jobs = [start(run, app, "n += 1\nmemory.list_memories(k=1)\nn") for _ in range(8)]
+    for one in jobs:
+        one.wait()
+    assert sorted(one.result().result for one in jobs) == list(range(1, 9))
+    assert value(app, "n") == 8
+
+
+def test_a_program_is_awaited_without_blocking_the_loop(app: App) -> None:
+    async def both() -> tuple[Any, float]:
+        execute = app.catalog.find("execute_code")
+        slow = asyncio.ensure_future(execute(app.context("p", "test"), code="import time\ntime.sleep(0.4)\n7"))
+        await asyncio.sleep(0.1)
+        began = time.perf_counter()
+        await app.catalog.find("recall")(app.context("p", "test"), query="x")
+        took = time.perf_counter() - began
+        return (await slow).result, took
+
+    call(app, "recall", query="warm")
+    result, took = asyncio.run(both())
+    assert result == 7
+    assert took < 0.25
+
+
+# --- approval ---------------------------------------------------------------------------------------------------------
+
+PURGE = """
+number = memory.remember(content="to be removed")["id"]
+memory.forget(memory_id=number)
+gone = memory.purge(memory_ids=[number], expect=1)
+print("removed", gone)
+memory.remember(content=f"purged {gone}")["outcome"]
+"""
+
+
+def test_a_call_that_needs_a_person_waits_and_goes_on_in_another_process(
+    app: App, engine: Engine, tmp_path: Path
+) -> None:
+    done = run(app, PURGE)
+    assert (done.success, done.status, done.calls) == (False, "needs_approval", 2)
+    assert done.waiting.operation == "memory.purge"
+    assert done.waiting.arguments["expect"] == 1
+    assert done.run_id in done.error.hint
+    assert call(app, "stats")["forgotten"] == 1
+    app.close()
+    again = opened(engine, tmp_path / "athena.db")
+    assert [one.run_id for one in call(again, "list_runs", status="needs_approval")] == [done.run_id]
+    went_on = call(again, "approve_run", run_id=done.run_id)
+    assert (went_on.status, went_on.output, went_on.result) == ("done", "removed 1\n", "new")
+    assert (went_on.calls, went_on.run_id) == (4, done.run_id)
+    assert call(again, "stats")["forgotten"] == 0
+    with pytest.raises(Conflict, match="it is done"):
+        call(again, "approve_run", run_id=done.run_id)
+    assert [name for name, *_ in calls_of(again, done.run_id)] == ["remember", "forget", "purge", "remember"]
+    again.close()
+
+
+def test_a_refusal_is_told_to_the_program(app: App) -> None:
+    done = run(app, "try:\n    memory.purge(expect=0)\nexcept ToolError as e:\n    said = str(e)\nsaid")
+    refused = call(app, "approve_run", run_id=done.run_id, refuse=True, reason="not on a Friday")
+    assert (refused.status, "not on a Friday" in refused.result) == ("done", True)
+    with pytest.raises(NotFound):
+        call(app, "approve_run", run_id="nothing")
+
+
+def test_a_run_goes_on_once_however_many_approve_it(app: App) -> None:
+    done = run(app, PURGE)
+
+    def approve() -> str:
+        try:
+            return str(call(app, "approve_run", run_id=done.run_id).status)
+        except Conflict:
+            return "conflict"
+
+    jobs = [start(approve) for _ in range(4)]
+    for one in jobs:
+        one.wait()
+    assert sorted(one.result() for one in jobs) == ["conflict"] * 3 + ["done"]
+
+
+def test_what_ran_meanwhile_keeps_its_variables(app: App) -> None:
+    run(app, "x = 1")
+    done = run(app, "x = 2\nmemory.purge(expect=0)\nx = 3")
+    run(app, "x = 10")
+    assert call(app, "approve_run", run_id=done.run_id).status == "done"
+    assert value(app, "x") == 10
+
+
+def test_a_wrong_call_does_not_wait_for_anybody(app: App) -> None:
+    done = run(app, "n = 'many'\nmemory.purge(expect=n)")
+    assert (done.status, done.error.type) == ("failed", "ToolError")
+
+
+def test_a_purge_lets_go_of_what_programs_kept(app: App) -> None:
+    run(app, "secret = 'the parrot is green'")
+    long = run(app, "'the parrot is green ' * 2000")
+    keyed = run(app, "'the parrot is green'", key="k")
+    waits = run(app, "memory.purge(expect=7, dry_run=False)", workspace="w")
+    call(app, "write_file", path="mine.txt", content="stays")
+    call(app, "purge", expect=0)
+    assert value(app, "secret") == "the parrot is green"
+    number = call(app, "remember", content="the parrot is green").id
+    call(app, "purge", memory_ids=[number], expect=1)
+    assert run(app, "secret").error.type == "NameError"
+    assert [one.path for one in call(app, "list_files")] == ["mine.txt"]
+    assert long.handle
+    assert run(app, "'the parrot is green'", key="k").status == "unknown"
+    assert keyed.success
+    with pytest.raises(Conflict):
+        call(app, "approve_run", run_id=waits.run_id)
+
+
+# --- never twice ------------------------------------------------------------------------------------------------------
+
+
+def test_a_repeated_call_with_its_key_gets_the_same_answer(app: App) -> None:
+    code = "import random\nmemory.remember(content=f'n {random.random()}')['content']"
+    first = run(app, code, key="one")
+    assert run(app, code, key="one") == first
+    assert call(app, "health").count == 1
+    assert run(app, code, key="two").run_id != first.run_id
+    with pytest.raises(Conflict, match="another program"):
+        run(app, "1", key="one")
+
+
+def test_a_run_whose_process_died_is_unknown_and_not_repeated(app: App, engine: Engine, tmp_path: Path) -> None:
+    scope = app.context("p", "test").scope
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    host = __import__("socket").gethostname()
+    first = run(app, "1", key="k")
+
+    async def died(tx: Any) -> None:
+        row = await runs.find(tx, scope, first.run_id)
+        assert row is not None
+        await runs.put(tx, scope, row._replace(status="running", process=f"{host}:{gone.pid}", answer=None))
+
+    drive(app.store.database.write(died))
+    again = run(app, "1", key="k")
+    assert (again.status, again.success, again.error.type) == ("unknown", False, "Unknown")
+    assert call(app, "get_run", run_id=first.run_id).status == "unknown"
+    assert [one.run_id for one in call(app, "list_runs", status="unknown")] == [first.run_id]
+
+    async def alive(tx: Any) -> None:
+        row = await runs.find(tx, scope, first.run_id)
+        assert row is not None
+        await runs.put(tx, scope, row._replace(process=f"{host}:{os.getpid()}", started=time.time()))
+
+    drive(app.store.database.write(alive))
+    with pytest.raises(Conflict, match="still under way"):
+        run(app, "1", key="k")
+
+
+@pytest.mark.sqlite_only("the process that dies has a file of its own")
+def test_killing_the_process_in_the_middle_leaves_an_unknown_run(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    code = "memory.remember(content='before')\nimport time\ntime.sleep(20)\nmemory.remember(content='after')"
+    environment = os.environ | {"ATHENA_HOME": str(home)}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "athena", "run", "-"], stdin=subprocess.PIPE, env=environment, text=True
+    )
+    assert child.stdin is not None
+    child.stdin.write(code)
+    child.stdin.close()
+    from athena.storage.sqlite.store import Sqlite
+
+    file = home / "athena.db"
+    for _ in range(200):
+        if file.exists():
+            app = App(Sqlite(file), _model)
+            kept = call(app, "list_memories", "test")
+            app.close()
+            if kept:
+                break
+        time.sleep(0.05)
+    child.kill()
+    child.wait()
+    app = App(Sqlite(file), _model)
+    assert [(one.status, one.error) for one in call(app, "list_runs", "test")] == [("unknown", None)]
+    assert [one.content for one in call(app, "list_memories", "test")] == ["before"]
+    app.close()
+
+
+# --- other ways in ----------------------------------------------------------------------------------------------------
+
+
+def test_programs_from_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text("memory.remember(content='from a file')\nprint('done')\n{'a': [1]}")
+    said = terminal("run", str(file))
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith("done\n")
+    assert json.loads(said.out.removeprefix("done\n")) == {"a": [1]}
+    file.write_text("print('x')\nundefined_name")
+    said = terminal("run", str(file))
+    assert (said.code, said.out) == (1, "x\n")
+    assert "NameError" in said.err
+    file.write_text("memory.purge(expect=0)")
+    said = terminal("run", str(file))
+    assert said.code == 5
+    number = terminal("approve").out.split()[0]
+    assert number in said.err
+    assert terminal("approve", number).out == "0\n"
+    assert terminal("approve").err == "nothing waits\n"
+    assert terminal("run", str(tmp_path / "none.py")).code == 2
+    assert "weekly_summary" in terminal("skills").out
+    assert terminal("skills", "export", str(tmp_path / "out")).code == 0
+    assert (tmp_path / "out" / "weekly_summary.py").read_text().startswith("# Sum up")
+    assert terminal("run", str(file), "--json").code == 1
+
+
+def test_a_shell_keeps_variables_and_completes_names(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from athena.cli.programs import completer
+
+    lines = iter(["x = 20", "for i in range(2):", "    x += i", "", "x * 2", "1 / 0", "return x"])
+
+    def typed(_: str = "") -> str:
+        try:
+            return next(lines)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", typed)
+    said = terminal("shell")
+    assert said.out.split() == ["42", "21"]
+    assert "ZeroDivisionError" in said.err
+    complete = completer()
+    assert complete("mem", 0) == "memory."
+    assert complete("memory.rec", 0) == "memory.recall("
+    assert complete("zzz", 0) is None
+
+
+def test_doctor_shows_the_walls(terminal: Terminal) -> None:
+    checks = {one["check"]: one for one in json.loads(terminal("doctor", "--json").out)}
+    assert checks["monty"]["ok"]
+    assert "seccomp" in checks["monty"]["detail"]
