@@ -354,6 +354,17 @@ def test_what_ran_meanwhile_keeps_its_variables(app: App) -> None:
     assert value(app, "x") == 10
 
 
+def test_a_skill_from_outside_waits_too_and_leaves_no_variables(app: App) -> None:
+    code = "def clear(n: int) -> int:\n    if n:\n        return memory.purge(expect=0)\n    return n"
+    call(app, "save_skill", name="clear", code=code, description="Clear.", example="clear(0)")
+    waits = call(app, "run_skill", name="clear", arguments={"n": 1})
+    assert waits.status == "needs_approval"
+    assert call(app, "approve_run", run_id=waits.run_id).result == 0
+    assert run(app, "clear").error.type == "NameError"
+    inside = run(app, "skills.clear(1)")
+    assert (inside.status, "approval" in inside.error.message) == ("failed", True)
+
+
 def test_a_wrong_call_does_not_wait_for_anybody(app: App) -> None:
     done = run(app, "n = 'many'\nmemory.purge(expect=n)")
     assert (done.status, done.error.type) == ("failed", "ToolError")

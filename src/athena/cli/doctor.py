@@ -60,23 +60,19 @@ def _examine() -> list[tuple[str, bool, str]]:
         every = shown.counted(verdict["checked"].get("memories", 0))
         sound = f"{every} of all projects checked, forgotten ones too; all parts agree"
         rows.append(("integrity", verdict["ok"], "; ".join(verdict["problems"]) or sound))
+        rows += _walls()
     except AthenaError as error:
         rows.append(("store", False, f"{error}; {error.hint or ''}"))
-    rows += _walls()
     return rows
 
 
 def _walls() -> list[tuple[str, bool, str]]:
-    """Say behind which walls programs run; without the first engine there are none to run."""
+    """Say behind which walls programs run; with bare workers that is said loudly."""
     rows: list[tuple[str, bool, str]] = []
-    try:
-        report = connect.shared_app().programs.sandbox.probe()
-    except AthenaError as error:
-        return [("sandbox", False, str(error))]
-    for name, engine in report.items():
+    for name, engine in connect.shared_app().programs.sandbox.probe().items():
         walls = ", ".join(engine["layers"]) or "NO WALLS AROUND IT"
         said = f"{engine['version']}: {walls}" if engine["works"] else engine["why"]
-        rows.append((f"{name}", bool(engine["works"]), said))
+        rows.append((name, engine["works"], said))
     return rows
 
 

@@ -9,6 +9,7 @@ from athena.operations import params
 from athena.operations.context import Context
 from athena.workspace import File
 
+Content = str | list[Any] | dict[str, Any] | int | float | bool | None
 Path = Annotated[str, Param("Where, e.g. 'reports/week.json'.", least=1, most=1_000)]
 
 
@@ -16,7 +17,7 @@ Path = Annotated[str, Param("Where, e.g. 'reports/week.json'.", least=1, most=1_
 async def write_file(
     ctx: Context,
     path: Path,
-    content: Annotated[Any, Param("Text, or values to be written as JSON, in a .csv file as rows.")],
+    content: Annotated[Content, Param("Text, or values to be written as JSON, in a .csv file as rows.")],
     workspace: params.Workspace = None,
 ) -> File:
     """Write a file, whole.

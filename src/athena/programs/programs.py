@@ -246,7 +246,7 @@ class _Job:
         assert row.snapshot is not None
         assert row.waits_for is not None
         kept = json.loads(row.waits_for)
-        if kept["updated"] != self.kept.updated:  # other programs have run since: their variables stay
+        if kept["variables"] != self.kept.updated:  # other programs have run since: their variables stay
             self.variables = False
         self.kept = self.kept._replace(owner=kept["owner"])
         calling = self._calling(approved)
@@ -299,6 +299,14 @@ class _Job:
 
         return runs.Row(self.number, self.workspace, status, here(), self.began, fingerprint=self.about, **more)
 
+    def _waits_for(self, run: "Run") -> str | None:
+        """Write what a paused run waits for, and what going on with it needs to know."""
+        if run.pause is None:
+            return None
+        asked = {"operation": run.pause.path, "arguments": dict(run.pause.arguments)}
+        variables = self.kept.updated if self.variables else None
+        return json.dumps(asked | {"owner": self.kept.owner, "variables": variables})
+
     def _ended(self, run: "Run", waits_for: str | None, answer: str | None) -> runs.Row:
         return self._row(
             run.status,
@@ -335,22 +343,13 @@ class _Job:
         handle = None
         if run.truncated:
             handle = await self.programs._put_handle(tx, host.scope, self.workspace, self.number, run.value, now)
-        owner = self.kept.owner or serial()
+        owner = self.kept.owner
         if changed:
             variables = keeping.plain_variables(self.programs.key, owner, run.state)
             await workspaces.put(tx, host.scope, self.workspace, Workspace(owner, run.state, variables, now))
         made = keeping.result(run, self.number, handle)
-        pause = run.pause
-        waits = pause and json.dumps(
-            {
-                "operation": pause.path,
-                "arguments": dict(pause.arguments),
-                "owner": owner,
-                "updated": self.kept.updated,
-            }
-        )
         answer = keeping.as_json(made) if host.call.key is not None else None
-        await runs.put(tx, host.scope, self._ended(run, waits, answer))
+        await runs.put(tx, host.scope, self._ended(run, self._waits_for(run), answer))
         await calls.record(tx, host.call, "done", run.elapsed_ms)
         return made
 
