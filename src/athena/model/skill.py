@@ -11,7 +11,7 @@ class Skill:
     code: str
     signature: str  # as Python writes it: "name: str, limit: int = 5"
     returns: str
-    parameters: dict[str, Any] = field(default_factory=dict)  # as JSON Schema
+    parameters: dict[str, Any] = field(default_factory=dict, hash=False)  # as JSON Schema
     example: str = ""
 
     @property

@@ -12,7 +12,7 @@ from athena.kernel.operation import Caller, Effect
 from athena.kernel.shapes import plain
 from athena.model.skill import Skill
 from athena.programs.host import Host
-from athena.programs.names import SKILLS, path
+from athena.programs.names import SKILLS, operations_of, path
 from athena.sandbox import Names, NeedsApproval, Program, Run, Sandbox, closed
 from athena.threads import drive
 
@@ -36,7 +36,7 @@ class Calling:
         self._host, self._sandbox, self._names, self._skills, self._caller = host, sandbox, names, skills, caller
         self._begin, self._used, self._inner = begin, used, inner
         self._approved = approved  # the first call, which waited
-        self._operations = {path(one): one for one in host.catalog if one.programs}
+        self._operations = operations_of(host.catalog)
         self._guard = threading.Lock()
         self._begun = False
         self._more = 0  # calls that skills have made

@@ -131,5 +131,13 @@ def usable_state(key: bytes, kept: Workspace) -> bytes | None:
     return kept.state
 
 
-def plain_variables(key: bytes, owner: str, state: bytes | None) -> str:
-    return json.dumps(State.opened(key, owner, state).plain, ensure_ascii=False)
+def left(key: bytes, kept: Workspace, state: bytes | None, now: float) -> Workspace | None:
+    """Return a workspace with the variables that a run left in it; None if they are what they were."""
+    if state is None or state == kept.state:
+        return None
+    found = State.opened(key, kept.owner, state)
+    variables = json.dumps(found.plain, ensure_ascii=False)
+    # Only where every variable is plain can nothing else have changed, such as what a function remembers.
+    if kept.state is not None and variables == kept.variables and found.plain.keys() >= set(found.known):
+        return None
+    return Workspace(kept.owner, state, variables, now)

@@ -2,13 +2,27 @@
 
 import weakref
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from athena.kernel.catalog import AnyOperation, Catalog
 from athena.model.skill import Skill
 from athena.sandbox import Function, Names
 
 SKILLS = "skills"
-_made: "weakref.WeakKeyDictionary[Catalog, tuple[int, list[Function], Names]]" = weakref.WeakKeyDictionary()
+REMEMBERED = 16  # sets of skills, each with its names
+
+
+class _Known(NamedTuple):
+    """What a catalog of so many operations gives to programs."""
+
+    size: int
+    functions: list[Function]
+    names: Names
+    operations: dict[str, AnyOperation]
+    with_skills: dict[tuple[Skill, ...], Names]  # the last few
+
+
+_made: "weakref.WeakKeyDictionary[Catalog, _Known]" = weakref.WeakKeyDictionary()
 
 
 def path(operation: AnyOperation) -> str:
@@ -16,14 +30,30 @@ def path(operation: AnyOperation) -> str:
 
 
 def names_of(catalog: Catalog, skills: Mapping[str, Skill]) -> Names:
-    """Return every name that a program has; those of the catalog are put together once."""
-    known = _made.get(catalog)
-    if known is None or known[0] != len(catalog):
-        functions = [_function(one) for one in catalog if one.programs]
-        known = _made[catalog] = (len(catalog), functions, Names(functions))
+    """Return every name that a program has."""
+    known = _known(catalog)
     if not skills:
-        return known[2]
-    return Names([*known[1], *_skills(skills.values())])
+        return known.names
+    if (found := known.with_skills.get(key := tuple(skills.values()))) is None:
+        while len(known.with_skills) >= REMEMBERED:
+            known.with_skills.pop(next(iter(known.with_skills)), None)
+        found = known.with_skills[key] = Names([*known.functions, *_skills(key)])
+    return found
+
+
+def operations_of(catalog: Catalog) -> dict[str, AnyOperation]:
+    """Return the operations that programs can call, by path."""
+    return _known(catalog).operations
+
+
+def _known(catalog: Catalog) -> _Known:
+    """Put together once what a catalog gives to programs."""
+    known = _made.get(catalog)
+    if known is None or known.size != len(catalog):
+        operations = {path(one): one for one in catalog if one.programs}
+        functions = [_function(one) for one in operations.values()]
+        known = _made[catalog] = _Known(len(catalog), functions, Names(functions), operations, {})
+    return known
 
 
 def _function(operation: AnyOperation) -> Function:

@@ -321,32 +321,30 @@ class _Job:
 
     async def keep(self, run: "Run") -> Result:
         """Write down how the run ended, with the variables it left, and return what the caller is told."""
-        from athena.programs.keeping import result
+        from athena.programs.keeping import left, result
 
         if self.host.outer is not None:
             return result(run, self.number, None)
-        changed = self.variables and (run.state is not None and run.state != self.state)
-        light = not (self.on_disk or changed or run.truncated or run.pause or self.host.call.key)
+        after = left(self.programs.key, self.kept, run.state, self.host.clock()) if self.variables else None
+        light = not (self.on_disk or after or run.truncated or run.pause or self.host.call.key)
         if light:
             self.programs.noted(self.host.scope.project, self._ended(run, None, None))
             self.host.database.later(partial(self._note, run))
             return result(run, self.number, None)
-        return await self.host.database.write(partial(self._keep, run, changed))
+        return await self.host.database.write(partial(self._keep, run, after))
 
     async def _note(self, run: "Run", tx: Transaction) -> None:
-        await self._keep(run, False, tx)
+        await self._keep(run, None, tx)
 
-    async def _keep(self, run: "Run", changed: bool, tx: Transaction) -> Result:
+    async def _keep(self, run: "Run", after: Workspace | None, tx: Transaction) -> Result:
         from athena.programs import keeping
 
-        host, now = self.host, self.host.clock()
+        host, put = self.host, self.programs._put_handle
         handle = None
         if run.truncated:
-            handle = await self.programs._put_handle(tx, host.scope, self.workspace, self.number, run.value, now)
-        owner = self.kept.owner
-        if changed:
-            variables = keeping.plain_variables(self.programs.key, owner, run.state)
-            await workspaces.put(tx, host.scope, self.workspace, Workspace(owner, run.state, variables, now))
+            handle = await put(tx, host.scope, self.workspace, self.number, run.value, host.clock())
+        if after is not None:
+            await workspaces.put(tx, host.scope, self.workspace, after)
         made = keeping.result(run, self.number, handle)
         answer = keeping.as_json(made) if host.call.key is not None else None
         await runs.put(tx, host.scope, self._ended(run, self._waits_for(run), answer))
