@@ -402,6 +402,15 @@ def test_a_repeated_call_with_its_key_gets_the_same_answer(app: App) -> None:
         run(app, "1", key="one")
 
 
+def test_a_call_that_is_repeated_while_it_runs_happens_once(app: App) -> None:
+    code = "import time\ntime.sleep(0.3)\nevents.record_event(event_type='action', content='once')['id']"
+    jobs = [start(run, app, code, key="same") for _ in range(3)]
+    for one in jobs:
+        one.wait()
+    assert len({one.result().result for one in jobs}) == 1
+    assert len(call(app, "recall_events")) == 1
+
+
 def test_a_run_whose_process_died_is_unknown_and_not_repeated(app: App, engine: Engine, tmp_path: Path) -> None:
     scope = app.context("p", "test").scope
     gone = subprocess.Popen([sys.executable, "-c", ""])

@@ -26,6 +26,7 @@ def test_programs_over_http_do_not_hold_up_anybody(tmp_path: Path) -> None:
         time.sleep(0.3)
         began = time.perf_counter()
         assert client.recall(query="tea", k=1)[0]["content"] == "Tea is at four"
+        client.remember(content="Coffee is at five")
         took = time.perf_counter() - began
         for one in jobs:
             one.wait()

@@ -69,9 +69,10 @@ class Programs:
     async def execute(self, host: Host, code: str, timeout_s: float, workspace: str, engine: EngineName) -> Result:
         """Run a program and say what came of it; asked again with the same key, say what came of it then."""
         number = serial(host.call.key)
-        if (earlier := await self._earlier(host, number)) is not None:
-            return earlier
         async with self._turn(host.scope.project, workspace):
+            # Here and not before: the same call may have had the turn until now.
+            if (earlier := await self._earlier(host, number)) is not None:
+                return earlier
             job = await _Job.made(self, host, number, workspace, needs_skills="skills" in code)
             run = await job.run(code, timeout_s, engine)
             return await job.keep(run)
