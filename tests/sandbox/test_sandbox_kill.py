@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,8 @@ def test_a_worker_killed_at_any_moment_ends_its_run_honestly(engine_name: str) -
         time.sleep(random_one.uniform(0.0, 0.25))
         victims = sorted(children(os.getpid()))
         for victim in random_one.sample(victims, min(len(victims), random_one.randint(1, 3))):
-            os.kill(victim, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
         done = running.result()
         seen.add(done.status)
         kept = [arguments["content"] for path, arguments in world.log if path == "memory.remember"]

@@ -53,7 +53,7 @@ def test_a_hundred_programs_at_once_are_run_in_turn_and_within_bounds() -> None:
     late = max(abs(place - number) for place, number in enumerate(order))
     assert late <= 2 * sandbox.limits.runs, "first come, first served"
     assert world.most_at_once <= sandbox.limits.runs
-    assert max(workers) <= sandbox.limits.runs + 5
+    assert max(workers) <= 2 * sandbox.limits.runs + 5
     assert sorted(steps)[int(len(steps) * 0.95)] < 0.05
     sandbox.close()
 

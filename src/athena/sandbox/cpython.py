@@ -166,7 +166,7 @@ class CPython:
     def _taken(self) -> Worker:
         """Give a worker that is ready; one that died while it waited is replaced: nothing has run in it."""
         self.open()
-        for _ in range(3):
+        for _ in range(READY + 4):
             worker = self._waiting() or self._keeper.ask(lambda: self._waiting() or self._new())
             if worker.process.poll() is None:
                 try:
@@ -180,6 +180,13 @@ class CPython:
     def _waiting(self) -> Worker | None:
         with self._guard:
             return self._ready.pop(0) if self._ready else None
+
+    def distrust(self) -> None:
+        """Let go of those that wait: what ended one of them may have ended all, and not have shown yet."""
+        with self._guard:
+            waiting, self._ready = self._ready, []
+        for worker in waiting:
+            self._keeper.tell(worker.end)
 
     def close(self) -> None:
         """End all workers; on the keeper's thread."""

@@ -134,7 +134,7 @@ class Monty:
         import pydantic_monty
 
         self.open()
-        for _ in range(3):
+        for _ in range(sum(READY.values()) + 3):
             seat = self._waiting() or self._keeper.ask(lambda: self._waiting() or self._new_seat())
             try:
                 return seat, load(seat.session)
@@ -150,8 +150,8 @@ class Monty:
 
     def _waiting(self, *, new: bool = False) -> Seat | None:
         with self._guard:
-            for place, seat in enumerate(self._ready):
-                if seat.new == new and seat.victim.alive:
+            for place in range(len(self._ready) - 1, -1, -1):  # the newest: its worker is still in the caches
+                if self._ready[place].new == new and self._ready[place].victim.alive:
                     return self._ready.pop(place)
         return None
 
@@ -205,6 +205,14 @@ class Monty:
         with suppress(Exception):  # a dead worker's session says so once more
             seat.session.__exit__(None, None, None)
         seat.victim.release()
+
+    def distrust(self) -> None:
+        """Let go of those that wait: what ended one of them may have ended all, and not have shown yet."""
+        with self._guard:
+            waiting, self._ready = self._ready, []
+        for seat in waiting:
+            seat.spoilt = True
+            self._discard(seat)
 
     def close(self) -> None:
         """End all workers; on the keeper's thread."""

@@ -241,6 +241,8 @@ class Sandbox:
             if not running.reopen():
                 return ended
             running.output = Output(self.limits.output_chars)
+            inside = self._opened()
+            (inside.python if ended.engine == "python" else inside.monty).distrust()
             ended = self._on(engine, program, running, source, State.opened(self._key, program.owner, program.state))
         if engine == "monty" and program.engine == "auto" and self._may_retry(ended, running):
             return self._again(program, running, source, ended)

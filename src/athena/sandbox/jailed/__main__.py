@@ -4,24 +4,27 @@ Frames on descriptors 0 and 1: four bytes of length, then JSON. Out: ready, out,
 answers to calls. The program shares this process, so the host believes nothing that it reads from here.
 """
 
-import asyncio
+from __future__ import annotations
+
 import builtins
 import json
-import linecache
 import os
+import select
 import struct
 import sys
-import traceback
 import types
-from collections.abc import Generator
-from typing import Any
 
 from rewriting import NAME, compiled  # type: ignore[import-not-found]  # this folder is the worker's sys.path
 from values import Copier, Pending, TooLarge, exact  # type: ignore[import-not-found]
 
+MYPY = False
+if MYPY:  # typing costs some milliseconds of every cold start
+    from collections.abc import Generator
+    from typing import Any
+
 _PRELOADED = (
-    "base64 collections contextlib copy csv dataclasses datetime decimal enum functools hashlib heapq io itertools "
-    "operator random re statistics string textwrap time typing urllib.parse uuid"
+    "linecache traceback typing dataclasses re datetime asyncio base64 collections contextlib copy csv decimal enum "
+    "functools hashlib heapq io itertools operator random statistics string textwrap time urllib.parse uuid"
 )
 
 
@@ -101,7 +104,7 @@ class _Tool:
     def __init__(self, path: str) -> None:
         object.__setattr__(self, "_path", path)
 
-    def __getattr__(self, name: str) -> "_Tool":
+    def __getattr__(self, name: str) -> _Tool:
         if name.startswith("__"):
             raise AttributeError(name)
         return _Tool(f"{self._path}.{name}")
@@ -195,23 +198,26 @@ class _Out:
         return False
 
 
-class _Loop(asyncio.SelectorEventLoop):
-    """An event loop without sockets: nothing outside could wake it."""
+def _calm_asyncio() -> None:
+    """Give asyncio an event loop without sockets: nothing outside could wake it."""
+    import asyncio
 
-    def _make_self_pipe(self) -> None:
-        self._ssock = self._csock = None
-        self._internal_fds = 0
+    class Loop(asyncio.SelectorEventLoop):
+        def _make_self_pipe(self) -> None:
+            self._ssock = self._csock = None
+            self._internal_fds = 0
 
-    def _close_self_pipe(self) -> None:
-        pass
+        def _close_self_pipe(self) -> None:
+            pass
 
-    def _write_to_self(self) -> None:
-        pass
+        def _write_to_self(self) -> None:
+            pass
 
+    class Policy(asyncio.DefaultEventLoopPolicy):
+        def new_event_loop(self) -> Loop:
+            return Loop()
 
-class _Policy(asyncio.DefaultEventLoopPolicy):
-    def new_event_loop(self) -> _Loop:
-        return _Loop()
+    asyncio.set_event_loop_policy(Policy())
 
 
 def _executed(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
@@ -224,7 +230,7 @@ def _executed(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
         code = compiled(frame["code"], set(frame["roots"]))
         try:
             if code.co_flags & 0x80:
-                asyncio.run(types.FunctionType(code, scope)())
+                sys.modules["asyncio"].run(types.FunctionType(code, scope)())
             else:
                 exec(code, scope)
         except _Return:
@@ -246,6 +252,8 @@ def _executed(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
+    import traceback
+
     frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == NAME]
     line = frames[-1].lineno if frames else getattr(error, "lineno", None)
     try:
@@ -287,7 +295,17 @@ def main() -> None:
     builtins.input = _no_input  # what can be read belongs to the frames
     sys.stdin = None
     _send({"op": "ready"})
+    for name in _PRELOADED.split():  # while nobody waits
+        if select.select([0], [], [], 0)[0]:
+            break
+        __import__(name)
     frame = _receive()
+    if (
+        "asyncio" in frame["code"]
+        or "await" in frame["code"]
+        or any("asyncio" in text for text in frame["definitions"])
+    ):
+        _calm_asyncio()
     _limits.update(frame["limits"])
     out.most = _limits["output"]
     scope: dict[str, Any] = {
@@ -303,8 +321,6 @@ def main() -> None:
     module = types.ModuleType("__main__")  # dataclasses and pickle look a class's module up
     module.__dict__.update(scope)
     sys.modules["__main__"], scope = module, module.__dict__
-    text = frame["code"]
-    linecache.cache[NAME] = (len(text), None, text.splitlines(keepends=True), NAME)
     done = _executed(frame, scope)
     try:
         kept, lost = _variables(scope, initial | {"__file__"})
@@ -317,9 +333,6 @@ def main() -> None:
 
 out = _Out()
 if __name__ == "__main__":
-    for _module in _PRELOADED.split():
-        __import__(_module)
-    asyncio.set_event_loop_policy(_Policy())
     sys.stdout = sys.stderr = out
     sys.argv = [""]
     sys.path = [place for place in sys.path if place != os.path.dirname(__file__)]

@@ -1,8 +1,13 @@
 """A program's syntax tree, changed so that it has a value, may return, and makes calls at once."""
 
+from __future__ import annotations
+
 import ast
 import types
-from typing import Any
+
+MYPY = False
+if MYPY:  # typing costs some milliseconds of every cold start
+    from typing import Any
 
 NAME = "<program>"
 

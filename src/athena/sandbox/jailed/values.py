@@ -1,12 +1,15 @@
 """Values of a program as plain JSON, cut to their limits before they leave the jail."""
 
-import dataclasses
-import enum
-import itertools
+from __future__ import annotations
+
 import json
 import math
 import types
-from typing import Any
+from itertools import islice
+
+MYPY = False
+if MYPY:  # typing costs some milliseconds of every cold start
+    from typing import Any
 
 
 class TooLarge(Exception):
@@ -33,14 +36,14 @@ def _simpler(value: Any) -> Any:
         return value.result()
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         return {name: getattr(value, name) for name in value.__dataclass_fields__}
-    if isinstance(value, enum.Enum):
+    if hasattr(type(value), "__members__"):  # an enumeration
         return value.value
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, (map, filter, zip, range, types.GeneratorType)) or type(value).__name__.startswith("dict_"):
-        return list(itertools.islice(value, 200_001))
+        return list(islice(value, 200_001))
     return str(value)[:2000]
 
 
