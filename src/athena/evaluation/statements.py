@@ -40,6 +40,28 @@ def _of(words: list[str]) -> Value:
     return lambda c: c.sample(words, 2)
 
 
+def _one_time(c: random.Random) -> list[str]:
+    """Return one time of day in two notations."""
+    hour, minute = c.randint(1, 23), c.choice([0, 0, 15, 30])
+    half = f"{(hour - 1) % 12 + 1}{f':{minute:02d}' if minute else ''}{c.choice([' ', ''])}{'ap'[hour >= 12]}m"
+    return [f"{hour:02d}:{minute:02d}", half]
+
+
+def _one_span(c: random.Random) -> list[str]:
+    """Return one span of time in two notations."""
+    n = c.randint(2, 9)
+    return c.choice(
+        [[f"{n * 60} seconds", f"{n} minutes"], [f"{n} hours", f"{n * 60} minutes"], [f"{n} weeks", f"{7 * n} days"],
+         [f"{n} s", f"{n} seconds"], [f"{n} minutes", f"{n} min"], ["half an hour", "30 minutes"]]
+    )  # fmt: skip
+
+
+def _times(c: random.Random) -> list[str]:
+    """Return two times of day, each in a notation of its own."""
+    one, other = c.sample(range(1, 23), 2)
+    return [f"{one:02d}:00", c.choice([f"{other:02d}:00", f"{(other - 1) % 12 + 1} {'ap'[other >= 12]}m"])]
+
+
 class Family(NamedTuple):
     """Ways to statement something; `{x}` is the value, `{c}` the subject, `{y}` what the value was before."""
 
@@ -143,6 +165,21 @@ FAMILIES = [
     ),
 ]
 
+FAMILIES += [
+    Family(_times, ["The {c} sync is at {x}.", "{C} sync: {x}.", "We have the {c} sync at {x}."], []),
+    Family(
+        _of(["use", "do not use"]),
+        ["We {x} npm in {c}.", "In {c} we {x} npm."],
+        ["We {x} npm in {c} any more."],
+    ),
+    Family(_of(CITIES), ["The {c} team moved to {x}.", "{C} has moved to {x}."], ["The {c} team moved from {y} to {x}."]),
+    Family(
+        lambda c: [f"{n} {c.choice(['minutes', 'hours'])}" for n in c.sample(range(3, 50), 2)],
+        ["Tokens of {c} are valid for {x}.", "{C} tokens expire after {x}."],
+        ["Tokens of {c} are valid for {x} now, no longer {y}."],
+    ),
+]
+
 # Only in streams of odd seeds, so that what is reported holds for statements that nothing was tuned on.
 UNSEEN = [
     Family(
@@ -202,7 +239,26 @@ LOOKALIKES = [
     (_of(DAYS), "Do not deploy {c} on {x}.", "{C} must not be deployed on {x}s."),
     (_numbers(10, 400), "Logs of {c} are kept for {x} days.", "Backups of {c} are kept for {y} days."),
 ]
+# Another subject with the same predicate, and the same value in another notation.
+LOOKALIKES += [
+    (_times, "Standup is at {x}.", "Retro is at {y}."),
+    (_times, "The {c} sync is at {x}.", "The {d} sync is at {y}."),
+    (_times, "Lunch in {c} is at {x}.", "Dinner in {c} is at {y}."),
+    (_numbers(2, 60), "Unit tests of {c} take {x} minutes.", "Integration tests of {c} take {y} minutes."),
+    (_of(DAYS), "The blue team of {c} meets on {x}s.", "The red team of {c} meets on {y}s."),
+    (_of(CITIES), "The {c} team moved to {x}.", "The {d} team moved to {y}."),
+    (_of(["npm", "pip"]), "We use {x} in {c}.", "We do not use {y} in {c} any more."),
+    (_one_time, "The nightly job of {c} starts at {x}.", "The {c} nightly job begins at {y}."),
+    (_one_time, "Backups of {c} run nightly at {x}.", "Nightly backups of {c} are made at {y}."),
+    (_one_span, "Sessions in {c} expire after {x}.", "The session timeout of {c} is {y}."),
+    (_one_span, "The {c} job times out after {x}.", "The timeout of the {c} job is {y}."),
+    (lambda c: ["1,200", "1200"], "The {c} API allows {x} requests/min.", "The {c} API allows {y} requests per minute."),
+]
 UNSEEN_LOOKALIKES = [
+    (_times, "The {c} office opens at {x}.", "The {c} canteen opens at {y}."),
+    (_one_time, "{C} doors close at {x}.", "The doors of {c} are closed at {y}."),
+    (_one_span, "Invoices of {c} are cached for {x}.", "The {c} invoice cache lasts {y}."),
+    (_numbers(3, 40), "{C} has {x} runners.", "The {d} cluster has {y} replicas."),
     (_of(PEOPLE), "{x} signs off {c} releases.", "{y} signs off {d} releases."),
     (_numbers(2, 60), "Incident #{x} was about {c} retries.", "Incident #{y} was about {c} retries."),
     (_of(["euros", "dollars"]), "{C} invoices are issued in {x}.", "{C} salaries are paid in {y}."),

@@ -7,9 +7,9 @@ Written by `scripts/fit_patterns.py`: logistic regressions on planted streams (`
 from athena.memory.consolidation.chance import logistic
 
 WEIGHTS: dict[str, tuple[float, ...]] = {
-    "recurring": (-8.068, 6.215, -0.233, 6.7, -3.225),
-    "sequence": (-8.986, 6.582, 1.645, 1.76),
-    "contradiction": (-9.844, 14.009, -6.184, -1.923, 1.342, -7.359, -7.726, -3.165, 3.377, -0.738),
+    "recurring": (-8.742, 6.191, 2.128, 2.171, -1.047),
+    "sequence": (-10.864, 6.76, 2.953, 2.34),
+    "contradiction": (-8.763, 13.079, -5.952, -1.697, 1.201, -5.524, -7.327, -2.971, 2.637, -0.847),
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from athena.memory.consolidation import calibration
 from athena.memory.consolidation.material import Note
 from athena.memory.consolidation.pattern import Pattern, said
-from athena.memory.consolidation.statement import Statement, Value, read, sentences
+from athena.memory.consolidation.statement import GENERIC, Statement, Value, read, sentences
 
 COMPARED = 60  # statements that one is compared with, at most
 COMMON = 200  # a word of more statements than this leads to none
@@ -19,7 +19,6 @@ CONSIDERED = 0.05  # candidates that are less likely are not even candidates
 DOCUMENT = "document"
 ONE_SIDED = 0.4  # words that only one statement has may be mere detail
 NO_UNIT = "number "
-GENERIC = frozenset({"run", "use", "listen", "start", "named"})  # predicates that say little
 
 
 def find(notes: Iterable[Note], only: set[int] | None = None) -> list[Pattern]:
@@ -96,13 +95,15 @@ def features(
     least, most = sorted(sum(weights[word] for word in words) for words in (mine, theirs))
     apart = 2 * least + ONE_SIDED * (most - least)
     mine_say, theirs_say = older.predicates - GENERIC, newer.predicates - GENERIC
-    other_predicate = bool(mine_say and theirs_say and not mine_say & theirs_say)
+    other_predicate = float(bool(mine_say and theirs_say and not mine_say & theirs_say))
+    if not changed and ((mine_say and theirs and not theirs_say) or (theirs_say and mine and not mine_say)):
+        other_predicate = 0.5  # "billing is deployed on Mondays", "the billing standup is on Tuesdays"
     return (
         shared / (shared + apart) if shared else 0.0,
         float(min(len(mine), len(theirs))),
         float(opposed + sides + denied + names - 1),
         float(changed),
-        float(other_predicate),
+        other_predicate,
         float(older.occasion or newer.occasion or names),
         float(worded),
         float(bool(mine_say & theirs_say)),
@@ -139,9 +140,9 @@ def _fills_a_place(older: Statement, newer: Statement, mine: set[str], theirs: s
     owning = bool({"own", "review"} & older.predicates)
     if first & older.capitals and second & newer.capitals:
         return owning or not (first <= older.before and second <= newer.before)
-    if owning or len(mine) > 1 or len(theirs) > 1 or (mine <= older.scoped and theirs <= newer.scoped):
+    if owning or len(mine) > 1 or len(theirs) > 1:
         return False
-    return not (mine <= older.before and theirs <= newer.before)
+    return not (mine <= older.before | older.scoped and theirs <= newer.before | newer.scoped)
 
 
 def _without_one(words: set[str], weights: dict[str, float]) -> set[str]:

@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from athena.memory.consolidation.quantity import plain
 from athena.memory.consolidation.signature import listed, stem
 
 TOKEN = re.compile(r"#?\d+(?:[.,:]\d+)*%?|[^\W\d_]+(?:['’][^\W\d_]+)?(?:[-_][^\W_]+)*\d{0,3}")
@@ -11,6 +12,12 @@ SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
 WEEKDAY = re.compile(r"(mon|tues|wednes|thurs|fri|satur|sun)days?")
 MONTH = re.compile(r"(january|february|march|april|may|june|july|august|september|october|november|december)")
 NUMBER = re.compile(r"#?\d")
+CLOCK = re.compile(r"\d\d:\d\d")
+ANY_MORE = re.compile(r"\bany (?:more|longer)\b", re.IGNORECASE)
+# Too vague to be compared, unless there is nothing else before the predicate.
+VAGUE_SUBJECTS = frozenset(listed("team service office server company"))
+VERBS = frozenset(listed("is are was were has have had"))  # end a subject
+GENERIC = frozenset({"run", "use", "listen", "start", "named"})  # predicates that say little
 TIMEOUT = re.compile(r"time[sd]? out\b", re.IGNORECASE)
 AFTER_COLON = re.compile(r":\s+(\d+(?:[.,:]\d+)*%?)")
 SCOPING = frozenset(listed("for of in about to at within into on"))
@@ -39,7 +46,7 @@ ADDING = frozenset(
 PREDICATES = [
     "own owns owner owned owning maintain maintains maintainer maintained responsible lead leads led charge",
     "live lives lived living home based base resides reside located",
-    "expire expires expired expiry expiration timeout timeouts time-out",
+    "expire expires expired expiry expiration timeout timeouts time-out valid",
     "deploy deploys deployed deploying deployment deployments ship ships shipped release releases released",
     "use uses used using usage work works working rely relies",
     "limit limits limited limitation cap capped allows allow allowed maximum",
@@ -53,7 +60,7 @@ PREDICATES = [
     "keep keeps kept retain retains retained retention store stores stored",
     "hosted host hosts hosting",
     "review reviews reviewed reviewer",
-    "standup meeting meet meets sync retro",
+    "meeting meet meets",
     "retry retries retried",
     "named called name",
 ]
@@ -72,7 +79,7 @@ FILLER = frozenset(
     and or but if then than so i we you he she they our my your his her their me us them do does did done will
     would can could should may might must about into onto over under after before while when where which who
     what how every each all any some there here just still yet very team service everything per via code base
-    called way want us up out"""
+    called way want us up out has have had"""
     )
 )
 
@@ -122,8 +129,9 @@ def read(note: int, at: float, text: str) -> Statement:
     """Take a sentence apart."""
     predicates, axes = _tables()
     text = text.replace("’", "'")
-    raw = TOKEN.findall(TIMEOUT.sub("timeout", text))
-    after_colon = set(AFTER_COLON.findall(text))
+    even = plain(ANY_MORE.sub("anymore", TIMEOUT.sub("timeout", text)))
+    raw = TOKEN.findall(even)
+    after_colon = set(AFTER_COLON.findall(even))
     lower = [token.lower().removesuffix("'s") for token in raw]
     words: dict[str, str] = {}
     found: set[str] = set()
@@ -133,13 +141,19 @@ def read(note: int, at: float, text: str) -> Statement:
     before: set[str] = set()
     scoped: set[str] = set()
     inverted = " is what " in text
-    denials, months = 0, False
+    denials, months, told, vague = 0, False, False, ""
+    spoken: set[str] = set()
     for i, word in enumerate(lower):
         previous = lower[i - 1] if i else ""
+        told = told or word in VERBS or word in CHANGES
+        if word in VAGUE_SUBJECTS and not told and not found and not before:
+            vague = word
         following = lower[i + 1] if i + 1 < len(lower) else ""
         if NUMBER.match(word):
             if word.startswith("#") or previous in NAMING or MONTH.fullmatch(previous):
                 names.add(word)
+            elif CLOCK.fullmatch(word):
+                values.add(Value("clock", word))
             else:
                 values.add(Value(f"number {_unit('' if word in after_colon else previous, following)}", word))
         elif match := WEEKDAY.fullmatch(word):
@@ -159,15 +173,20 @@ def read(note: int, at: float, text: str) -> Statement:
             sides[axes[word][0]] = axes[word][1]
         elif word in predicates:
             found.add(predicates[word])
+            if predicates[word] not in GENERIC:
+                spoken.add(stem(word))
         elif word not in FILLER and word not in CHANGES and not NUMBER.match(previous):
             key = stem(word)
             words.setdefault(key, raw[i])
-            if not found and not inverted:
+            if not found and not inverted and not told:
                 before.add(key)
             if previous in SCOPING or (previous == "the" and i > 1 and lower[i - 2] in SCOPING):
                 scoped.add(key)
+    if vague and not before:  # "the team moved to Oslo" is about the team
+        words.setdefault(vague, "")
+        before.add(vague)
     if not words:  # "deploys run on Fridays" is about the deploys
-        words = dict.fromkeys(found, "")
+        words = dict.fromkeys(spoken or found, "")
     changing = [word for word in lower if word in CHANGES]
     return Statement(
         note, at, text, frozenset(words), frozenset(k for k, shown in words.items() if shown[:1].isupper()),
