@@ -55,7 +55,7 @@ def test_what_says_the_same_becomes_one_and_can_be_taken_back(isolated: App) -> 
     api.store(SAME[2])
     preview = api.consolidate(dry_run=True)
     assert [pattern["type"] for pattern in preview["patterns"]] == ["near_duplicate"]
-    assert (preview["merged"], api.health().count) == (0, 3)
+    assert (preview["merged"], preview["new"], api.health().count) == (1, 1, 3)
     done = api.consolidate()
     assert (done["merged"], api.health().count) == (1, 2)
     kept = api.get(api.search("friday deploy", limit=1).memories[0].hash)

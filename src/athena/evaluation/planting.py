@@ -385,9 +385,7 @@ def _sessions(w: _Writer, sequences: int, days: float) -> tuple[list[tuple[str, 
     return planted, list(ids.values())
 
 
-def _others(
-    c: random.Random, cause: list[_Step], decoys: list[_Step], opposites: list[_Step]
-) -> list[_Step]:
+def _others(c: random.Random, cause: list[_Step], decoys: list[_Step], opposites: list[_Step]) -> list[_Step]:
     """Return what comes before an end without the cause: steps that mean nothing, a part of it, or its opposite."""
     before = [one for one in decoys if c.random() < 0.4]
     if len(cause) > 1 and c.random() < 0.3:

@@ -172,7 +172,9 @@ FAMILIES += [
         ["We {x} npm in {c}.", "In {c} we {x} npm."],
         ["We {x} npm in {c} any more."],
     ),
-    Family(_of(CITIES), ["The {c} team moved to {x}.", "{C} has moved to {x}."], ["The {c} team moved from {y} to {x}."]),
+    Family(
+        _of(CITIES), ["The {c} team moved to {x}.", "{C} has moved to {x}."], ["The {c} team moved from {y} to {x}."]
+    ),
     Family(
         lambda c: [f"{n} {c.choice(['minutes', 'hours'])}" for n in c.sample(range(3, 50), 2)],
         ["Tokens of {c} are valid for {x}.", "{C} tokens expire after {x}."],
@@ -252,7 +254,11 @@ LOOKALIKES += [
     (_one_time, "Backups of {c} run nightly at {x}.", "Nightly backups of {c} are made at {y}."),
     (_one_span, "Sessions in {c} expire after {x}.", "The session timeout of {c} is {y}."),
     (_one_span, "The {c} job times out after {x}.", "The timeout of the {c} job is {y}."),
-    (lambda c: ["1,200", "1200"], "The {c} API allows {x} requests/min.", "The {c} API allows {y} requests per minute."),
+    (
+        lambda c: ["1,200", "1200"],
+        "The {c} API allows {x} requests/min.",
+        "The {c} API allows {y} requests per minute.",
+    ),
 ]
 UNSEEN_LOOKALIKES = [
     (_times, "The {c} office opens at {x}.", "The {c} canteen opens at {y}."),

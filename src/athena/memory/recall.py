@@ -13,7 +13,7 @@ from athena.memory.store import Store
 from athena.model.memory import Filter, Hit, Memory, theirs
 from athena.model.page import Page
 from athena.model.scope import Kind
-from athena.storage import memories
+from athena.storage import memories, topics
 from athena.storage.database import Matches, Transaction
 from athena.storage.terms import STOP_WEIGHT
 
@@ -80,6 +80,8 @@ async def _search(store: Store, tx: Transaction, query: Query, asked: Asked | No
     ranking.add_facts(await vectors.describe(tx, among, ranking.memories))
     order = ranking.order()
     first = await _rerank(store, tx, ranking.keep(order[:RERANKED]), words, among, asked)
+    against = await _contradicted(tx, query, among.scopes, first.memories.tolist())
+    first = first.behind(against) if against else first
     rest = ranking.keep(order[RERANKED:])
     scores = _never_rising(first, rest)
     good = int((scores >= round(query.min_score, 4)).sum())  # they never rise, so these come first
@@ -87,12 +89,26 @@ async def _search(store: Store, tx: Transaction, query: Query, asked: Asked | No
     chosen = [(first, i) if i < len(first.memories) else (rest, i - len(first.memories)) for i in places]
     numbers = [int(part.memories[i]) for part, i in chosen]
     found = await memories.fetch(tx, among.scopes, numbers)
+    further = [number for number, (part, _) in zip(numbers, chosen, strict=True) if part is rest]
+    against |= await _contradicted(tx, query, among.scopes, further)
     hits = [
-        hit(found[number], float(scores[place]), part.why(i) if query.explain else None, query.only.scope.kind)
+        hit(
+            found[number],
+            float(scores[place]),
+            part.why(i) if query.explain else None,
+            query.only.scope.kind,
+            against.get(number, [None])[-1],
+        )
         for place, number, (part, i) in zip(places, numbers, chosen, strict=True)
         if number in found
     ]
     return Page(hits, among.total if query.min_score <= 0 else good)
+
+
+async def _contradicted(tx: Transaction, query: Query, scopes: list[int], numbers: list[int]) -> dict[int, list[int]]:
+    if not numbers or query.only.scope.kind != "memory":
+        return {}
+    return await topics.contradicted(tx, scopes, numbers)
 
 
 def _never_rising(*parts: Ranking) -> Any:
@@ -128,11 +144,17 @@ def _is_long(words: Matches) -> bool:
     return sum(weight != STOP_WEIGHT for _, _, weight in words.weights) >= LONG
 
 
-def hit(memory: Memory, score: float, why: dict[str, float] | None = None, kind: Kind = "memory") -> Hit:
+def hit(
+    memory: Memory,
+    score: float,
+    why: dict[str, float] | None = None,
+    kind: Kind = "memory",
+    contradicted_by: int | None = None,
+) -> Hit:
     m = memory
     return Hit(
         m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
-        round(score, 4), why, kind,
+        round(score, 4), why, kind, contradicted_by,
     )  # fmt: skip
 
 

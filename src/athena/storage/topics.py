@@ -11,6 +11,8 @@ from athena.storage.memories import COLUMNS, FROM
 # What is left of a memory's strength by now.
 STRENGTH = "m.strength * power(2.0, -(CASE WHEN m.used > :now THEN 0 ELSE :now - m.used END) / :half_life)"
 
+CONTRADICTED = "contradicted by"  # how a memory is linked to a newer one that says otherwise
+
 
 class Coverage(NamedTuple):
     """How much there is about a topic."""
@@ -46,6 +48,24 @@ async def contradicting(tx: Any, only: Filter) -> set[int]:
     inside = ", ".join(map(str, numbers)) or "NULL"
     rows = await tx.fetch(f"SELECT memory, other FROM links WHERE scope IN ({inside}) AND relation LIKE 'contradict%'")
     return set(await memories.fetch(tx, numbers, {number for row in rows for number in row}))
+
+
+async def contradicted(tx: Any, scope_numbers: list[int], numbers: list[int]) -> dict[int, list[int]]:
+    """Return which of these memories are contradicted, each with the newer ones that do it."""
+    inside = ", ".join(map(str, scope_numbers)) or "NULL"
+    found: dict[int, list[int]] = {}
+    for piece in batched(numbers):
+        names, bound = listed("id", piece)
+        rows = await tx.fetch(
+            f"""SELECT l.memory, l.other FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
+                WHERE l.scope IN ({inside}) AND l.memory IN ({names}) AND l.relation = :relation
+                  AND m.deleted IS NULL ORDER BY l.memory, l.at, l.other""",
+            relation=CONTRADICTED,
+            **bound,
+        )
+        for memory, other in rows:
+            found.setdefault(memory, []).append(other)
+    return found
 
 
 async def tags_of(tx: Any, only: Filter, numbers: set[int]) -> dict[str, int]:

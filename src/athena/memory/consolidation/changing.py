@@ -14,13 +14,15 @@ from athena.model.memory import Draft, Memory, tag_key
 from athena.storage import history, memories
 from athena.storage.database import Transaction
 from athena.storage.memories import Kept
+from athena.storage.topics import CONTRADICTED
 
 MORE, LESS = 0.05, 0.5  # what support adds to importance, and what a contradiction leaves of it
 MOST = 0.95
-CONTRADICTED = "contradicted by"
 RELATED = "related"  # the history's word for a link, as undo knows it
-PROMOTED = {"recurring": "pattern", "sequence": "lesson"}
-ENOUGH = 5  # support of a pattern that becomes a memory
+LESSON = "lesson"
+BESIDE = 0.3  # the importance of a lesson: less than that of what somebody wrote
+ENOUGH = 5  # support of a sequence that becomes a memory
+LIFT = 2.0  # so many times likelier the outcome must be than usual
 
 
 class Hand(NamedTuple):
@@ -100,11 +102,16 @@ async def _weigh(hand: Hand, kept: Kept, importance: float, action: str) -> bool
     return True
 
 
+def is_lesson(pattern: Pattern) -> bool:
+    """Tell whether a pattern says what to do or to leave: steps that make success or failure much likelier."""
+    return pattern.type == "sequence" and pattern.support >= ENOUGH and pattern.details["lift"] >= LIFT
+
+
 async def promote(hand: Hand, pattern: Pattern, earlier: int | None) -> int:
     """Make a memory of a pattern, or bring the one that was made of it up to date."""
     draft = Draft(
-        pattern.summary, ("pattern", pattern.type), PROMOTED[pattern.type],
-        {PATTERN: pattern.type, "support": pattern.support, "confidence": pattern.confidence}, 0.6,
+        pattern.summary, (), LESSON,
+        {PATTERN: pattern.type, "support": pattern.support, "confidence": pattern.confidence}, BESIDE,
     )  # fmt: skip
     one = prepare(draft, hand.now)
     kept = await hand.kept(earlier) if earlier is not None else None

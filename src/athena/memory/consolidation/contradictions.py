@@ -7,6 +7,7 @@ two places, they are mostly about two things ("the staging database runs 15", "t
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 from athena.memory.consolidation import calibration
 from athena.memory.consolidation.material import Note
@@ -109,6 +110,17 @@ def features(
         float(bool(mine_say & theirs_say)),
         float((older.adds or newer.adds) and not denied and not sides),
     )
+
+
+def agree(one: str, other: str) -> bool:
+    """Tell whether two texts that are alike give the same values, take the same sides and deny the same."""
+    pairs = zip_longest(sentences(one), sentences(other), fillvalue="")
+    for mine, theirs in ((read(0, 0.0, a), read(0, 0.0, b)) for a, b in pairs if a and b):
+        if mine.values != theirs.values or mine.names != theirs.names or mine.denies != theirs.denies:
+            return False
+        if any(theirs.axes.get(axis, side) != side for axis, side in mine.axes.items()):
+            return False
+    return True
 
 
 def _values(older: Statement, newer: Statement) -> int:

@@ -39,14 +39,6 @@ def key(pattern: Pattern) -> str:
     return f"pattern:{digest(pattern.about, pattern.type)[:24]}"
 
 
-def unkept(pattern: Pattern) -> Found:
-    """Show a pattern that was only looked for."""
-    evidence = pattern.evidence[-EVIDENCE:]
-    return Found(
-        None, pattern.type, pattern.summary, pattern.confidence, pattern.support, evidence, details=pattern.details
-    )
-
-
 def shown(row: Memory, *, new: bool = False) -> Found:
     """Show a kept pattern."""
     facts = row.metadata

@@ -1,6 +1,7 @@
 """The stages of a consolidation: each looks for one type of pattern."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import cached_property
 
 from athena.memory import duplicates
@@ -66,7 +67,20 @@ class Mine:
     async def _duplicates(self) -> list[Pattern]:
         ours = {note.id for note in self._material.notes}
         groups = await duplicates.find(self._store, self._scope, self._plan.alike, MOST_GROUPS) if ours else []
-        return [_duplicate(group, ours) for group in groups if any(one.id in ours for one in group.memories)]
+        agreed = await aside(lambda: [_agreeing(group) for group in groups])
+        return [
+            _duplicate(group, ours)
+            for group in agreed
+            if len(group.memories) > 1 and any(one.id in ours for one in group.memories)
+        ]
+
+
+def _agreeing(group: Group) -> Group:
+    """Leave out of a group what gives other values than its newest, or denies what that says."""
+    newest = group.memories[0]
+    return replace(
+        group, memories=tuple(one for one in group.memories if contradictions.agree(newest.content, one.content))
+    )
 
 
 def _duplicate(group: Group, ours: set[int]) -> Pattern:

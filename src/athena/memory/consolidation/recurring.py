@@ -107,7 +107,7 @@ def _pattern(kind: Kind, found: tuple[float, ...]) -> Pattern:
 
 
 def _wording(texts: Sequence[str], example: str) -> str:
-    """Say what happened: word for word if it was always the same, with N where only a number varies, else by example."""
+    """Say what happened: in its words if these were always the same, with N for numbers that vary; else by example."""
     plain = [" ".join(text.split()) for text in texts]
     pieces = [NUMBER.split(text) for text in plain]
     ways = len({tuple(piece.casefold() for piece in split) for split in pieces})

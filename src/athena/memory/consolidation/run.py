@@ -7,7 +7,7 @@ the last stage that was done.
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from athena.memory.consolidation import changing, keeping, reading
@@ -75,8 +75,8 @@ async def consolidate(
     if dry_run:
         material = await reading.read(store, call.scope, since)
         patterns, _ = await _mined(store, call.scope, material, plan, None, tell)
-        shown = tuple(keeping.unkept(one) for one in patterns)
-        return Consolidated(strategy, material.examined, 0, 0, 0, 0, 0, shown, seconds=store.clock() - began)
+        done = await _tried(store, patterns, material, plan, call)
+        return Consolidated(strategy, material.examined, **done, seconds=round(store.clock() - began, 3))
     job = await _begun(store, call.scope, strategy, days_back, since, began)
     if job.ended is not None:
         return await _as_before(store, call.scope, job)
@@ -157,6 +157,36 @@ def _apart(patterns: list[Pattern]) -> list[Pattern]:
     return [one for one in patterns if one.type != "near_duplicate" or frozenset(one.evidence) not in opposed]
 
 
+class _Tried(Exception):
+    """What a run would do, thrown so that nothing of it is kept."""
+
+
+async def _tried(store: Store, patterns: list[Pattern], material: Material, plan: Plan, call: Call) -> dict[str, Any]:
+    """Do all that a run would do, note what that was, and take it back."""
+    supported = _supported(patterns, material)
+
+    async def work(tx: Transaction) -> None:
+        hand = Hand(store, tx, await scopes.ensure(tx, call.scope), await calls.record(tx, call, "done"), store.clock())
+        done = await _change(hand, call.scope, patterns, supported, plan)
+        rows = await memories.fetch(tx, await scopes.own(tx, call.scope.of("pattern")), done["patterns"])
+        shown = (keeping.shown(rows[n], new=n in done["new"]) for n in done["patterns"] if n in rows)
+        raise _Tried(_counts(done) | {"patterns": tuple(_unkept(one) if one.new else one for one in shown)})
+
+    try:
+        await store.database.write(work)
+    except _Tried as tried:
+        found: dict[str, Any] = tried.args[0]
+    return found
+
+
+def _unkept(found: Found) -> Found:
+    return replace(found, id=None, memory=None)  # numbers that are given to something else
+
+
+def _counts(done: dict[str, Any]) -> dict[str, Any]:
+    return {name: done[name] for name in ("merged", "strengthened", "faded", "promoted")} | {"new": len(done["new"])}
+
+
 async def _kept(
     store: Store, job: Attempt, patterns: list[Pattern], material: Material, plan: Plan, since: float, call: Call
 ) -> dict[str, Any]:
@@ -180,8 +210,7 @@ async def _kept(
         await consolidations.put(tx, call.scope, finished._replace(result=json.dumps(done)))
         rows = await memories.fetch(tx, await scopes.own(tx, call.scope.of("pattern")), done["patterns"])
         shown = [keeping.shown(rows[n], new=n in done["new"]) for n in done["patterns"] if n in rows]
-        counts = {name: done[name] for name in ("merged", "strengthened", "faded", "promoted")}
-        found = {**counts, "new": len(done["new"]), "patterns": tuple(shown)}
+        found = _counts(done) | {"patterns": tuple(shown)}
         return found, await store.database.vectors.any_missing(tx)
 
     found, behind = await store.database.write(work)
@@ -213,7 +242,7 @@ async def _change(
                     done["faded"] += await changing.fade(hand, pattern)
                 for number in supported.get(keeping.key(pattern), ()):
                     done["strengthened"] += await changing.strengthen(hand, number)
-            if pattern.type in changing.PROMOTED and pattern.support >= changing.ENOUGH:
+            if changing.is_lesson(pattern):
                 earlier = known.memory.metadata.get("memory") if known is not None else None
                 more["memory"] = await changing.promote(hand, pattern, earlier)
                 done["promoted"] += fresh

@@ -27,7 +27,7 @@ ENOUGH = 0.65  # of the times that the steps came, the outcome followed
 
 
 class _End(NamedTuple):
-    """An event with an outcome, and the steps before it in its session, since the last of its kind, each with its event."""
+    """An event with an outcome, and the steps before it, since the last of its kind in its session."""
 
     event: Event
     before: dict[int, Event]
@@ -145,9 +145,8 @@ def _pattern(one: _Candidate, ends: list[_End], kinds: Sequence[Kind], tests: in
     quoted.append(_example(kinds[one.end], [end.event for end in one.met]))
     *names, last = [said(event.text, 60) for event in quoted]
     first = " then ".join(f"'{name}'" for name in names)
-    summary = (
-        f"After {first}, '{last}' ends in {one.outcome} {len(met)} of {plural(len(after), 'time')}, "
-        + (f"otherwise in {without} of {others}" if others else "and never came without")
+    summary = f"After {first}, '{last}' ends in {one.outcome} {len(met)} of {plural(len(after), 'time')}, " + (
+        f"otherwise in {without} of {others}" if others else "and never came without"
     )
     evidence = {event.id for end in met for event in (*(end.before[step] for step in one.steps), end.event)}
     cores = [" ".join(sorted(kinds[place].core)) for place in (*one.steps, one.end)]

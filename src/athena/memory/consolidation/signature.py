@@ -29,7 +29,8 @@ PATH = re.compile(
 URL = re.compile(r"https?://\S+")
 NEGATED = "not"  # the word that stands for every denial
 DENYING = re.compile(
-    r"\b(?:not|no|never|none|without|cannot|skip(?:s|ped|ping)?|forgot(?:ten)?|omit(?:s|ted)?)\b|n['’]t\b", re.IGNORECASE
+    r"\b(?:not|no|never|none|without|cannot|skip(?:s|ped|ping)?|forgot(?:ten)?|omit(?:s|ted)?)\b|n['’]t\b",
+    re.IGNORECASE,
 )
 STOP = frozenset(
     listed(
