@@ -25,7 +25,9 @@ Results = list[tuple[list[Judged], dict[str, int]]]
 
 def run(run: Run) -> Result:
     count = 6 if run.quick else 60
-    halves = {name: _trials(first, count) for name, first in (("tuned on", planted.TUNED_ON), ("held out", planted.HELD_OUT))}
+    halves = {
+        name: _trials(first, count) for name, first in (("tuned on", planted.TUNED_ON), ("held out", planted.HELD_OUT))
+    }
     quiet, found = _noise(count)
     speed, stages = _speed(run)
     held = planted.scores(halves["held out"])
@@ -49,8 +51,8 @@ def run(run: Run) -> Result:
         "sets of about 60 memories with 6 contradictions and 8 pairs that only look like one, and streams without any "
         "pattern (`athena/evaluation/planting.py`, `statements.py`). Thresholds and weights were fitted to the even "
         "seeds (`scripts/fit_patterns.py`), the bars are judged by seeds of another range, which also hold kinds of "
-        "statements that the even ones lack. A pattern is right if it shares at least half of its evidence with a planted one; "
-        + REPORT,
+        "statements that the even ones lack. A pattern is right if it shares at least half of its evidence with a "
+        "planted one; " + REPORT,
         [*rows, speed],
         [Table(head, lines), "`consolidate(balanced)` over events and memories in a store:", stages],
     )

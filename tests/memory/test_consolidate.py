@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from consolidation_tools import PROJECT, call, record
+from shop_week import CARELESS, week
 
 from athena import api
 from athena.app import App
@@ -17,7 +18,8 @@ from athena.memory.consolidation.material import Event
 from athena.memory.consolidation.strategies import PLANS
 from athena.model.call import Call
 from athena.model.memory import Filter
-from athena.storage import memories
+from athena.storage import memories, scopes
+from athena.storage.topics import CONTRADICTED
 from athena.threads import drive
 from conftest import Engine, _model
 
@@ -84,6 +86,74 @@ def test_a_contradicted_memory_fades_is_linked_and_comes_back(app: App) -> None:
     assert call(app, "get_memory", memory_id=old.id).importance == old.importance
     assert call(app, "get_memory", memory_id=old.id).related == ()
     assert call(app, "list_patterns") == []
+
+
+def test_the_newer_of_two_memories_is_found_first_and_the_older_says_so(app: App) -> None:
+    old = call(app, "remember", content="We deploy on Fridays at 15:00")
+    new = call(app, "remember", content="Deploys run on Tuesdays at 10:00 since the release train, see the wiki")
+    call(app, "remember", content="Lunch is at noon")
+    ask = {"query": "when do we deploy", "k": 3}
+    before = [(hit.id, hit.contradicted_by) for hit in call(app, "recall", **ask)]
+    assert before[0] == (old.id, None)
+    app_call = Call("consolidate", "test", app.context(PROJECT, "test").scope, app.store.clock())
+    drive(app.store.database.write(lambda tx: _contradict(app, tx, app_call, old.id, new.id)))
+    hits = call(app, "recall", **ask, explain=True)
+    assert [(hit.id, hit.contradicted_by) for hit in hits[:2]] == [(new.id, None), (old.id, new.id)]
+    assert hits[0].score >= hits[1].score
+    assert hits[1].why["contradicted"] < 0
+    call(app, "forget", memory_id=new.id)
+    assert next((hit.id, hit.contradicted_by) for hit in call(app, "recall", **ask)) == (old.id, None)
+
+
+async def _contradict(app: App, tx: Any, made: Call, old: int, new: int) -> None:
+    await memories.link(tx, await scopes.ensure(tx, made.scope), old, new, CONTRADICTED, made.started)
+
+
+def test_what_consolidation_fades_comes_after_what_it_strengthens(app: App) -> None:
+    for text in ("Deploys run on Fridays at 15:00", "Deploys run on Tuesdays at 10:00", "Bob owns search"):
+        call(app, "remember", content=text)
+    assert call(app, "consolidate").faded == 1
+    found = [hit.content for hit in call(app, "recall", query="when do we deploy", k=2)]
+    assert found == ["Deploys run on Tuesdays at 10:00", "Deploys run on Fridays at 15:00"]
+
+
+@pytest.mark.parametrize("strategy", ["minimal", "speed", "balanced", "quality"])
+def test_memories_with_other_values_are_no_near_duplicates(app: App, strategy: str) -> None:
+    call(app, "remember", content="The public API allows 100 requests per minute per key")
+    call(app, "remember", content="The public API allows 250 requests per minute per key")
+    assert {one.type for one in call(app, "consolidate", strategy=strategy).patterns} <= {"contradiction"}
+
+
+def test_a_dry_run_says_what_a_run_then_does(app: App) -> None:
+    worked(app)
+    for text in SAME[:2]:
+        call(app, "remember", content=text)
+    tried = call(app, "consolidate", days_back=60, dry_run=True)
+    done = call(app, "consolidate", days_back=60)
+    figures = ("examined", "merged", "strengthened", "faded", "promoted", "new")
+    assert [getattr(tried, name) for name in figures] == [getattr(done, name) for name in figures]
+    assert min(done.merged, done.strengthened, done.faded, done.promoted, done.new) > 0
+    shown = [
+        [(p.type, p.summary, p.confidence, p.support, p.new, p.merged) for p in one.patterns] for one in (tried, done)
+    ]
+    assert shown[0] == shown[1]
+    again = call(app, "consolidate", days_back=60, dry_run=True)
+    assert (again.new, again.merged, again.faded, again.promoted) == (0, 0, 0, 0)
+    assert not any(one.new for one in again.patterns)
+    assert call(app, "verify").ok
+
+
+def test_only_lessons_become_memories_and_none_is_a_topic(app: App) -> None:
+    record(app, week(app.store.clock()))
+    call(app, "remember", content="The integration tests need docker compose up first", tags=["tests"])
+    done = call(app, "consolidate")
+    assert sum(one.type == "recurring" for one in done.patterns) >= 4
+    made = [one for one in call(app, "list_memories") if one.memory_type == "lesson"]
+    assert [CARELESS in one.content for one in made] == [True]
+    assert done.promoted == 1
+    assert made[0].importance < 0.5
+    known = call(app, "expertise")
+    assert [one.topic for one in (*known.well_covered, *known.thin, *known.stale)] == ["tests"]
 
 
 def test_the_careful_strategy_only_reports(isolated: App) -> None:
