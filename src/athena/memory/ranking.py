@@ -134,7 +134,8 @@ class Ranking:
 
     def why(self, position: int) -> dict[str, float]:
         """Tell what each term added."""
-        return {name: round(float(values[position]), 4) for name, values in self.terms.items()}
+        added = {name: round(float(values[position]), 4) for name, values in self.terms.items()}
+        return {name: value for name, value in added.items() if value or name != "contradicted"}
 
 
 def fading(moments: "Floats", now: float) -> Any:
