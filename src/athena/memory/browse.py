@@ -12,7 +12,7 @@ from athena.storage.database import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class Related:
     relation: str
     id: int
     hash: str
@@ -22,7 +22,7 @@ class Relation:
 class WithRelated(Memory):
     """A memory, and the ones it belongs together with."""
 
-    related: tuple[Relation, ...]
+    related: tuple[Related, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ async def show(store: Store, ref: Ref, scope: Scope) -> WithRelated:
         rows = await memories.related(tx, await scopes.visible(tx, scope), m.id)
         return WithRelated(
             m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
-            tuple(Relation(*row) for row in rows),
+            tuple(Related(*row) for row in rows),
         )  # fmt: skip
 
     return await store.database.read(work)

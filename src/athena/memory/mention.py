@@ -10,7 +10,7 @@ from athena.memory.store import Store
 from athena.model.memory import Filter, Memory
 from athena.model.page import Page
 from athena.model.scope import Scope
-from athena.storage import memories, mentions, scopes
+from athena.storage import entities, memories, mentions, scopes
 from athena.storage.database import Transaction
 
 LOOKED_AT = 20_000  # characters of a text
@@ -18,6 +18,7 @@ MOST = 100  # mentions of one memory
 NAMED = 400  # words of a text that are compared with names
 LONGEST_NAME = 4  # words
 LONGEST_KEY = 200  # characters
+NAMES = 5  # of an entity that was merged from others, under which memories are looked for
 WORD = re.compile(r"\w+")
 MARKED = re.compile(
     r"""(?<![\w@\#/.~-])(?:
@@ -59,6 +60,15 @@ def key_of(token: str) -> str:
     return f":{token.removesuffix('()').casefold()}"
 
 
+def aliases(name: str, digest: str) -> set[str]:
+    """Return the keys of a name by which an entity of another name is found: as a text has it, and exactly."""
+    return {key for key in (fold(name), key_of(name)[:LONGEST_KEY], exact(digest)) if key}
+
+
+def exact(digest: str) -> str:
+    return f"={digest}"
+
+
 async def note(tx: Transaction, scope: int, memory: int, text: str, *, anew: bool = False) -> None:
     """Write down what a memory mentions."""
     keys = marked(text)
@@ -83,12 +93,24 @@ async def _names(tx: Transaction, graphs: list[int], text: str) -> set[str]:
     return found
 
 
+async def _all_names(tx: Transaction, scope: Scope, name: str) -> list[str]:
+    """Return the keys of a name, and of the others that the entity of this name has had."""
+    keys = {key: None for key in (fold(name), key_of(name)) if key}
+    for number in await scopes.visible(tx, scope.of("entity")):
+        rows = await entities.numbered(tx, [number], await mentions.memories_of(tx, [number], list(keys)))
+        for row in rows:
+            keys |= dict.fromkeys(await mentions.keys_of(tx, number, row.id))
+    return list(keys)
+
+
 async def of(store: Store, name: str, limit: int, offset: int, scope: Scope) -> Page[Memory]:
     """Return the memories that mention a name, the newest first; also those kept before there was such an entity."""
-    keys = [fold(name), key_of(name)]
-    older = await recall(store, Query(name, Filter(scope), 100)) if fold(name) else []
-    whole = re.compile(rf"\b{re.escape(fold(name))}\b")
-    also = [hit.id for hit in older if whole.search(" ".join(WORD.findall(hit.content.casefold())))]
+    keys = await store.database.read(lambda tx: _all_names(tx, scope, name))
+    also: list[int] = []
+    for said in [key for key in keys if key[:1] not in (":", "=", "")][:NAMES]:
+        whole = re.compile(rf"\b{re.escape(said)}\b")
+        older = await recall(store, Query(said, Filter(scope), 100), used=False)  # to look is not to recall
+        also += [hit.id for hit in older if whole.search(" ".join(WORD.findall(hit.content.casefold())))]
 
     async def work(tx: Transaction) -> Page[Memory]:
         numbers = await scopes.visible(tx, scope)

@@ -10,7 +10,7 @@ from athena.memory import write
 from athena.memory.graph import as_kept, change, key_of, numbered, own_first, the_entity, triple
 from athena.memory.mention import fold
 from athena.memory.prepare import prepare
-from athena.memory.relate import clean_entity_name, link, unlink
+from athena.memory.relate import add_aliases, clean_entity_name, link, unlink
 from athena.memory.store import Store
 from athena.model.call import Call
 from athena.model.graph import (
@@ -152,11 +152,13 @@ async def merge(store: Store, source: str, into: str, call: Call) -> Made:
         one, other = [await the_entity(tx, numbers, name) for name in (source, into)]
         observed = (await entities.observations(tx, [one.scope], [one.id]))[one.id]
         await _observe(tx, other, observed, number, now)
+        await add_aliases(tx, one, other, number, now)
         await _hide_entity(store, tx, one, number, now)
         for edge in await relations.touching(tx, numbers, [one.key]):
             await unlink(tx, edge, number, now)
             moved = _renamed(edge, one, other)
-            if moved.source != moved.target and not await relations.find(tx, [edge.scope], *triple(moved)):
+            beside = await relations.find(tx, [edge.scope], *triple(moved))
+            if moved.source != moved.target and not any(its.overlaps(moved) for its in beside):
                 await link(tx, edge.scope, moved, number, now)
         return [other.id, "known"]
 

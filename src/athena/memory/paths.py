@@ -1,17 +1,16 @@
 """Finding one's way in the graph: by words and meaning, and along relations."""
 
-from functools import partial
 from typing import Literal, NamedTuple
 
-from athena.memory import write
+from athena.memory import draft, write
 from athena.memory.graph import as_kept, assembled, joined, key_of, own_first, shown, the_entity
 from athena.memory.recall import Query, recall
 from athena.memory.store import Store
 from athena.memory.vectorise import settle
-from athena.model.graph import Found, Graph, Neighbor, Neighborhood, Path
+from athena.model.graph import FoundEntity, Graph, Neighbor, Neighborhood, Path
 from athena.model.memory import Filter, Hit
 from athena.model.scope import Scope
-from athena.storage import entities, relations, scopes, waiting
+from athena.storage import entities, relations, scopes
 from athena.storage.database import Transaction
 from athena.storage.entities import Node
 from athena.storage.relations import Edge
@@ -28,6 +27,13 @@ class Way(NamedTuple):
     direction: Literal["both", "out", "in"] = "both"
     relation: str | None = None
     at: float | None = None
+
+
+def moment(at: str | float | None, now: float) -> float | None:
+    """Return the time at which relations must hold: now unless told, nothing where any will do."""
+    if isinstance(at, str) and at.strip().casefold() == "any":
+        return None
+    return now if at is None else draft.moment(at, "at", now, end=False)
 
 
 async def search_nodes(store: Store, query: str, scope: Scope) -> Graph:
@@ -55,19 +61,19 @@ def _together(one: Graph, other: Graph) -> Graph:
     return {"entities": one["entities"] + [e for e in other["entities"] if e["name"] not in names], "relations": made}
 
 
-async def search_graph(store: Store, query: str, most: int, scope: Scope) -> list[Found]:
+async def search_graph(store: Store, query: str, most: int, scope: Scope) -> list[FoundEntity]:
     """Return the entities that fit a question best, each by the best of its rows."""
     close = await _close(store, query, most * ROWS, scope)
     scores: dict[int, float] = {}
 
-    async def work(tx: Transaction) -> list[Found]:
+    async def work(tx: Transaction) -> list[FoundEntity]:
         numbers = await scopes.visible(tx, scope)
         owners = await entities.owners(tx, numbers, [hit.id for hit in close])
         for hit in close:
             scores.setdefault(owners.get(hit.id, 0), hit.score)
         nodes = (await _entities_of(tx, numbers, [hit.id for hit in close]))[:most]
         seen = await entities.observations(tx, numbers, [node.id for node in nodes])
-        found: list[Found] = []
+        found: list[FoundEntity] = []
         for node in nodes:
             edges = await relations.touching(tx, numbers, [node.key])
             entity = joined([node], seen)[0]
@@ -79,9 +85,8 @@ async def search_graph(store: Store, query: str, most: int, scope: Scope) -> lis
 
 async def _close(store: Store, query: str, rows: int, scope: Scope) -> list[Hit]:
     """Search the rows of the graph, after those that wait were put into the indexes."""
-    while await store.database.read(partial(waiting.first, most=1)):
-        await store.database.write(partial(write.index_waiting, store))
-    await settle(store)
+    await write.index_all(store)
+    await settle(store, "entity")
     return await recall(store, Query(query, Filter(scope), min(rows, 10_000)))
 
 

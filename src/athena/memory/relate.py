@@ -4,41 +4,41 @@ from collections.abc import Sequence
 
 from athena import secrets
 from athena.errors import Conflict, InvalidInput
+from athena.memory import mention
 from athena.memory.draft import moment
 from athena.memory.graph import as_kept, change, key_of, shown, triple
 from athena.memory.store import Store
 from athena.model.call import Call
 from athena.model.graph import Named, NewRelation, Relation, clean_label, clean_type, entity_key
-from athena.storage import history, relations, scopes
+from athena.storage import history, mentions, relations, scopes
 from athena.storage.database import Transaction
+from athena.storage.entities import Node
 from athena.storage.history import Step
 from athena.storage.relations import Edge
 
 LINKED, UNLINKED = "linked", "unlinked"  # in history, with the relation's number as `before`
+ALIASED = "aliased"  # in history, with the keys that an entity is also found by as `before`
 
 
 async def relate(store: Store, given: Sequence[NewRelation], call: Call) -> list[Relation]:
     """Relate entities by name and return what is new; a known relation may be told anew when it held true."""
     now = store.clock()
-    edges: dict[tuple[str, str, str], Edge] = {}
-    for position, one in enumerate(given):
-        edge = _edge(one, position, now)
-        edges.setdefault(triple(edge), edge)
-    wanted = list(edges.values())
+    wanted = [_edge(one, position, now) for position, one in enumerate(given)]
 
     async def make(tx: Transaction, number: int) -> list[int]:
         scope = await scopes.ensure(tx, call.scope)
-        made = []
+        made: dict[int, None] = {}
         for edge in wanted:
             known = await relations.find(tx, [scope], *triple(edge))
-            if known and (edge.began, edge.ended) in ((None, None), (known[0].began, known[0].ended)):
+            times = {(None, None), *((one.began, one.ended) for one in known)}
+            if known and (edge.began, edge.ended) in times:
                 continue
-            if known:
-                began = known[0].began if edge.began is None else edge.began
-                edge = edge._replace(began=began, ended=known[0].ended if edge.ended is None else edge.ended)
-                await unlink(tx, known[0], number, now)
-            made.append(await link(tx, scope, edge, number, now))
-        return made
+            told_anew = [one for one in known if one.overlaps(edge)]  # what held at another time stays beside it
+            for one in told_anew:
+                await unlink(tx, one, number, now)
+                made.pop(one.id, None)
+            made[await link(tx, scope, _completed(edge, told_anew), number, now)] = None
+        return list(made)
 
     async def fetch(tx: Transaction, made: list[int]) -> list[Relation]:
         numbers = await scopes.own(tx, call.scope)
@@ -47,6 +47,17 @@ async def relate(store: Store, given: Sequence[NewRelation], call: Call) -> list
 
     result: list[Relation] = await change(store, call, make, fetch)
     return result
+
+
+def _completed(edge: Edge, known: Sequence[Edge]) -> Edge:
+    """Return a relation with what it does not say of its time as it was known."""
+    begins = [one.began for one in known if one.began is not None]
+    ends = [one.ended for one in known if one.ended is not None]
+    if edge.began is None and len(begins) == len(known):
+        edge = edge._replace(began=min(begins, default=None))
+    if edge.ended is None and len(ends) == len(known):
+        edge = edge._replace(ended=max(ends, default=None))
+    return edge
 
 
 async def unrelate(store: Store, given: Sequence[Named], call: Call) -> None:
@@ -83,10 +94,23 @@ async def take_back(tx: Transaction, step: Step, now: float) -> str:
     if step.action == LINKED:
         await relations.set_removed(tx, step.scope, edge.id, now if removed is None else removed)
     else:
-        if await relations.find(tx, [step.scope], *triple(edge)):
+        if any(one.overlaps(edge) for one in await relations.find(tx, [step.scope], *triple(edge))):
             raise Conflict(f"the relation is there again: {spoken(edge)}", hint="undo where it was made, or delete it")
         await relations.set_removed(tx, step.scope, edge.id, None)
     return spoken(edge)
+
+
+async def add_aliases(tx: Transaction, one: Node, other: Node, call: int, now: float) -> None:
+    """Let an entity be found by the names of another that becomes a part of it."""
+    theirs = {*await mentions.keys_of(tx, one.scope, one.id), *mention.aliases(one.name, one.key)}
+    new = theirs - {*await mentions.keys_of(tx, other.scope, other.id)}
+    await mentions.put(tx, other.scope, other.id, new)
+    await history.add(tx, other.scope, other.id, call, now, ALIASED, {"keys": sorted(new)})
+
+
+async def take_back_aliases(tx: Transaction, step: Step) -> None:
+    await mentions.drop(tx, step.scope, step.memory, (step.before or {})["keys"])
+    await history.mark_undone(tx, step)
 
 
 def spoken(edge: Edge) -> str:

@@ -174,6 +174,9 @@ async def _take_back(
         texts[number] = await relating.take_back(tx, step, now)
         await history.mark_undone(tx, step)
         return [f"undid: {step.action}", step.scope, number]
+    if step.action == relating.ALIASED:
+        await relating.take_back_aliases(tx, step)
+        return [f"undid: {step.action}", step.scope, step.memory]
     return [await _take_back_memory(store, tx, step, call, now, texts), step.scope, step.memory]
 
 

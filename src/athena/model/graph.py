@@ -81,7 +81,7 @@ class Made(Entity):
     outcome: str  # new or known
 
 
-class Found(Entity):
+class FoundEntity(Entity):
     """An entity that a search found, with how well it fits: 0 not at all, 1 fully."""
 
     score: float

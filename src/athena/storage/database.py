@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 from athena.errors import Conflict, Misconfigured, NotFound
 from athena.model.memory import Filter
+from athena.model.scope import Kind
 
 if TYPE_CHECKING:  # numpy is loaded only when something is searched or embedded
     import numpy
@@ -143,8 +144,8 @@ class Vectors(Protocol):
 
     async def drop_retired(self, tx: Any) -> None: ...
 
-    async def claim(self, tx: Any, model: str, limit: int, now: float, *, memories: bool = False) -> list[int]:
-        """Take passages that need a vector, those of memories first, or alone.
+    async def claim(self, tx: Any, model: str, limit: int, now: float, *, kind: Kind | None = None) -> list[int]:
+        """Take passages that need a vector, those of memories first, or those of one kind alone.
 
         What one process has taken, no other gets for a while.
         """

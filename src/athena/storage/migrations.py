@@ -106,7 +106,8 @@ STEPS: tuple[str, ...] = (
         removed DOUBLE PRECISION
         {scope_and_id}
     );
-    CREATE UNIQUE INDEX relations_live ON relations (scope, source, target, relation) WHERE removed IS NULL;
+    CREATE UNIQUE INDEX relations_live ON relations (scope, source, target, relation, coalesce(began, -1e300))
+        WHERE removed IS NULL;
     CREATE INDEX relations_back ON relations (scope, target) WHERE removed IS NULL;
     CREATE TABLE waiting (
         scope BIGINT NOT NULL,
