@@ -33,7 +33,7 @@ async def relate(store: Store, given: Sequence[NewRelation], call: Call) -> list
             times = {(None, None), *((one.began, one.ended) for one in known)}
             if known and (edge.began, edge.ended) in times:
                 continue
-            told_anew = [one for one in known if one.overlaps(edge)]  # what held at another time stays beside it
+            told_anew = _meant(edge, known)  # what held at another time stays beside it
             for one in told_anew:
                 await unlink(tx, one, number, now)
                 made.pop(one.id, None)
@@ -47,6 +47,12 @@ async def relate(store: Store, given: Sequence[NewRelation], call: Call) -> list
 
     result: list[Relation] = await change(store, call, make, fetch)
     return result
+
+
+def _meant(edge: Edge, known: Sequence[Edge]) -> list[Edge]:
+    """Return the known relations that one speaks of: those of its time, of which an end alone ends the last."""
+    found = sorted((one for one in known if one.overlaps(edge)), key=lambda one: (one.began is not None, one.began or 0))
+    return found[-1:] if edge.began is None else found
 
 
 def _completed(edge: Edge, known: Sequence[Edge]) -> Edge:

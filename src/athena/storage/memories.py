@@ -103,19 +103,22 @@ async def newest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Mem
     return [memory for _, memory in await latest(tx, only, limit, offset)]
 
 
-async def latest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[tuple[float, Memory]]:
-    """Return memories with when they happened, the newest first."""
+async def latest(
+    tx: Any, only: Filter, limit: int, offset: int = 0, *, oldest: bool = False
+) -> list[tuple[float, Memory]]:
+    """Return memories with when they happened, the newest first, or the oldest."""
+    way = "ASC" if oldest else "DESC"
     found: list[tuple[float, int, Memory]] = []
     for number in await scopes.visible(tx, only.scope):  # one by one, so that each follows its index
         condition, values = where(only, [number])
         rows = await tx.fetch(
             f"""SELECT {COLUMNS}, m.happened {FROM} WHERE {condition}
-                ORDER BY m.happened DESC, m.id DESC LIMIT :limit""",
+                ORDER BY m.happened {way}, m.id {way} LIMIT :limit""",
             limit=limit + offset,
             **values,
         )
         found += [(row[10], row[0], as_memory(row)) for row in rows]
-    found.sort(key=lambda one: one[:2], reverse=True)
+    found.sort(key=lambda one: one[:2], reverse=not oldest)
     return [(happened, memory) for happened, _, memory in found[offset : offset + limit]]
 
 
