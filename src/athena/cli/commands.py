@@ -16,6 +16,7 @@ from athena.cli import shown
 from athena.cli.consolidate import consolidate
 from athena.cli.doctor import doctor
 from athena.cli.evaluate import evaluate
+from athena.cli.importing import import_file
 from athena.cli.migrate import migrate
 from athena.cli.projects import projects
 from athena.cli.savings import savings
@@ -359,6 +360,7 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
 athena.add_command(consolidate)
 athena.add_command(doctor)
 athena.add_command(evaluate)
+athena.add_command(import_file)
 athena.add_command(migrate)
 athena.add_command(projects)
 athena.add_command(savings)

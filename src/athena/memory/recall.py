@@ -1,5 +1,6 @@
 """Finding memories again."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +20,12 @@ from athena.storage.terms import STOP_WEIGHT
 
 CANDIDATES = 400  # memories that each search brings to the ranking
 USED = 5  # of what a question found, the first so many count as used
+# Of a question about tasks, what says nothing about which: "what do I have to do" tomorrow.
+TASK_WORDS = re.compile(
+    r"\b(what('s)?|which|do|does|i|we|have|has|got|need|needs|is|are|there|to|be|done|due|tasks?|todos?|reminders?|my|our|"
+    r"on|the|should|must|for|me|us|left|still|open|pending|planned|any(thing)?|things?|all|every(thing)?|show|list)\b|\W+",
+    re.IGNORECASE,
+)
 DEEP = 100  # for more than this, for later pages and for a count everything is ranked, so that all of it agrees
 
 
@@ -162,13 +169,14 @@ def with_time(query: Query, now: float) -> Query:
     """Take time in plain words out of the question and make it a filter."""
     from athena.memory import timephrase  # its tables are slow to load, and most questions name no time
 
-    found = timephrase.find(query.text, clock.local(now))
-    if found is None or found.period.start > now:  # nothing was kept in the future: "plans for next week"
+    only, ahead = query.only, query.only.scope.kind == "task"  # tasks are due in times to come
+    found = timephrase.find(query.text, clock.local(now), ahead=ahead)
+    if found is None or (found.period.start > now and not ahead):  # nothing was kept then: "plans for next week"
         return query
-    only = query.only
     since = max(found.period.start, only.since if only.since is not None else float("-inf"))
     until = min(found.period.end, only.until if only.until is not None else float("inf"))
-    return query._replace(text=found.rest, only=replace(only, since=since, until=until))
+    rest = "" if ahead and not TASK_WORDS.sub("", found.rest) else found.rest
+    return query._replace(text=rest, only=replace(only, since=since, until=until))
 
 
 async def _newest(store: Store, query: Query) -> Page[Hit]:
