@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_commands import Terminal
@@ -9,7 +10,7 @@ from test_commands import Terminal
 from athena import api
 from athena.app import App
 
-LINES = [
+LINES: list[dict[str, Any]] = [
     {"type": "entity", "name": "Ann", "entityType": "person", "observations": ["likes tea", ""]},
     {"type": "entity", "name": "Acme", "entityType": "company", "observations": []},
     {"type": "relation", "from": "Ann", "to": "Acme", "relationType": "works at"},

@@ -456,7 +456,12 @@ def test_a_change_of_a_memory_does_not_wait_for_the_events_before_it(app: App) -
     ],
 )
 def test_outcomes_are_understood_by_what_they_mean(app: App, question: str, expected: set[str]) -> None:
-    given = [("action", "f1", "failed"), ("action", "f2", "Timeout"), ("action", "f3", "failure"), ("error", "e1", None)]
+    given = [
+        ("action", "f1", "failed"),
+        ("action", "f2", "Timeout"),
+        ("action", "f3", "failure"),
+        ("error", "e1", None),
+    ]
     given += [("action", "s1", "ok"), ("action", "s2", "passed"), ("action", "n1", None), ("action", "n2", "partial")]
     call(
         app,

@@ -480,8 +480,10 @@ def test_an_entity_made_later_is_linked_to_what_named_it_before(graph: Caller) -
     assert graph.mentions(name="phod") == []
 
 
-def times(shown: list[dict[str, Any]]) -> list[tuple[int | None, int | None]]:
-    return [tuple(one.get(end) and time.gmtime(one[end] + 43_200).tm_year for end in ("since", "until")) for one in shown]
+def times(shown: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [
+        tuple(one.get(end) and time.gmtime(one[end] + 43_200).tm_year for end in ("since", "until")) for one in shown
+    ]
 
 
 def test_a_relation_may_hold_at_several_times(graph: Caller) -> None:
@@ -508,7 +510,10 @@ def test_a_relation_may_hold_at_several_times(graph: Caller) -> None:
 
 def test_only_what_holds_now_is_followed_unless_told(graph: Caller) -> None:
     graph.create_relations(
-        relations=[relation("Ann", "worked at", "Old", since="2010", until="2012"), relation("Ann", "joins", "New", since="2999")]
+        relations=[
+            relation("Ann", "worked at", "Old", since="2010", until="2012"),
+            relation("Ann", "joins", "New", since="2999"),
+        ]
     )
 
     def reached(**more: Any) -> set[str]:
@@ -553,3 +558,15 @@ def test_to_look_at_mentions_is_not_to_recall(graph: Caller) -> None:
         graph.remember(content=f"Ann did thing {i}")
     graph.mentions(name="Ann", k=1)
     assert graph.stats()["most_recalled"] == []
+
+
+def test_a_purge_takes_a_merged_name_away(graph: Caller) -> None:
+    graph.create_entities(entities=[{"name": "Zorblax", "entityType": "person", "observations": []}])
+    graph.merge_entities(source="Zorblax", into="Ann")
+    graph.purge(expect=graph.purge(dry_run=True))
+    tables = ("mentions", "memories", "history", "relations")
+    everything = [row for table in tables for row in read_sql(graph.app, f"SELECT * FROM {table}")]
+    assert "zorblax" not in str(everything).lower()
+    assert graph.open_nodes(names=["Zorblax"])["entities"] == []
+    assert [one["name"] for one in graph.open_nodes(names=["Ann"])["entities"]] == ["Ann"]
+    assert graph.verify().ok

@@ -342,7 +342,11 @@ def test_a_blocked_task_is_begun_or_finished_only_by_force(app: App) -> None:
     first = call(app, "create_task", title="write it")
     second = call(app, "create_task", title="ship it", depends_on=[first.id])
     assert (first.blocked, second.blocked) == (False, True)
-    for name, more in (("complete_task", {}), ("update_task", {"state": "in_progress"}), ("update_task", {"state": "done"})):
+    for name, more in (
+        ("complete_task", {}),
+        ("update_task", {"state": "in_progress"}),
+        ("update_task", {"state": "done"}),
+    ):
         with pytest.raises(Conflict, match=f"'ship it' waits for {first.id} 'write it'"):
             call(app, name, task_id=second.id, **more)
     assert call(app, "update_task", task_id=second.id, priority="high").blocked

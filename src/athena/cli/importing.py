@@ -50,7 +50,9 @@ def _read(file: Path) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
     for place, one in _lines(file):
         kind = one.get("type")
         if kind not in FIELDS or not all(isinstance(one.get(name), str) for name in FIELDS[kind]):
-            raise InvalidInput(f"{place}: this is no entity and no relation", hint="is it a memory file of that server?")
+            raise InvalidInput(
+                f"{place}: this is no entity and no relation", hint="is it a memory file of that server?"
+            )
         fields = {name: one[name] for name in FIELDS[kind]}
         if kind == RELATION:
             relations.append(fields)

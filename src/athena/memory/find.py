@@ -53,7 +53,9 @@ async def _candidates(tx: Any, numbers: list[int], ref: Ref, kind: Kind) -> list
     if is_number and len(text) < 4:  # a slip in an id must not hit another memory's hash
         return []
     if not HEX.fullmatch(text):
-        raise InvalidInput(f"{ref!r:.40} is not {kind_of(kind)} hash or id", hint="a hash is hex digits, an id a number")
+        raise InvalidInput(
+            f"{ref!r:.40} is not {kind_of(kind)} hash or id", hint="a hash is hex digits, an id a number"
+        )
     found = await memories.find(tx, numbers, "m.digest >= :low AND m.digest < :high", low=text, high=text + "g")
     if found:
         return found

@@ -9,11 +9,13 @@ from athena.memory.draft import moment
 from athena.memory.graph import as_kept, change, key_of, shown, triple
 from athena.memory.store import Store
 from athena.model.call import Call
-from athena.model.graph import Named, NewRelation, Relation, clean_label, clean_type, entity_key
+from athena.model.graph import ENTITY, Named, NewRelation, Relation, clean_label, clean_type, entity_key
+from athena.model.memory import SERIAL
 from athena.storage import history, mentions, relations, scopes
 from athena.storage.database import Transaction
 from athena.storage.entities import Node
 from athena.storage.history import Step
+from athena.storage.memories import Kept
 from athena.storage.relations import Edge
 
 LINKED, UNLINKED = "linked", "unlinked"  # in history, with the relation's number as `before`
@@ -51,7 +53,9 @@ async def relate(store: Store, given: Sequence[NewRelation], call: Call) -> list
 
 def _meant(edge: Edge, known: Sequence[Edge]) -> list[Edge]:
     """Return the known relations that one speaks of: those of its time, of which an end alone ends the last."""
-    found = sorted((one for one in known if one.overlaps(edge)), key=lambda one: (one.began is not None, one.began or 0))
+    found = sorted(
+        (one for one in known if one.overlaps(edge)), key=lambda one: (one.began is not None, one.began or 0)
+    )
     return found[-1:] if edge.began is None else found
 
 
@@ -112,6 +116,17 @@ async def add_aliases(tx: Transaction, one: Node, other: Node, call: int, now: f
     new = theirs - {*await mentions.keys_of(tx, other.scope, other.id)}
     await mentions.put(tx, other.scope, other.id, new)
     await history.add(tx, other.scope, other.id, call, now, ALIASED, {"keys": sorted(new)})
+
+
+async def forget_aliases(tx: Transaction, kept: Kept) -> None:
+    """Let no other entity keep the name of one that is removed for good."""
+    if kept.memory.metadata.get(SERIAL) != ENTITY:
+        return
+    keys = mention.aliases(kept.memory.content, kept.digest)
+    for scope in await mentions.graphs(tx, kept.scope):
+        for other in await mentions.memories_of(tx, [scope], [mention.exact(kept.digest)]):
+            await mentions.drop(tx, scope, other, keys)
+            await history.forget_steps(tx, scope, other, ALIASED, mention.exact(kept.digest))
 
 
 async def take_back_aliases(tx: Transaction, step: Step) -> None:

@@ -279,6 +279,7 @@ async def _remove(store: Store, tx: Transaction, kept: Kept) -> None:
             await _remove(store, tx, other)
     await history.forget(tx, kept.scope, kept.memory.id)
     await relations.purge(tx, [kept.scope], kept.digest)
+    await relating.forget_aliases(tx, kept)
     await memories.remove(tx, kept.scope, kept.memory.id)
 
 

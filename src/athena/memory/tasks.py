@@ -49,7 +49,9 @@ def bound(value: When, name: str, now: float, *, end: bool) -> float | None:
         return None
     if isinstance(value, str) and NOW.fullmatch(value):
         return now
-    return _read(lambda: _side(timephrase.coming(value, clock.local(now)), end) if isinstance(value, str) else value, value, name)
+    return _read(
+        lambda: _side(timephrase.coming(value, clock.local(now)), end) if isinstance(value, str) else value, value, name
+    )
 
 
 def _side(period: tuple[float, float], end: bool) -> float:
@@ -264,9 +266,7 @@ async def _refuse_cycle(tx: Transaction, scope: Scope, memory: Memory, needs: li
                     reached.append(other)
 
 
-async def _refuse_blocked(
-    tx: Transaction, scope: Scope, memory: Memory, state: str, needs: Iterable[int]
-) -> None:
+async def _refuse_blocked(tx: Transaction, scope: Scope, memory: Memory, state: str, needs: Iterable[int]) -> None:
     """Refuse to begin or finish a task that waits for others, and name those."""
     if state not in ("in_progress", "done"):
         return

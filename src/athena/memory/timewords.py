@@ -116,8 +116,9 @@ def pattern(text: str) -> re.Pattern[str]:
 @cache
 def day_names() -> dict[str, int]:
     """Return the days of a month in words: "first", "twenty-first"."""
-    ones = "first second third fourth fifth sixth seventh eighth ninth".split()
-    teens = "tenth eleventh twelfth thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth".split()
+    ones = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"]
+    teens = ["tenth", "eleventh", "twelfth", *(f"{ten}teenth" for ten in ("thir", "four", "fif", "six", "seven"))]
+    teens += ["eighteenth", "nineteenth"]
     tens = ["twentieth", *(f"twenty-{one}" for one in ones), "thirtieth", "thirty-first"]
     return {name: day for day, name in enumerate([*ones, *teens, *tens], 1)}
 

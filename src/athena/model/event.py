@@ -23,7 +23,6 @@ def alike(outcome: str) -> tuple[str, ...]:
     return next((group for group in (FAILURES, SUCCESSES) if outcome.casefold() in group), (outcome,))
 
 
-
 @dataclass(frozen=True, slots=True)
 class Event:
     id: int

@@ -55,7 +55,10 @@ async def create_relations(
     ctx: Context,
     relations: Annotated[
         list[NewRelation],
-        Param("Each with from, to and relationType; since and until say when it held true; another time is kept beside.", most=10_000),
+        Param(
+            "Each with from, to and relationType; since and until say when it held true; another time is kept beside.",
+            most=10_000,
+        ),
     ],
 ) -> list[Relation]:
     """Relate entities by name, in active voice. Returns the new relations.

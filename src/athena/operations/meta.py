@@ -28,10 +28,10 @@ async def health(ctx: Context) -> Health:
 async def stats(ctx: Context) -> dict[str, Any]:
     """Count what this project can see: memories, events, tasks; by kind, type, age, tag and use.
 
-    `by_kind` counts all kinds; `by_type`, `memories_by_age` (each up to the next), `tags`, `most_used_tags`,
-    `most_recalled`, `characters`, `oldest` and `newest` are about memories. `occurrences` counts how often memories were
-    stored, repeats too; `forgotten` what this project has forgotten, of any kind, and can bring back; `projects` those of
-    the whole store, and `bytes` its size. `strength` is 1 for what is recalled all the time and halves in two weeks.
+    `by_kind` counts all kinds; `by_type`, `memories_by_age` (none counts twice), `tags`, `most_used_tags`,
+    `most_recalled`, `characters`, `oldest` and `newest` are about memories. `occurrences` counts how often memories
+    were stored, repeats too; `forgotten` what this project has forgotten, of any kind, and can bring back; `projects`
+    those of the whole store, and `bytes` its size. `strength` grows towards 1 with each recall and halves in 30 days.
 
     >>> meta.stats()
     """

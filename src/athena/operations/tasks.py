@@ -102,7 +102,9 @@ async def complete_task(
 @operation(Effect.READ)
 async def due_tasks(
     ctx: Context,
-    within: Annotated[str, Param("How far to look ahead, e.g. '1 day', '2 weeks', 'friday'; '0' is now.", least=1)] = "1 day",
+    within: Annotated[
+        str, Param("How far to look ahead, e.g. '1 day', '2 weeks', 'friday'; '0' is now.", least=1)
+    ] = "1 day",
     limit: params.Limit = 20,
 ) -> list[Task]:
     """List what is overdue or due soon, by priority; what waits for something else comes last.

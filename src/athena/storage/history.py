@@ -88,6 +88,17 @@ async def mark_undone(tx: Any, step: Step) -> None:
     await tx.execute("UPDATE history SET undone = 1 WHERE scope = :scope AND id = :id", scope=step.scope, id=step.id)
 
 
+async def forget_steps(tx: Any, scope: int, memory: int, action: str, word: str) -> None:
+    """Remove the steps of one action of a memory that hold a word of letters and digits."""
+    await tx.execute(
+        """DELETE FROM history WHERE scope = :scope AND memory = :memory AND action = :action AND before LIKE :word""",
+        scope=scope,
+        memory=memory,
+        action=action,
+        word=f"%{word}%",
+    )
+
+
 async def forget(tx: Any, scope: int, memory: int) -> None:
     """Remove all that was ever recorded about a memory."""
     await tx.execute("DELETE FROM history WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)

@@ -50,7 +50,7 @@ FIGURES = {
     "history_of_memory": "100000 50000 3 1",
     "history_of_call": "100000 2",
     "history_by_digest": "50000 25000 2",
-    "relations_live": "100000 50000 5 2 1",
+    "relations_live": "100000 50000 5 2 1 1",
     "relations_back": "100000 50000 5",
     "mentions_of_memory": "100000 50000 3",
 }
