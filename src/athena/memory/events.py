@@ -35,7 +35,7 @@ from athena.storage.database import Transaction
 When = str | float | None
 LONGEST_SESSION = 1_000
 WORDS = 200  # of a question, among which a session may be named
-NOT = r"(?P<not>\b(?:\w+n['’]t|not|never|without|no)\s+(?:(?:any|have|has|been|a)\s+)*)?"
+NOT = r"(?P<not>\b(?:\w+n['’]t|not|never|without|no|nothing)\s+(?:(?:any|have|has|been|a)\s+)*)?"
 # What people say of things that went badly or well, the outcomes that those are recorded with, and the others.
 SPOKEN = (
     (r"\b(?:fail\w*|errors?|broken?|crash\w*|time[ds]?[ -]?outs?|(?:went|gone|goes|go) wrong)\b", FAILURES, SUCCESSES),
