@@ -132,15 +132,15 @@ def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     call(app, "relate_memories", memory_id=first.id, other_id=second.id, relation="about")
     call(app, "update_memory", memory_id=second.id, content="Mara pays all invoices")
     _fill_graph(app)
+    while call(app, "reembed").remaining:
+        pass
+    _leave_one_waiting(app)
     gone = call(app, "remember", content="to be removed for good").id
     call(app, "forget", memory_id=gone)
     call(app, "purge", memory_ids=[gone], expect=1)
     fifth = next(m for m in call(app, "list_memories", k=100) if "parrot" in m.content)
     call(app, "update_memory", memory_id=fifth.id, content="The parrot is blue")
     call(app, "forget", memory_id=fifth.id)
-    while call(app, "reembed").remaining:
-        pass
-    _leave_one_waiting(app)
     app.close()
     with apsw.Connection(str(path)) as connection:  # every value that a byte of a vector can have
         whole = bytes(range(129, 256)) + bytes(range(128))
