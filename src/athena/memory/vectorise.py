@@ -18,6 +18,7 @@ from athena.threads import drive, start
 
 WINDOW = 40  # words of each neighbour that a passage is read with
 PATIENCE = 10.0  # seconds that a writer who never pauses holds up a batch
+YIELD = 2.0  # seconds for a writer who lost a race
 BATCH = 16  # small, since closing the store waits for the one in progress
 SOON = 1.0  # seconds before what need not be found by meaning at once is read; a process that ends first leaves it
 
@@ -98,7 +99,7 @@ async def settle(store: Store, kind: Kind = "memory") -> None:
 
 def catch_up(store: Store, after: float = 0.0) -> None:
     """Give vectors to what waits for them, on a thread of its own, once no more has come for `after` seconds."""
-    store.encoder.busy_until = time.monotonic() + after
+    store.encoder.busy_until = max(store.encoder.busy_until, time.monotonic() + after)
     if not store.encoder.catching_up.locked():
         start(_until_done, store)
 
@@ -107,8 +108,14 @@ def _until_done(store: Store) -> None:
     if not store.encoder.catching_up.acquire(blocking=False):
         return  # another thread is at it
     try:
-        store.encoder.rest(PATIENCE)
+        _give_way(store)
         while store.encoder.works and drive(_step(store, BATCH)):
-            store.encoder.rest(PATIENCE)  # until nothing is left, or others are at the rest
+            _give_way(store)  # until nothing is left, or others are at the rest
     finally:
         store.encoder.catching_up.release()
+
+
+def _give_way(store: Store) -> None:
+    """Let those write who wait for it: somebody who changes a long memory would never get between our batches."""
+    store.encoder.busy_until = max(store.encoder.busy_until, store.database.contended + YIELD)
+    store.encoder.rest(PATIENCE)

@@ -244,6 +244,11 @@ class Database(Protocol):
     def location(self) -> str: ...
 
     @property
+    def contended(self) -> float:
+        """When a write last had to be tried again because of another one, by the monotonic clock."""
+        ...
+
+    @property
     def hindrance(self) -> str:
         """What keeps the engine from being as fast as it could be; empty if nothing does."""
         ...

@@ -109,6 +109,7 @@ class Postgres:
         self._writes = 0
         self._not_before = 0.0  # when a graph that could not be drawn is tried again
         self.hindrance = ""
+        self.contended = float("-inf")
         opening.bring_into_shape(url, (*self.words.schema, *self.vectors.schema, *ONCE), copying=copying)
         self._pool = ConnectionPool(
             kwargs=opening.parameters(url) | {"autocommit": True},
@@ -209,6 +210,7 @@ class Postgres:
                 with translated(self.url):
                     return self._attempt(begin, work, deadline)
             except LOST_RACE as error:
+                self.contended = time.monotonic()
                 trouble: Exception = error
             except errors.DataException as error:
                 if self.vectors.mixed:

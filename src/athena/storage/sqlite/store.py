@@ -74,6 +74,7 @@ class Sqlite:
 
     kind = "sqlite"
     hindrance = ""
+    contended = float("-inf")  # who writes has the store alone
 
     def __init__(self, path: str | Path, *, copying: Copying = "") -> None:
         self.path = str(path)
