@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from athena.memory.find import Ref, locate
+from athena.memory.find import Ref, locate, locate_any
 from athena.memory.store import Store
 from athena.model.memory import Change, Filter, Memory
 from athena.model.page import Page
-from athena.model.scope import Scope
+from athena.model.scope import Kind, Scope
 from athena.storage import history, memories, scopes
 from athena.storage.database import Transaction
 
@@ -55,9 +55,9 @@ async def tags(store: Store, scope: Scope) -> list[TagCount]:
     return [TagCount(tag, count) for tag, count in rows]
 
 
-async def changes(store: Store, ref: Ref, scope: Scope) -> list[Change]:
+async def changes(store: Store, ref: Ref, kind: Kind | None, scope: Scope) -> list[Change]:
     async def work(tx: Transaction) -> list[Change]:
-        kept = await locate(tx, scope, ref, deleted=True)
+        kept = await locate_any(tx, scope, ref, kind, deleted=True)
         return await history.of_memory(tx, kept.scope, kept.memory.id)
 
     return await store.database.read(work)

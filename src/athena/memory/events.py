@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from athena import clock
 from athena.errors import InvalidInput
 from athena.ids import serial
 from athena.memory import browse, draft, recall
@@ -26,7 +25,7 @@ from athena.model.event import (
     event,
     recorded,
 )
-from athena.model.memory import MOMENT, SERIAL, Draft, Filter, Hit, clean_name
+from athena.model.memory import MOMENT, SERIAL, Draft, Filter, Hit, clean_name, clean_text
 from athena.model.page import Page
 from athena.model.scope import Scope
 from athena.storage import sessions
@@ -84,18 +83,32 @@ def _drafted(
     facts: dict[str, Any] = dict(metadata or {})
     given = {
         OUTCOME: None if outcome is None else clean_name(outcome, OUTCOME),
-        SESSION: None if session_id is None else session(session_id),
+        SESSION: session_id,
         DURATION: duration_ms,
     }
     facts |= {name: value for name, value in given.items() if value is not None}
+    _check(facts)
     ended = facts.get(OUTCOME)
     if ended is None and event_type.strip().casefold() in FAILED_TYPES:
         ended = FAILURES[0]  # found as a failure, though its outcome is not given
-    tags = [ended] if isinstance(ended, str) else None
-    if happened is None and not isinstance(when := facts.pop("date", None), bool):
-        happened = when
+    tags = [ended] if ended is not None else None
+    if happened is None and not isinstance(facts.get("date"), bool):
+        happened = facts.pop("date", None)
     made = draft.clean(content, tags, clean_name(event_type, "event_type"), facts)
     return made, _moment(happened, now)
+
+
+def _check(facts: dict[str, Any]) -> None:
+    """Refuse an outcome, a session or a duration that is none, also where the metadata name it."""
+    for name in (OUTCOME, SESSION):
+        if not isinstance(facts.get(name), str | None):
+            raise InvalidInput(f"{name} must be text, not {type(facts[name]).__name__}")
+    if facts.get(SESSION) is not None:
+        session(facts[SESSION])
+        facts[SESSION] = clean_text(facts[SESSION].strip(), SESSION)  # the secrets in it are told with the others
+    took = facts.get(DURATION)
+    if took is not None and (isinstance(took, bool) or not isinstance(took, int | float) or not took >= 0):
+        raise InvalidInput(f"{DURATION} must be a number of milliseconds, not {took!r:.40}")
 
 
 def _moment(happened: Any, now: float) -> float | None:
@@ -104,16 +117,12 @@ def _moment(happened: Any, now: float) -> float | None:
     if not isinstance(happened, str | int | float):
         raise InvalidInput(f"happened must be a time in words or seconds, not {type(happened).__name__}")
     moment = draft.moment(happened if isinstance(happened, str) else float(happened), "happened", now, end=False)
-    try:
-        clock.local(moment or 0.0)
-    except (OverflowError, ValueError, OSError):
-        raise InvalidInput(f"happened is out of range: {happened!r:.60}") from None
-    return moment
+    return draft.in_range(moment, "happened")
 
 
 def session(text: str) -> str:
     """Return a session's id as it is kept."""
-    return draft.fact(SESSION, text, LONGEST_SESSION)
+    return draft.fact(SESSION, text, LONGEST_SESSION)[0]
 
 
 def narrowed(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from athena.errors import Conflict, InvalidInput, NotFound
@@ -16,6 +17,7 @@ WHERE = {
     "event": "recall_events finds events",
     "task": "list_tasks shows the tasks there are",
 }
+OTHERS: tuple[Kind, ...] = ("event", "task", "pattern", "entity")  # beside memories
 HEX = re.compile(r"[0-9a-f]{1,64}")
 
 
@@ -35,6 +37,26 @@ async def locate(tx: Any, scope: Scope, ref: Ref, *, deleted: bool = False) -> K
     if len({kept.digest for kept in chosen}) > 1:
         raise _ambiguous(ref, chosen)
     return chosen[0]
+
+
+async def locate_any(tx: Any, scope: Scope, ref: Ref, kind: Kind | None, *, deleted: bool = False) -> Kept:
+    """Return the one thing that `ref` names, of a kind; without one, a memory before anything else."""
+    if kind is not None:
+        return await locate(tx, scope.of(kind), ref, deleted=deleted)
+    try:
+        return await locate(tx, scope, ref, deleted=deleted)
+    except NotFound:
+        if await _candidates(tx, await scopes.visible(tx, scope), ref, scope.kind):
+            raise  # a memory is meant, which was forgotten
+        found = []
+        for other in OTHERS:
+            with suppress(NotFound):
+                found.append(await locate(tx, scope.of(other), ref, deleted=deleted))
+        if len(found) > 1:
+            raise _ambiguous(ref, found) from None
+        if not found:
+            raise
+        return found[0]
 
 
 def kind_of(kind: Kind) -> str:

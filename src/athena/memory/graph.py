@@ -14,10 +14,10 @@ from athena.memory import write
 from athena.memory.store import Store
 from athena.memory.vectorise import SOON, catch_up
 from athena.model.call import Call
-from athena.model.graph import Entity, Graph, Relation, entity_key
+from athena.model.graph import ABOUT, Entity, Graph, Relation, entity_key
 from athena.model.scope import Scope
 from athena.model.text import storable
-from athena.storage import calls, entities, mentions, relations, scopes
+from athena.storage import calls, entities, memories, mentions, relations, scopes
 from athena.storage.database import Transaction
 from athena.storage.entities import Node
 from athena.storage.relations import Edge
@@ -106,6 +106,11 @@ def shown(edge: Edge) -> Relation:
 async def numbered(tx: Transaction, numbers: list[int], ids: list[int]) -> list[Entity]:
     nodes = await entities.numbered(tx, numbers, ids)
     return joined(nodes, await entities.observations(tx, numbers, ids))
+
+
+async def about(tx: Transaction, numbers: list[int], ids: list[int]) -> dict[int, dict[str, Any]]:
+    """Return the metadata that were given with entities."""
+    return {number: row.metadata.get(ABOUT, {}) for number, row in (await memories.fetch(tx, numbers, ids)).items()}
 
 
 async def change(store: Store, call: Call, act: Callable[..., Any], fetch: Any) -> Any:

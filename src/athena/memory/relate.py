@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from athena import secrets
-from athena.errors import Conflict, InvalidInput
+from athena.errors import InvalidInput
 from athena.memory import mention
-from athena.memory.draft import moment
+from athena.memory.draft import in_range, moment
 from athena.memory.graph import as_kept, change, key_of, shown, triple
 from athena.memory.store import Store
 from athena.model.call import Call
@@ -71,11 +71,11 @@ def _completed(edge: Edge, known: Sequence[Edge]) -> Edge:
 
 
 async def unrelate(store: Store, given: Sequence[Named], call: Call) -> None:
-    """Delete relations."""
+    """Delete relations of the project."""
     now = store.clock()
 
     async def remove(tx: Transaction, number: int) -> None:
-        numbers = await scopes.visible(tx, call.scope)
+        numbers = await scopes.own(tx, call.scope)
         for one in given:
             wanted = key_of(one["from"]), key_of(one["to"]), as_kept(one["relationType"])
             for edge in await relations.find(tx, numbers, *wanted):
@@ -95,19 +95,19 @@ async def unlink(tx: Transaction, edge: Edge, call: int, now: float) -> None:
     await history.add(tx, edge.scope, 0, call, now, UNLINKED, {"relation": edge.id})
 
 
-async def take_back(tx: Transaction, step: Step, now: float) -> str:
-    """Undo the making or removing of a relation, and return it in words."""
+async def take_back(tx: Transaction, step: Step, now: float) -> tuple[bool, str]:
+    """Undo the making or removing of a relation unless it was made anew since, and return it in words."""
     found = await relations.numbered(tx, step.scope, (step.before or {})["relation"])
     if found is None:
-        return ""
+        return True, ""
     edge, removed = found
     if step.action == LINKED:
         await relations.set_removed(tx, step.scope, edge.id, now if removed is None else removed)
     else:
         if any(one.overlaps(edge) for one in await relations.find(tx, [step.scope], *triple(edge))):
-            raise Conflict(f"the relation is there again: {spoken(edge)}", hint="undo where it was made, or delete it")
+            return False, spoken(edge)
         await relations.set_removed(tx, step.scope, edge.id, None)
-    return spoken(edge)
+    return True, spoken(edge)
 
 
 async def add_aliases(tx: Transaction, one: Node, other: Node, call: int, now: float) -> None:
@@ -148,8 +148,8 @@ def _edge(one: NewRelation, position: int, now: float) -> Edge:
         clean_entity_name(text, f"{where}{end}") for end, text in (("from", one["from"]), ("to", one["to"]))
     )
     relation = secrets.redact(clean_type(one["relationType"], f"{where}relationType")).text
-    began = moment(one.get("since"), f"{where}since", now, end=False)
-    ended = moment(one.get("until"), f"{where}until", now, end=True)
+    began = in_range(moment(one.get("since"), f"{where}since", now, end=False), f"{where}since")
+    ended = in_range(moment(one.get("until"), f"{where}until", now, end=True), f"{where}until")
     if began is not None and ended is not None and ended <= began:
         raise InvalidInput(f"{where}until must be after since")
     return Edge(0, 0, entity_key(source), entity_key(target), source, target, relation, began, ended)

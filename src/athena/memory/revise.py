@@ -6,19 +6,21 @@ from typing import Any
 from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
 from athena.memory import relate as relating
 from athena.memory import write
-from athena.memory.find import Ref, locate
+from athena.memory.find import Ref, locate, locate_any
 from athena.memory.prepare import prepare, with_vectors
 from athena.memory.store import Store
 from athena.memory.vectorise import settle
 from athena.model.call import Call
-from athena.model.memory import Change, Draft, Filter, Memory, Stored, preview, stored
-from athena.model.scope import Scope
-from athena.storage import calls, consolidations, history, memories, passages, relations, scopes
+from athena.model.graph import ENTITY, OBSERVATION
+from athena.model.memory import SERIAL, Change, Draft, Filter, Memory, Stored, preview, stored
+from athena.model.scope import Kind, Scope
+from athena.storage import calls, consolidations, entities, history, memories, passages, relations, scopes
 from athena.storage.database import Transaction
 from athena.storage.history import Step
 from athena.storage.memories import Kept
 
 RELATED, PURGED = "related", "purged"
+ANEW = "this was made anew since; undo again takes back the change before it"
 
 
 async def update(store: Store, ref: Ref, changes: dict[str, Any], call: Call, redacted: tuple[str, ...] = ()) -> Stored:
@@ -72,20 +74,27 @@ def _make_way(kept: Kept, others: list[Kept]) -> None:
             )
 
 
-async def forget(store: Store, refs: Sequence[Ref], call: Call) -> int:
-    """Forget memories that exist and return how many there were; undo brings them back."""
+async def forget(store: Store, refs: Sequence[Ref], kind: Kind | None, call: Call) -> int:
+    """Forget what exists and return how many there were; undo brings them back."""
 
     async def chosen(tx: Transaction) -> list[Kept]:
         found: dict[int, Kept] = {}
         for ref in refs:
             try:
-                kept = await locate(tx, call.scope, ref)
+                kept = await locate_any(tx, call.scope, ref, kind)
             except NotFound:
                 continue
+            _refuse_entity(kept, "delete_entities deletes it with what was observed of it")
             found[kept.memory.id] = kept
         return list(found.values())
 
     return await forget_chosen(store, chosen, call)
+
+
+def _refuse_entity(kept: Kept, hint: str) -> None:
+    """Refuse to part an entity from what was observed of it."""
+    if kept.memory.metadata.get(SERIAL) == ENTITY:
+        raise InvalidInput(f"{kept.memory.id} is the entity {preview(kept.memory.content, 60)!r}", hint=hint)
 
 
 async def forget_matching(store: Store, only: Filter, expect: int | None, call: Call) -> int:
@@ -121,15 +130,18 @@ async def forget_chosen(store: Store, chosen: Callable[[Transaction], Awaitable[
     return await store.database.write(work)
 
 
-async def restore(store: Store, ref: Ref, call: Call) -> bool:
-    """Bring a forgotten memory back; False if it was there all along."""
+async def restore(store: Store, ref: Ref, kind: Kind | None, call: Call) -> bool:
+    """Bring what was forgotten back; False if it was there all along."""
     now = store.clock()
 
     async def work(tx: Transaction) -> bool:
         async def show(number: int) -> bool:
-            kept = await locate(tx, call.scope, ref, deleted=True)
+            kept = await locate_any(tx, call.scope, ref, kind, deleted=True)
             if kept.deleted is None:
                 return False
+            _refuse_entity(kept, "undo brings back what delete_entities deleted")
+            if await _alone(tx, kept):
+                raise Conflict("the entity of this observation was deleted", hint="make the entity first")
             await history.add(tx, kept.scope, kept.memory.id, number, now, "restored", kept.snapshot())
             await _set(store, tx, kept, kept.snapshot() | {"deleted": None}, now)
             return True
@@ -171,9 +183,9 @@ async def _take_back(
     """Undo one step of a memory or a relation; relations have negative numbers in what is returned."""
     if step.action in (relating.LINKED, relating.UNLINKED):
         number = -int((step.before or {})["relation"])
-        texts[number] = await relating.take_back(tx, step, now)
+        done, texts[number] = await relating.take_back(tx, step, now)
         await history.mark_undone(tx, step)
-        return [f"undid: {step.action}", step.scope, number]
+        return [f"undid: {step.action}" if done else ANEW, step.scope, number]
     if step.action == relating.ALIASED:
         await relating.take_back_aliases(tx, step)
         return [f"undid: {step.action}", step.scope, step.memory]
@@ -198,6 +210,9 @@ async def _take_back_memory(
             f"memory {kept.memory.hash} was changed since, from another project",
             hint="update it, or undo that change where it was made",
         )
+    if step.before is not None and step.action != RELATED and await _superseded(tx, kept, step.before):
+        await history.mark_undone(tx, step)
+        return ANEW
     if step.action == RELATED:
         await memories.unlink(tx, step.scope, step.memory, **(step.before or {}))
     elif step.before is not None:
@@ -208,6 +223,21 @@ async def _take_back_memory(
     if step.action != RELATED:
         await history.add(tx, step.scope, step.memory, call, now, "undone", kept.snapshot(), undone=True)
     return f"undid: {step.action}"
+
+
+async def _superseded(tx: Transaction, kept: Kept, state: dict[str, Any]) -> bool:
+    """Tell whether another row has the place of one that is to come back."""
+    if state["deleted"] is not None or kept.deleted is None:
+        return False
+    others = await memories.find(tx, [kept.scope], "m.digest = :digest", digest=state["digest"])
+    return any(o.deleted is None and o.memory.id != kept.memory.id for o in others) or await _alone(tx, kept)
+
+
+async def _alone(tx: Transaction, kept: Kept) -> bool:
+    """Tell whether something is an observation of an entity that is not there."""
+    if kept.memory.memory_type != OBSERVATION or await scopes.kind(tx, kept.scope) != "entity":
+        return False
+    return not await entities.numbered(tx, [kept.scope], [int(kept.memory.metadata["session_id"])])
 
 
 async def _set(store: Store, tx: Transaction, kept: Kept, state: dict[str, Any], now: float) -> None:
@@ -227,8 +257,13 @@ async def _chosen(tx: Transaction, refs: Sequence[Ref] | None, scope: Scope) -> 
     """Return which memories a purge would remove: those named, else all forgotten ones of the project."""
     if refs is None:
         return await memories.forgotten(tx, await scopes.every(tx, scope))
-    found = [(await locate(tx, scope, ref, deleted=True)).memory.id for ref in refs]
-    return list(dict.fromkeys(found))
+    found: dict[int, None] = {}
+    for ref in refs:
+        kept = await locate_any(tx, scope, ref, None, deleted=True)
+        found[kept.memory.id] = None
+        if kept.memory.metadata.get(SERIAL) == ENTITY:
+            found |= dict.fromkeys(await entities.observed(tx, kept.scope, kept.memory.id))
+    return list(found)
 
 
 async def count_purge(store: Store, refs: Sequence[Ref] | None, scope: Scope) -> int:
@@ -246,12 +281,12 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
                     f"{len(chosen):,} memories would be removed for good",
                     hint=f"to do so, repeat with expect={len(chosen)}",
                 )
-            numbers = list({*await scopes.visible(tx, call.scope), *await scopes.every(tx, call.scope)})
+            numbers = await scopes.every_visible(tx, call.scope)
             for memory in chosen:
                 for kept in await memories.find(tx, numbers, "m.id = :id", id=memory):
                     await _remove(store, tx, kept)
             if refs is None:
-                await relations.purge(tx, numbers)
+                await relations.purge(tx, await scopes.every(tx, call.scope))
             await store.database.vectors.drop_retired(tx)
             await consolidations.forget_progress(tx)
             if chosen:

@@ -284,7 +284,7 @@ async def _refuse_blocked(tx: Transaction, scope: Scope, memory: Memory, state: 
 async def complete(store: Store, ref: Ref, outcome: str | None, force: bool, call: Call) -> Completed:
     """Say that a task is done, and return what can be begun now; done already, nothing changes."""
     now, call = store.clock(), call.of("task")
-    said = None if outcome is None else draft.fact("outcome", outcome, LONGEST_OUTCOME)
+    said, redacted = (None, ()) if outcome is None else draft.fact("outcome", outcome, LONGEST_OUTCOME)
 
     async def alter(tx: Transaction, kept: Row) -> Draft | None:
         if kept.memory.memory_type == "done" and said is None:
@@ -302,4 +302,5 @@ async def complete(store: Store, ref: Ref, outcome: str | None, force: bool, cal
         return [one for one in await _shown(tx, call.scope, after, now) if not one.blocked]
 
     unblocked = await store.database.read(freed)
-    return Completed(**_fields(done), unblocked=tuple(Freed(one.id, one.title) for one in unblocked))
+    freed_ones = tuple(Freed(one.id, one.title) for one in unblocked)
+    return Completed(**_fields(done), unblocked=freed_ones, redacted=redacted)

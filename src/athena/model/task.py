@@ -58,6 +58,7 @@ class Completed(Task):
     """A task that is done, and what can be begun now."""
 
     unblocked: tuple[Freed, ...] = ()
+    redacted: tuple[str, ...] = ()  # the kinds of secrets that were taken out of the outcome
 
 
 def plan(memory: Memory) -> dict[str, Any]:

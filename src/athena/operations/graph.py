@@ -86,6 +86,8 @@ async def add_observations(
 async def delete_entities(ctx: Context, entityNames: Names) -> Done:  # noqa: N803  # the name that users know
     """Delete entities, their observations and relations; `undo` brings them back.
 
+    Only those of the project itself: what is known everywhere is deleted in the project `user`.
+
     >>> graph.delete_entities(entityNames=["Bob"])
     """
     await observe.delete(ctx.store, entityNames, ctx.call.of("entity"))
@@ -160,10 +162,12 @@ async def create_entity(
 ) -> Made:
     """Add one entity, or observations to the one of that name.
 
+    The type of one that is known stays; metadata are added to what it has, and a null removes a key.
+
     >>> graph.create_entity(name="Bob", entity_type="person", observations=["plays chess"])
     """
     one: NewEntity = {"name": name, "entityType": entity_type, "observations": observations or []}
-    return await observe.create_one(ctx.store, one, draft.facts(metadata), ctx.call.of("entity"))
+    return await observe.create_one(ctx.store, one, metadata, ctx.call.of("entity"))
 
 
 @operation(Effect.READ)

@@ -25,7 +25,7 @@ When = Annotated[
 ]
 Ref = Annotated[int | str, Param("The memory's id, its hash, or the beginning of its hash.")]
 Refs = Annotated[list[int | str], Param("Ids or hashes.", least=1, most=10_000)]
-OfKind = Annotated[Kind, Param("What sort of thing the id names.")]
+OfKind = Annotated[Kind | None, Param("What sort of thing the id names; found out without it.")]
 Expect = Annotated[int | None, Param("Exactly how many will be affected; without it the error says how many.", least=0)]
 
 
