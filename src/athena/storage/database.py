@@ -233,6 +233,10 @@ class Database(Protocol):
         """Commit what `work` does and return its value once it is durable."""
         ...
 
+    async def free(self) -> bool:
+        """Tell whether a write could begin now, or nearly: nobody else holds the store for long."""
+        ...
+
     def later(self, work: Work[None]) -> None:
         """Commit soon, together with other writes; nobody waits for it."""
         ...

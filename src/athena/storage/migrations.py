@@ -37,6 +37,8 @@ STEPS: tuple[str, ...] = (
     CREATE UNIQUE INDEX memories_live ON memories (scope, digest) WHERE deleted IS NULL;
     CREATE INDEX memories_by_digest ON memories (scope, digest);
     CREATE INDEX memories_by_time ON memories (scope, happened) WHERE deleted IS NULL;
+    CREATE INDEX memories_unfinished ON memories (scope, happened)
+        WHERE deleted IS NULL AND memory_type IN ('open', 'in_progress');
     CREATE INDEX memories_by_session ON memories (scope, session, id) WHERE session IS NOT NULL;
     CREATE TABLE tags (
         scope BIGINT NOT NULL,

@@ -41,6 +41,7 @@ FIGURES = {
     "memories_live": "100000 50000 1",
     "memories_by_digest": "100000 50000 1",
     "memories_by_time": "100000 50000 5",
+    "memories_unfinished": "100 50 1",
     "memories_by_session": "50000 25000 50 1",
     "passages_of_session": "100000 50000 5 1",
     "passages_of_memory": "100000 50000 2",

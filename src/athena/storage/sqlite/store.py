@@ -27,6 +27,7 @@ from athena.threads import Outcome, Turnstile, aside, check_may_wait, drive, run
 
 T = TypeVar("T")
 GROUP = 256  # jobs in one commit, at most
+BRIEF = 0.2  # seconds that somebody who need not write waits to
 SOON = 2.0  # seconds that a deferred write may wait for company
 ONLY_THE_TRANSACTION = "a transaction's work may wait only for its transaction"
 
@@ -140,6 +141,22 @@ class Sqlite:
             raise job.error
         value: T = job.value
         return value
+
+    async def free(self) -> bool:
+        return self._only is not None or await aside(self._try)
+
+    def _try(self) -> bool:
+        """Take the file's lock and let it go; False where that takes more than a moment."""
+        if not self._pen.acquire(timeout=BRIEF):
+            return False
+        try:
+            with self._turnstile, translated(self.path):
+                if self._closed:
+                    return False
+                self._writing = self._writing or self._open()
+                return opening.is_free(self._writing, BRIEF)
+        finally:
+            self._pen.release()
 
     def later(self, work: Work[None]) -> None:
         with self._guard:
