@@ -48,7 +48,10 @@ def main() -> None:
     counts = [int(word) for word in sys.argv[1:] if word.isdigit()]
     count = counts[0] if counts else 60
     if "--held-out" in sys.argv:
-        return report("held out", list(trials(planted.HELD_OUT, count)))
+        report("held out", list(trials(planted.HELD_OUT, count)))
+        seeds = range(planted.HELD_OUT, planted.HELD_OUT + 2 * count, 2)
+        unseen = [planted.judge_statements(statements(seed, unseen_only=True)) for seed in seeds]
+        return report("held-out families", unseen)
     for kind, weights in calibration.WEIGHTS.items():
         calibration.WEIGHTS[kind] = (0.0,) * len(weights)  # so that every candidate is considered
     tuning = list(trials(planted.TUNED_ON, count))

@@ -18,14 +18,14 @@ from athena.memory.consolidation.material import Event
 from athena.memory.consolidation.strategies import PLANS
 from athena.model.call import Call
 from athena.model.memory import Filter
-from athena.storage import memories, scopes
-from athena.storage.topics import CONTRADICTED
+from athena.storage import links, memories, scopes
+from athena.storage.links import CONTRADICTED
 from athena.threads import drive
 from conftest import Engine, _model
 
 SAME = (
     "The deploy runs every Friday at three in the afternoon.",
-    "The deploy runs every Friday at three in the afternoon!",
+    "The deploy runs every Friday at three in the afternoon",
     "Maria is allergic to peanuts.",
 )
 OPPOSED = ("The deploy runs every Friday at three.", "The deploy runs every Thursday at three.")
@@ -106,15 +106,15 @@ def test_the_newer_of_two_memories_is_found_first_and_the_older_says_so(app: App
 
 
 async def _contradict(app: App, tx: Any, made: Call, old: int, new: int) -> None:
-    await memories.link(tx, await scopes.ensure(tx, made.scope), old, new, CONTRADICTED, made.started)
+    await links.link(tx, await scopes.ensure(tx, made.scope), old, new, CONTRADICTED, made.started)
 
 
 def test_what_consolidation_fades_comes_after_what_it_strengthens(app: App) -> None:
-    for text in ("Deploys run on Fridays at 15:00", "Deploys run on Tuesdays at 10:00", "Bob owns search"):
+    for text in ("Deploys run on Fridays at 15:00", "Deploys run on Tuesdays at 15:00", "Bob owns search"):
         call(app, "remember", content=text)
     assert call(app, "consolidate").faded == 1
     found = [hit.content for hit in call(app, "recall", query="when do we deploy", k=2)]
-    assert found == ["Deploys run on Tuesdays at 10:00", "Deploys run on Fridays at 15:00"]
+    assert found == ["Deploys run on Tuesdays at 15:00", "Deploys run on Fridays at 15:00"]
 
 
 @pytest.mark.parametrize("strategy", ["minimal", "speed", "balanced", "quality"])
@@ -213,6 +213,7 @@ def test_all_that_a_run_did_is_one_change_to_undo(app: App) -> None:
     assert call(app, "verify").ok
     again = call(app, "consolidate", days_back=60)
     assert len(again.patterns) == len(done.patterns) == again.new
+    assert (again.merged, again.faded, again.strengthened, again.promoted) == (0, 0, 0, 0)
 
 
 def test_more_of_the_same_brings_a_pattern_up_to_date(app: App) -> None:
@@ -244,7 +245,7 @@ def test_a_pattern_shows_its_evidence(app: App) -> None:
 
 def test_strategies_differ_in_what_they_find_and_change(app: App) -> None:
     worked(app, size=600)
-    for text in (SAME[0], SAME[0].upper()):
+    for text in SAME[:2]:
         call(app, "remember", content=text)
     found = {name: call(app, "consolidate", strategy=name, days_back=60, dry_run=True).patterns for name in PLANS}
     types = {name: {one.type for one in patterns} for name, patterns in found.items()}
@@ -255,9 +256,8 @@ def test_strategies_differ_in_what_they_find_and_change(app: App) -> None:
     assert counts[0] < counts[1]
     done = {}
     for name in PLANS:
-        did = call(app, "consolidate", strategy=name, days_back=60)
+        did = call(app, "consolidate", strategy=name, days_back=60, dry_run=True)
         done[name] = (did.merged, did.promoted > 0)
-        call(app, "undo")
     assert done == {"minimal": (0, False), "speed": (1, False), "balanced": (1, True), "quality": (1, True)}
 
 

@@ -39,7 +39,7 @@ OPPOSED = [
     ("We use npm in web/", "We do not use npm in web/ any more"),
     ("The team moved to Berlin", "The team moved to Oslo"),
     ("Bob owns search", "Carol owns search now"),
-    ("Deploys run on Fridays at 15:00", "Deploys run on Tuesdays at 10:00"),
+    ("Deploys run on Fridays at 15:00", "Deploys run on Tuesdays at 15:00"),
     ("The public API allows 100 requests/min", "The public API allows 250 requests/min"),
     ("Backups run nightly at 02:00", "Backups run nightly at 3 am"),
     ("Logs are kept for 30 days", "Logs are kept for 8 weeks"),

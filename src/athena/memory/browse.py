@@ -7,7 +7,7 @@ from athena.memory.store import Store
 from athena.model.memory import Change, Filter, Memory
 from athena.model.page import Page
 from athena.model.scope import Kind, Scope
-from athena.storage import history, memories, scopes
+from athena.storage import history, links, memories, scopes
 from athena.storage.database import Transaction
 
 
@@ -34,7 +34,7 @@ class TagCount:
 async def show(store: Store, ref: Ref, scope: Scope) -> WithRelated:
     async def work(tx: Transaction) -> WithRelated:
         m = (await locate(tx, scope, ref)).memory
-        rows = await memories.related(tx, await scopes.visible(tx, scope), m.id)
+        rows = await links.related(tx, await scopes.visible(tx, scope), m.id)
         return WithRelated(
             m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
             tuple(Related(*row) for row in rows),

@@ -14,12 +14,13 @@ from athena.model.call import Call
 from athena.model.graph import ENTITY, OBSERVATION
 from athena.model.memory import SERIAL, Change, Draft, Filter, Memory, Stored, preview, stored
 from athena.model.scope import Kind, Scope
-from athena.storage import calls, consolidations, entities, history, memories, passages, relations, scopes
+from athena.storage import calls, consolidations, entities, history, links, memories, passages, relations, scopes
 from athena.storage.database import Transaction
 from athena.storage.history import Step
+from athena.storage.links import RELATED
 from athena.storage.memories import Kept
 
-RELATED, PURGED = "related", "purged"
+PURGED = "purged"
 ANEW = "this was made anew since; undo again takes back the change before it"
 
 
@@ -214,7 +215,7 @@ async def _take_back_memory(
         await history.mark_undone(tx, step)
         return ANEW
     if step.action == RELATED:
-        await memories.unlink(tx, step.scope, step.memory, **(step.before or {}))
+        await links.unlink(tx, step.scope, step.memory, **(step.before or {}))
     elif step.before is not None:
         await _set(store, tx, kept, step.before, now)
     elif kept.deleted is None:
@@ -309,7 +310,7 @@ async def _remove(store: Store, tx: Transaction, kept: Kept) -> None:
     if kept.deleted is None:
         await store.database.words.drop(tx, await passages.of_memory(tx, kept.scope, kept.memory.id))
     await store.database.vectors.retire(tx, kept.scope, kept.memory.id)
-    for scope, number in await memories.quoting(tx, kept.memory.id):  # patterns that repeat its words
+    for scope, number in await links.quoting(tx, kept.memory.id):  # patterns, lessons and forgotten twins
         for other in await memories.find(tx, [scope], "m.id = :id", id=number):
             await _remove(store, tx, other)
     await history.forget(tx, kept.scope, kept.memory.id)
@@ -320,6 +321,8 @@ async def _remove(store: Store, tx: Transaction, kept: Kept) -> None:
 
 async def relate(store: Store, ref: Ref, other: Ref, relation: str, call: Call) -> None:
     """Note that two memories belong together."""
+    if relation in links.OURS:
+        raise InvalidInput(f"{relation!r} is a relation of Athena's own", hint="call it something else")
     now = store.clock()
 
     async def work(tx: Transaction) -> None:
@@ -329,7 +332,7 @@ async def relate(store: Store, ref: Ref, other: Ref, relation: str, call: Call) 
                 raise InvalidInput("a memory cannot be related to itself")
             for kept in (one, two):  # so that neither is purged meanwhile
                 await memories.hold(tx, kept)
-            if await memories.link(tx, one.scope, one.memory.id, two.memory.id, relation, now):
+            if await links.link(tx, one.scope, one.memory.id, two.memory.id, relation, now):
                 before = {"other": two.memory.id, "relation": relation}
                 await history.add(tx, one.scope, one.memory.id, number, now, RELATED, before)
 

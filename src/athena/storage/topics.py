@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 from athena.model.memory import Filter, Memory, tag_key
 from athena.storage import memories, scopes
 from athena.storage.database import batched, listed
+from athena.storage.links import CONTRADICTED
 from athena.storage.memories import COLUMNS, FROM
 
 # What is left of a memory's strength by now.
 STRENGTH = "m.strength * power(2.0, -(CASE WHEN m.used > :now THEN 0 ELSE :now - m.used END) / :half_life)"
-
-CONTRADICTED = "contradicted by"  # how a memory is linked to a newer one that says otherwise
 
 
 class Coverage(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import cached_property
 
-from athena.memory import duplicates
+from athena.memory import documents, duplicates
 from athena.memory.consolidation import contradictions, kinds, recurring, sequences, together
 from athena.memory.consolidation.pattern import Pattern, said
 from athena.memory.consolidation.reading import Material
@@ -17,7 +17,11 @@ from athena.threads import aside
 
 MOST_GROUPS = 1_000
 MOST_PATTERNS = 300  # of one type
-DOCUMENT = "document"
+# Which kind of thing each stage looks at.
+READS = {
+    "duplicates": "memory", "recurring": "event", "sequences": "event", "topics": "memory", "contradictions": "memory"
+}  # fmt: skip
+APART = ("session_id", "source", "speaker", "date")  # facts that keep memories of the same words apart
 
 
 class Mine:
@@ -102,12 +106,12 @@ def _same_words(group: Group) -> list[list[Memory]]:
     """Return those of a group that may become one, together."""
     found: dict[tuple[object, ...], list[Memory]] = {}
     for memory in group.memories:
-        if memory.memory_type != DOCUMENT:
+        if memory.memory_type != documents.KIND:
             found.setdefault(identity(memory), []).append(memory)
     return [same for same in found.values() if len(same) > 1]
 
 
 def identity(memory: Memory) -> tuple[object, ...]:
-    """Return what two memories share that are the same but for case, spacing and a full stop at the end."""
-    words = " ".join(memory.content.casefold().split()).rstrip(".! ")
-    return words, memory.metadata.get("session_id"), memory.metadata.get("source"), memory.memory_type
+    """Return what two memories share that are the very same but for space around them and a full stop at the end."""
+    words = memory.content.strip().removesuffix(".").rstrip()
+    return words, memory.memory_type, *(str(memory.metadata.get(name)) for name in APART)
