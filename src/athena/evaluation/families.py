@@ -174,15 +174,15 @@ FAMILIES += [
         ["Tokens of {c} are valid for {x}.", "{C} tokens expire after {x}."],
         ["Tokens of {c} are valid for {x} now, no longer {y}."],
     ),
-]
-
-# Only among statements of odd seeds, so that what is reported holds for families that nothing was tuned on.
-UNSEEN = [
     Family(
         one_of(["euros", "dollars", "pounds"]),
         ["{C} invoices are issued in {x}.", "{C} invoices: {x}."],
         ["{C} invoices are issued in {x} instead of {y}."],
     ),
+]
+
+# Only among statements of odd seeds, so that what is reported holds for families that nothing was tuned on.
+UNSEEN = [
     Family(one_of(["open", "closed"]), ["The {c} beta is {x} to new users.", "{C} beta: {x} to new users."], []),
     Family(
         one_of(PEOPLE),

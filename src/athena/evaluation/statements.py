@@ -63,6 +63,7 @@ LOOKALIKES = [
 ]
 # Another subject with the same predicate, and the same value in another notation.
 LOOKALIKES += [
+    (one_of(["euros", "dollars"]), "{C} invoices are issued in {x}.", "{C} salaries are paid in {y}."),
     (numbers(50, 900), "The {c} limit is {x} calls for free users.", "The {c} limit is {y} calls for paid users."),
     (numbers(2, 90), "{C} pages are cached {x} minutes in staging.", "{C} pages are cached {y} minutes in production."),
     (numbers(2, 90), "Version 1.{x} of {c} was released.", "Version 1.{y} of {c} was released."),
@@ -89,13 +90,16 @@ LOOKALIKES += [
     ),
 ]
 UNSEEN_LOOKALIKES = [
+    (numbers(2, 90), "Draft {x} of the {c} plan is ready.", "Draft {y} of the {c} plan is not ready."),
+    (one_of(["manual", "automatic"]), "Failover is {x} in {c} tests.", "Failover is {y} in {c} drills."),
+    (one_of(DAYS), "{C} sends digests on {x}s at 9.", "{C} sends invoices on {y}s at 8."),
+    (numbers(2, 90), "{C} spent {x} euros on servers.", "{C} spent {y} euros on travel."),
     (times, "The {c} office opens at {x}.", "The {c} canteen opens at {y}."),
     (one_time, "{C} doors close at {x}.", "The doors of {c} are closed at {y}."),
     (one_span, "Invoices of {c} are cached for {x}.", "The {c} invoice cache lasts {y}."),
     (numbers(3, 40), "{C} has {x} runners.", "The {d} cluster has {y} replicas."),
     (one_of(PEOPLE), "{x} signs off {c} releases.", "{y} signs off {d} releases."),
     (numbers(2, 60), "Incident #{x} was about {c} retries.", "Incident #{y} was about {c} retries."),
-    (one_of(["euros", "dollars"]), "{C} invoices are issued in {x}.", "{C} salaries are paid in {y}."),
     (numbers(2, 60), "{C} tasks retry {x} times for emails.", "{C} tasks retry {y} times for webhooks."),
     (numbers(2, 60), "Order {x} of {c} was shipped.", "Order {y} of {c} was not shipped."),
     (one_of(DAYS), "{C} backups run on {x} at 3.", "{C} restores run on {y} at 5."),

@@ -10,6 +10,7 @@ from athena import clock
 from athena.errors import NotFound
 from athena.memory import documents
 from athena.memory.events import session as session_name
+from athena.memory.mention import forms
 from athena.memory.store import Store
 from athena.model.event import FAILURES, OUTCOME, SESSION, SUCCESSES, Chapter, Entry, Mentions, Session, Summary
 from athena.model.memory import Filter, Memory, preview
@@ -27,10 +28,6 @@ FAILED, ENDED_BADLY, DECIDED, FIRST_OR_LAST, IMPORTANT, TELLING = 3.0, 1.5, 2.5,
 DECISION = re.compile(
     r"\b(decid\w+|decision|chose|chosen|agreed|instead of|root cause|because|conclu\w+)\b", re.IGNORECASE
 )
-FILE = re.compile(
-    r"(?<![\w/.@-])(?:[\w.@~-]*/)*[\w@~-][\w.@~-]*\.[a-zA-Z][a-zA-Z0-9]{0,7}(?![\w/])|(?<![\w/])(?:/[\w.@-]+){2,}"
-)
-NAME = re.compile(r"`([^`\n]{2,60})`|\b([A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+|\w+(?=\(\)))")
 WORD = re.compile(r"[^\W\d_]{3,}")
 
 
@@ -146,9 +143,9 @@ def _mentions(texts: Iterable[str]) -> Mentions:
     files: Counter[str] = Counter()
     names: Counter[str] = Counter()
     for text in texts:
-        head = text[:10_000]
-        files.update(set(FILE.findall(head)))
-        names.update({one or other for one, other in NAME.findall(FILE.sub(" ", head))})
+        found = set(forms(text[:10_000]))
+        files.update({token for form, token in found if form in ("file", "path")})
+        names.update({token.removesuffix("()") for form, token in found if form == "code"})
     return Mentions(*(tuple(name for name, _ in _first(counted)) for counted in (files, names)))
 
 

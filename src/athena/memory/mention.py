@@ -43,6 +43,7 @@ COMMON = frozenset(
 MARKED = re.compile(
     r"""(?<![\w@\#/.~-])(?:
         (?P<url> https?://[^\s<>"'()\[\]{}]{1,300}+ )
+      | (?P<quoted> `[^`\s]{2,60}+` )
       | (?P<tag> [@\#][A-Za-z_][\w-]{0,99}+ )
       | (?P<path> (?:~|\.{1,2})?/?[\w.-]++(?:/[\w.-]++)++ | /[\w.-]++ )
       | (?P<file> [\w-]++\.(?:py|pyi|js|jsx|ts|tsx|md|rst|json|toml|ya?ml|sql|go|rs|c|h|cc|cpp|java|rb|sh|txt|csv|html
@@ -65,17 +66,27 @@ def _key(words: list[str]) -> str:
     return " ".join(words).casefold()
 
 
-def marked(text: str) -> set[str]:
-    """Return what a text mentions by its form alone."""
-    found: set[str] = set()
+def forms(text: str) -> Iterator[tuple[str, str]]:
+    """Yield what a text mentions by its form alone: of which form it is (url, tag, path, file, code), and its words."""
     for match in MARKED.finditer(text, 0, LOOKED_AT):
-        kind, token = match.lastgroup, match[0].rstrip(".,;:!?-/")
+        kind, token = str(match.lastgroup), match[0].rstrip(".,;:!?-/")
+        if kind == "quoted":
+            inside = list(forms(match[0][1:-1]))
+            yield from inside or [("code", match[0][1:-1])]
+            continue
         if kind == "code" and not CODE.search(token):
             continue
         if kind == "path" and not (token[:1] in "/~." or token.count("/") > 1 or "." in token.rpartition("/")[2]):
             continue  # and/or, he/she
         if 1 < len(token) <= LONGEST_KEY:
-            found.add(key_of(token))
+            yield kind, token
+
+
+def marked(text: str) -> set[str]:
+    """Return the keys of what a text mentions by its form alone."""
+    found: set[str] = set()
+    for _, token in forms(text):
+        found.add(key_of(token))
         if len(found) >= MOST:
             break
     return found

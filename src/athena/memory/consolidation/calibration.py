@@ -9,7 +9,7 @@ from athena.memory.consolidation.chance import logistic
 WEIGHTS: dict[str, tuple[float, ...]] = {
     "recurring": (-9.358, 6.977, 2.22, 2.086, -1.057),
     "sequence": (-11.935, 7.336, 3.261, 2.565),
-    "contradiction": (-10.329, 15.216, -5.981, -1.703, 1.055, -5.942, -8.175, -3.593, 2.95, -0.651),
+    "contradiction": (-9.57, 14.792, -6.375, -0.0, -1.28, -5.734, -8.023, -3.883, 2.663, -0.718),
 }
 
 

@@ -21,6 +21,7 @@ VERBS = frozenset(listed("is are was were has have had"))  # end a subject
 GENERIC = frozenset({"run", "use", "listen", "start", "named"})  # predicates that say little
 TIMEOUT = re.compile(r"time[sd]? out\b", re.IGNORECASE)
 AFTER_COLON = re.compile(r":\s+(\d+(?:[.,:]\d+)*%?)")
+CURRENCIES = frozenset(listed("euros dollars pounds francs yen eur usd gbp chf"))
 SCOPING = frozenset(listed("for of in about to at within into on"))
 DENIALS = frozenset(
     listed(
@@ -219,6 +220,8 @@ def read(note: int, at: float, text: str) -> Statement:
                 values.add(Value(f"number {_unit('' if word in after_colon else previous, following)}", word))
         elif match := WEEKDAY.fullmatch(word):
             values.add(Value("weekday", match[1]))
+        elif word in CURRENCIES and not NUMBER.match(previous):
+            values.add(Value("currency", stem(word)))
         elif MONTH.fullmatch(word) and ((raw[i][0].isupper() and word != "may") or NUMBER.match(following)):
             months = True
             names.add(word)
