@@ -1,6 +1,8 @@
 """Fit the weights of `athena/memory/consolidation/calibration.py` to planted streams of the even seeds.
 
-Run as `python scripts/fit_patterns.py`; it prints the weights, and how well they do on the odd seeds.
+Run as `python scripts/fit_patterns.py [COUNT]`; it prints the weights, and how well they do on the seeds they were
+fitted to. With `--held-out` it fits nothing, and prints how well the weights that are in use do on seeds of another
+range, which also hold kinds of statements that the even seeds lack.
 """
 
 import sys
@@ -18,10 +20,10 @@ SIZES = (200, 600, 1_500)
 Result = tuple[list[Judged], dict[str, int]]
 
 
-def trials(odd: int, count: int) -> Iterator[Result]:
-    """Yield what is found in streams, in noise and among statements, of even or odd seeds."""
+def trials(first: int, count: int) -> Iterator[Result]:
+    """Yield what is found in streams, in noise and among statements, of every other seed from the first on."""
     for i in range(count):
-        seed = 2 * i + odd
+        seed = first + 2 * i
         one = stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3, days=(28, 14, 56)[i % 3])
         yield planted.judge_stream(one, planted.mine(one))
         if i % 2:
@@ -43,22 +45,28 @@ def fit(judged: list[Judged], ridge: float = 0.1) -> list[float]:
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+    counts = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    count = counts[0] if counts else 60
+    if "--held-out" in sys.argv:
+        report("held out", list(trials(planted.HELD_OUT, count)))
+        seeds = range(planted.HELD_OUT, planted.HELD_OUT + 2 * count, 2)
+        unseen = [planted.judge_statements(statements(seed, unseen_only=True)) for seed in seeds]
+        return report("held-out families", unseen)
     for kind, weights in calibration.WEIGHTS.items():
         calibration.WEIGHTS[kind] = (0.0,) * len(weights)  # so that every candidate is considered
-    tuning = list(trials(0, count))
+    tuning = list(trials(planted.TUNED_ON, count))
     for kind in calibration.WEIGHTS:
         judged = [one for found, _ in tuning for one in found if one.type == kind]
         if judged:
             calibration.WEIGHTS[kind] = tuple(fit(judged))
             print(f'    "{kind}": {calibration.WEIGHTS[kind]},  # {len(judged)} candidates')
-    for name, results in (("tuned on", trials(0, count)), ("held out", trials(1, count))):
-        found = list(results)
-        for kind, score in planted.scores(found).items():
-            error = planted.calibration_error(one for judged, _ in found for one in judged if one.type == kind)
-            print(
-                f"{name} {kind:>14}: {score} precision {score.precision:.3f} recall {score.recall:.3f} ECE {error:.3f}"
-            )
+    return report("tuned on", list(trials(planted.TUNED_ON, count)))
+
+
+def report(name: str, found: list[Result]) -> None:
+    for kind, score in planted.scores(found).items():
+        error = planted.calibration_error(one for judged, _ in found for one in judged if one.type == kind)
+        print(f"{name} {kind:>14}: {score} precision {score.precision:.3f} recall {score.recall:.3f} ECE {error:.3f}")
 
 
 if __name__ == "__main__":

@@ -108,7 +108,11 @@ def collect(annotation: Any, found: dict[str, Any]) -> None:
     kind = shapes.parts(annotation)[0]
     for inner in get_args(kind):
         collect(inner, found)
-    if (is_typeddict(kind) or hasattr(kind, "__dataclass_fields__")) and kind.__name__ not in found:
+    if not (is_typeddict(kind) or hasattr(kind, "__dataclass_fields__")):
+        return
+    if found.get(kind.__name__, kind) is not kind:
+        raise ValueError(f"two shapes are named {kind.__name__}: {kind.__module__}, {found[kind.__name__].__module__}")
+    if kind.__name__ not in found:
         found[kind.__name__] = kind
         for hint in get_type_hints(kind, include_extras=True).values():
             collect(hint, found)

@@ -170,7 +170,7 @@ def test_events_are_recorded_and_recalled(client: AthenaClient) -> None:
     ]  # fmt: skip
     (failed,) = client.recall_events(query="what failed today")
     assert (failed["outcome"], failed["duration_ms"], failed["session_id"]) == ("failure", 5, "s1")
-    assert client.recall_events(query="tests", limit=1)[0]["id"] == made["id"]
+    assert client.recall_events("tests", limit=1)[0]["id"] == made["id"]
     assert client.call_tool("list_sessions")[0]["events"] == 2
     assert client.call_tool("session_summary", session_id="s1")["by_outcome"] == {"success": 1, "failure": 1}
     assert [day["entries"][0]["text"] for day in client.call_tool("timeline")] == ["ran the tests"]

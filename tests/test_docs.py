@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypedDict
 
 import click
 import postgres
@@ -60,6 +61,20 @@ def reference() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_no_two_shapes_share_a_name(reference: ModuleType) -> None:
+    found: dict[str, Any] = {}
+    for operation in CATALOG:
+        for annotation in (*(p.annotation for p in operation.parameters), operation.result):
+            reference.collect(annotation, found)
+    assert len(found) > 20
+
+    class Task(TypedDict):
+        other: str
+
+    with pytest.raises(ValueError, match="two shapes are named Task"):
+        reference.collect(Task, found)
 
 
 def test_the_readme_starts_with_how_to_run_and_test() -> None:

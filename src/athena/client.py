@@ -178,8 +178,8 @@ class AthenaClient:
     def record_event(self, event_type: str, content: str, **more: Any) -> dict[str, Any]:
         return self._object("record_event", event_type=event_type, content=content, **more)
 
-    def recall_events(self, **filters: Any) -> list[dict[str, Any]]:
-        return self._objects("recall_events", **filters)
+    def recall_events(self, query: str | None = None, **filters: Any) -> list[dict[str, Any]]:
+        return self._objects("recall_events", query=query, **filters)
 
     def create_entity(self, name: str, entity_type: str, **more: Any) -> dict[str, Any]:
         return self._object("create_entity", name=name, entity_type=entity_type, **more)

@@ -25,9 +25,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from athena import tokens
 from athena.app import App
-from athena.errors import Conflict, Misconfigured
+from athena.errors import AthenaError, Conflict, Misconfigured
 from athena.home import make_token
 from athena.memory import upkeep
+from athena.memory.consolidation.schedule import Automatic, tend
 from athena.model.scope import Scope
 from athena.surfaces.guard import HEAD, HEADERS, Guard, Malformed, Policy, refusal
 from athena.surfaces.http import Application, Registry
@@ -40,6 +41,7 @@ HURRY = 10.0  # seconds in which a head must have arrived
 CONNECTIONS = 2_000
 SPARE = 100  # files that are no connections
 BACKLOG = 2_048
+ROUND = 60.0  # seconds between two looks at whether it is time to consolidate
 DRAIN = 30  # seconds that calls in flight may take when the server is told to stop
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -164,13 +166,22 @@ class Server:
     """An app behind HTTP."""
 
     def __init__(
-        self, app: App, home: str, project: str, host: str, port: int, *, auth: bool, hosts: tuple[str, ...]
+        self,
+        app: App,
+        home: str,
+        project: str,
+        host: str,
+        port: int,
+        *,
+        auth: bool,
+        hosts: tuple[str, ...],
+        consolidating: Automatic = "minimal",
     ) -> None:
         if not auth and host not in LOOPBACK:
             raise Misconfigured(
                 "--no-auth is for this machine only", hint="leave --host at 127.0.0.1, or keep the token"
             )
-        self._app, self._home, self._project = app, home, project
+        self._app, self._home, self._project, self._consolidating = app, home, project, consolidating
         self._held = Held(home)
         self._sockets = [*_tcp(host, port), _unix(home)]
         self._path = self._sockets[-1].getsockname()
@@ -242,7 +253,19 @@ class Server:
 
         start(self._app.store.encoder.embedder.load)  # warm before the first question
         start(tokens.load)
+        tending = asyncio.create_task(self._tend())
         yield
+        tending.cancel()
+
+    async def _tend(self) -> None:
+        """Consolidate from time to time what nobody asks for."""
+        while self._consolidating != "off":
+            await asyncio.sleep(ROUND)
+            try:
+                for project in await tend(self._app.store, self._consolidating):
+                    _log({"event": "consolidated", "project": project, "strategy": self._consolidating})
+            except AthenaError as error:
+                _log({"event": "not consolidated", "error": str(error)})
 
 
 def _at_once(engine: str) -> int:

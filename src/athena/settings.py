@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from athena.errors import Misconfigured
 from athena.home import home_folder
 
 CONFIG = "config.toml"
+Automatic = Literal["off", "minimal", "speed", "balanced", "quality"]
 
 
 class Settings(NamedTuple):
@@ -23,6 +24,7 @@ class Settings(NamedTuple):
     host: str = "127.0.0.1"  # ATHENA_HOST, host: where `athena serve` listens
     port: int = 3000  # ATHENA_PORT, port: and on which port; 0 takes a free one
     auth: bool = True  # ATHENA_AUTH, auth: `off` lets every program on this machine in, without the token
+    consolidate: Automatic = "minimal"  # ATHENA_CONSOLIDATE, consolidate: what the server does by itself, or `off`
     ranking_role: float = 0.6  # ATHENA_RANKING_ROLE, ranking.role: what it costs that an assistant or a tool speaks
     ranking_recency: bool = True  # ATHENA_RANKING_RECENCY, ranking.recency: new and often recalled memories come sooner
     sandbox_bare: bool = False  # ATHENA_SANDBOX_BARE, sandbox.bare: run programs where there is no jail around them
@@ -40,6 +42,7 @@ KEYS = (
     "host",
     "port",
     "auth",
+    "consolidate",
     "ranking.role",
     "ranking.recency",
     "sandbox.bare",
@@ -73,6 +76,7 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
         given.get("host") or "127.0.0.1",
         _port(given.get("port", "3000")),
         _switch("auth", given.get("auth", "on")),
+        _automatic(given.get("consolidate", "minimal")),
         _number("ranking.role", given.get("ranking.role", "0.6")),
         _switch("ranking.recency", given.get("ranking.recency", "on")),
         _switch("sandbox.bare", given.get("sandbox.bare", "off")),
@@ -101,6 +105,13 @@ def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) < 65_536):
         raise Misconfigured(f"port must be a number from 0 to 65535, not {text!r:.40}")
     return int(text)
+
+
+def _automatic(text: str) -> Automatic:
+    for known in get_args(Automatic):
+        if text.lower() == known:
+            return known  # type: ignore[no-any-return]  # one of them
+    raise Misconfigured(f"consolidate must be one of {', '.join(get_args(Automatic))}, not {text!r:.40}")
 
 
 def _switch(key: str, text: str) -> bool:

@@ -47,6 +47,12 @@ def drive(work: Coroutine[Any, Any, T], *, closed_to: str = "") -> T:
     raise RuntimeError("this coroutine waits for something that only an event loop can deliver")
 
 
+def check_may_wait() -> None:
+    """Refuse to wait where that would never end, as inside of a transaction."""
+    if _mode.closed_to:
+        raise RuntimeError(f"no waiting here: {_mode.closed_to}")
+
+
 class Outcome(Generic[T]):
     """What a thread will deliver: a value or an error, once."""
 
@@ -71,8 +77,7 @@ class Outcome(Generic[T]):
 
     def wait(self, timeout: float = -1) -> bool:
         """Block until it is there; False when the time ran out."""
-        if _mode.closed_to:
-            raise RuntimeError(f"no waiting here: {_mode.closed_to}")
+        check_may_wait()
         if there := self._gate.acquire(timeout=timeout):
             self._gate.release()
         return there

@@ -438,3 +438,64 @@ def test_a_change_of_a_memory_does_not_wait_for_the_events_before_it(app: App) -
     call(app, "update_memory", memory_id=made.id, content="second wording")
     assert call(app, "health").awaiting_vectors == 40
     app.store.encoder.catching_up.release()
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("what failed", {"f1", "f2", "f3", "e1"}),
+        ("what crashed?", {"f1", "f2", "f3", "e1"}),
+        ("what did not fail", {"s1", "s2"}),
+        ("what didn't fail today", {"s1", "s2"}),
+        ("what succeeded", {"s1", "s2"}),
+        ("what went well", {"s1", "s2"}),
+        ("what did not go wrong", {"s1", "s2"}),
+        ("what did not work", {"f1", "f2", "f3", "e1"}),
+        ("what didn't succeed", {"f1", "f2", "f3", "e1"}),
+        ("what happened without errors", {"s1", "s2"}),
+    ],
+)
+def test_outcomes_are_understood_by_what_they_mean(app: App, question: str, expected: set[str]) -> None:
+    given = [
+        ("action", "f1", "failed"),
+        ("action", "f2", "Timeout"),
+        ("action", "f3", "failure"),
+        ("error", "e1", None),
+    ]
+    given += [("action", "s1", "ok"), ("action", "s2", "passed"), ("action", "n1", None), ("action", "n2", "partial")]
+    call(
+        app,
+        "record_events",
+        items=[{"event_type": kind, "content": text, "outcome": outcome} for kind, text, outcome in given],
+    )
+    assert set(found(app, query=question)) == expected
+    assert set(found(app, outcome="error")) == {"f1", "f2", "f3", "e1"}
+    assert set(found(app, outcome="Success")) == {"s1", "s2"}
+    assert set(found(app, outcome="partial")) == {"n2"}
+    assert next(one for one in call(app, "recall_events") if one.content == "e1").outcome is None
+
+
+def test_a_session_named_in_a_question_is_a_filter(app: App) -> None:
+    for session in ("sat-3", "sat-30", "deploy"):
+        call(app, "record_event", event_type="action", content=f"{session} did something", session_id=session)
+    assert found(app, query="what did session sat-3 do?") == ["sat-3 did something"]
+    assert found(app, query="what happened in sat-30") == ["sat-30 did something"]
+    assert found(app, query="what did the deploy session do") == ["deploy did something"]
+    assert len(found(app, query="something in the deploy")) == 3, "an ordinary word is not a session"
+    assert len(found(app, query="what did session sat-4 do")) != 1
+
+
+def test_a_timeline_since_a_time_begins_there(app: App) -> None:
+    for hour in range(20):
+        call(app, "record_event", event_type="action", content=f"step {hour}", happened=f"yesterday {hour:02}:00")
+    for minute in range(20):
+        call(app, "record_event", event_type="action", content=f"now {minute}", happened=f"11:{minute:02}")
+    days = call(app, "timeline", since="yesterday", limit=10)
+    assert [entry.text for day in days for entry in day.entries] == [f"step {hour}" for hour in range(10)]
+    assert (days[-1].left_out, days.total) == (30, 40)
+    more = call(app, "timeline", since="yesterday", limit=10, offset=35)
+    assert [entry.text for day in more for entry in day.entries] == [f"now {minute}" for minute in range(15, 20)]
+    assert more[-1].left_out == 0
+    last = call(app, "timeline", limit=10)
+    assert [entry.text for day in last for entry in day.entries] == [f"now {minute}" for minute in range(10, 20)]
+    assert last[0].left_out == 30

@@ -91,8 +91,25 @@ def test_stats_count_by_kind_type_age_and_tag(app: App) -> None:
     assert (figures["memories"], figures["events"], figures["tasks"]) == (12, 1, 2)
     assert figures["by_kind"] == {"event": 1, "memory": 12, "task": 2}
     assert (figures["entities"], figures["patterns"]) == (0, 0)
-    assert figures["by_age"] == {"today": 1, "7 days": 3, "30 days": 2, "older": 6}
+    assert figures["memories_by_age"] == {"today": 1, "7 days": 3, "30 days": 2, "older": 6}
     assert figures["by_type"] == {"note": 12}
     assert figures["most_used_tags"] == {"deploy": 5, "ops": 5, "print": 5, "people": 1}
     assert figures["tags"] == 4
-    assert call(app, "stats", "empty")["by_age"] == {"today": 0, "7 days": 0, "30 days": 0, "older": 0}
+    assert call(app, "stats", "empty")["memories_by_age"] == {"today": 0, "7 days": 0, "30 days": 0, "older": 0}
+
+
+def test_stats_count_entities_apart_and_only_what_was_forgotten(app: App) -> None:
+    made = [{"name": name, "entityType": "person", "observations": ["one", "two"]} for name in ("Ann", "Bob")]
+    call(app, "create_entities", entities=made)
+    call(app, "create_relations", relations=[{"from": "Ann", "to": "Bob", "relationType": "knows"}])
+    figures = call(app, "stats")
+    assert (figures["entities"], figures["observations"], figures["relations"]) == (2, 4, 1)
+    assert figures["by_kind"] == {"entity": 2, "memory": 12, "observation": 4}
+    call(app, "remember", content="a slip")
+    call(app, "undo")
+    assert call(app, "stats")["forgotten"] == 0, "what was undone was never forgotten"
+    kept = call(app, "remember", content="to be forgotten")
+    call(app, "forget", memory_id=kept.id)
+    assert call(app, "stats")["forgotten"] == 1
+    call(app, "undo")
+    assert call(app, "stats")["forgotten"] == 0

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,7 @@ def test_merging_is_one_change_and_undo_parts_the_two_again(graph: Caller) -> No
     merged = graph.merge_entities(source="Bob", into="Ann")
     assert merged["observations"] == ["likes tea", "lives in Oslo", "plays chess"]
     assert graph.read_graph()["relations"] == [relation("Ann", "works at", "Acme")], "none to itself"
-    assert graph.open_nodes(names=["Bob"])["entities"] == []
+    assert [one["name"] for one in graph.open_nodes(names=["Bob"])["entities"]] == ["Ann"], "found by the old name"
     graph.undo()
     assert graph.read_graph() == before
     with pytest.raises(NotFound):
@@ -477,3 +478,95 @@ def test_an_entity_made_later_is_linked_to_what_named_it_before(graph: Caller) -
     assert [m.id for m in graph.mentions(name="zaphod beeblebrox")] == [stored.id]
     assert graph.mentions(name="Zaphod") != []
     assert graph.mentions(name="phod") == []
+
+
+def times(shown: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [
+        tuple(one.get(end) and time.gmtime(one[end] + 43_200).tm_year for end in ("since", "until")) for one in shown
+    ]
+
+
+def test_a_relation_may_hold_at_several_times(graph: Caller) -> None:
+    job = "Ann", "works at", "Globex"
+    graph.create_relations(relations=[relation(*job, since="2024")])
+    made = graph.create_relations(relations=[relation(*job, since="2020", until="2021")])
+    assert times(made) == [(2020, 2022)], "until the end of 2021"
+    assert times(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
+    assert graph.create_relations(relations=[relation(*job)]) == [], "known, whenever it holds"
+    assert graph.create_relations(relations=[relation(*job, since="2020", until="2021")]) == []
+    graph.create_relations(relations=[relation(*job, until="2025")])
+    assert times(graph.read_graph()["relations"][2:]) == [(2020, 2022), (2024, 2026)], "the one that holds then ends"
+    graph.undo()
+    assert times(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
+    graph.create_relations(relations=[relation(*job, since="2021")])
+    assert times(graph.read_graph()["relations"][2:]) == [(2021, None)], "told anew: it held all the time"
+    graph.undo()
+    graph.delete_relations(relations=[relation(*job)])
+    assert len(graph.read_graph()["relations"]) == 2
+    graph.undo()
+    assert len(graph.read_graph()["relations"]) == 4
+    assert graph.verify().ok
+
+
+def test_only_what_holds_now_is_followed_unless_told(graph: Caller) -> None:
+    graph.create_relations(
+        relations=[
+            relation("Ann", "worked at", "Old", since="2010", until="2012"),
+            relation("Ann", "joins", "New", since="2999"),
+        ]
+    )
+
+    def reached(**more: Any) -> set[str]:
+        return {one["name"] for one in graph.neighbors(name="Ann", **more)["neighbors"]}
+
+    assert reached() == {"Acme", "Bob"}
+    assert reached(at="2011-06-01") == {"Acme", "Bob", "Old"}
+    assert reached(at="any") == {"Acme", "Bob", "Old", "New"}
+    assert not graph.find_path(source="Ann", target="Old")["found"]
+    assert graph.find_path(source="Ann", target="Old", at="any")["found"]
+
+
+def test_a_merged_entity_has_the_mentions_of_both(graph: Caller) -> None:
+    before = graph.remember(content="annie was here before anyone knew her").id
+    graph.create_entities(entities=[{"name": "Annie", "entityType": "person", "observations": []}])
+    first = graph.remember(content="Lunch with Annie on Tuesday").id
+    graph.merge_entities(source="Annie", into="Ann")
+    later = graph.remember(content="Annie and the tea").id
+    assert {one.id for one in graph.mentions(name="Ann")} == {before, first, later}
+    assert {one.id for one in graph.mentions(name="Annie")} == {before, first, later}
+    graph.forget(memory_id=later)
+    graph.undo()  # the forgetting
+    graph.undo()  # the remembering
+    graph.undo()  # the merge
+    assert list(graph.mentions(name="Ann")) == []
+    assert {one.id for one in graph.mentions(name="Annie")} == {before, first}
+    assert [one["name"] for one in graph.open_nodes(names=["Annie"])["entities"]] == ["Annie"]
+    assert graph.verify().ok
+
+
+def test_names_go_along_through_two_merges(graph: Caller) -> None:
+    graph.create_entities(entities=[{"name": name, "entityType": "", "observations": []} for name in ("Bobby", "Rob")])
+    kept = graph.remember(content="Bobby won").id
+    graph.merge_entities(source="Bobby", into="Bob")
+    graph.merge_entities(source="Bob", into="Rob")
+    assert [one.id for one in graph.mentions(name="Rob")] == [kept]
+    assert [one["name"] for one in graph.open_nodes(names=["Bobby"])["entities"]] == ["Rob"]
+
+
+def test_to_look_at_mentions_is_not_to_recall(graph: Caller) -> None:
+    for i in range(4):
+        graph.remember(content=f"Ann did thing {i}")
+    graph.mentions(name="Ann", k=1)
+    assert graph.stats()["most_recalled"] == []
+
+
+def test_a_purge_takes_a_merged_name_away(graph: Caller) -> None:
+    graph.create_entities(entities=[{"name": "Zorblax", "entityType": "person", "observations": []}])
+    graph.merge_entities(source="Zorblax", into="Ann")
+    graph.purge(expect=graph.purge(dry_run=True))
+    tables = ("mentions", "memories", "history", "relations")
+    everything = [row for table in tables for row in read_sql(graph.app, f"SELECT * FROM {table}")]
+    assert "zorblax" not in str(everything).lower()
+    assert graph.open_nodes(names=["Zorblax"])["entities"] == []
+    assert [one["name"] for one in graph.open_nodes(names=["Ann"])["entities"]] == ["Ann"]
+    assert graph.verify().ok

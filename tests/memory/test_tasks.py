@@ -300,3 +300,66 @@ def test_tasks_are_the_same_after_a_migration_there_and_back(tmp_path: Path, ser
     app = App(database_at(places[-1], ""), Working("w", 4), clock)
     assert [freed.title for freed in call(app, "complete_task", task_id=first.id).unblocked] == ["sow"]
     app.close()
+
+
+def test_due_before_means_until_the_end_of_what_is_named(app: App) -> None:
+    for title, due in (("past", "yesterday"), ("soon", "today 15:00"), ("next", "tomorrow"), ("far", "next week")):
+        call(app, "create_task", title=title, due=due)
+    call(app, "create_task", title="someday")
+    assert titles(app, due_before="tomorrow") == ["past", "soon", "next"]
+    assert titles(app, due_before="today 15:00") == ["past", "soon"]
+    assert titles(app, due_after="tomorrow") == ["next", "far"]
+    assert titles(app, due_after="today", due_before="tomorrow") == ["soon", "next"]
+    assert titles(app, "due_tasks", within="0") == ["past"]
+    assert titles(app, "due_tasks", within="now") == ["past"]
+
+
+def test_a_question_about_tasks_looks_ahead(app: App) -> None:
+    for title, due in (("water the plants", "tomorrow"), ("call Maria", "friday"), ("rest", "next month")):
+        call(app, "create_task", title=title, due=due)
+
+    def asked(question: str) -> list[str]:
+        found = call(app, "recall", query=question, kinds=["task"], understand_time=True)
+        return [one.content for one in found]
+
+    assert asked("what do I have to do tomorrow?") == ["water the plants"]
+    assert asked("what is due on friday") == ["call Maria"]
+    assert asked("what do I have to do next month") == ["rest"]
+
+
+def test_ways_to_say_a_time_to_come_agree(app: App) -> None:
+    def due(words: str) -> str:
+        return when(call(app, "create_task", title="x", due=words).due)
+
+    same = {due(words) for words in ("2 weeks from now", "in a fortnight", "in 2 weeks", "two weeks hence")}
+    assert same == {"2026-04-01 12:00:00"}
+    assert due("first of december") == due("the 1st of december") == "2026-12-01 23:59:59"
+    assert due("the twenty-first of March 2027") == "2027-03-21 23:59:59"
+    assert due("2 or 3 days from now")
+
+
+def test_a_blocked_task_is_begun_or_finished_only_by_force(app: App) -> None:
+    first = call(app, "create_task", title="write it")
+    second = call(app, "create_task", title="ship it", depends_on=[first.id])
+    assert (first.blocked, second.blocked) == (False, True)
+    for name, more in (
+        ("complete_task", {}),
+        ("update_task", {"state": "in_progress"}),
+        ("update_task", {"state": "done"}),
+    ):
+        with pytest.raises(Conflict, match=f"'ship it' waits for {first.id} 'write it'"):
+            call(app, name, task_id=second.id, **more)
+    assert call(app, "update_task", task_id=second.id, priority="high").blocked
+    assert call(app, "update_task", task_id=second.id, state="in_progress", force=True).state == "in_progress"
+    assert call(app, "complete_task", task_id=second.id, force=True).state == "done"
+    call(app, "undo")
+    call(app, "undo")
+    assert titles(app, state="open") == ["write it", "ship it"], "blocked ones are open too"
+    assert call(app, "update_task", task_id=second.id, state="done", depends_on=[]).state == "done"
+    third = call(app, "create_task", title="tell", depends_on=[first.id])
+    assert call(app, "update_task", task_id=third.id, state="cancelled").state == "cancelled"
+
+
+def test_errors_speak_of_tasks(app: App) -> None:
+    with pytest.raises(InvalidInput, match="'zzz' is not a task's hash or id"):
+        call(app, "complete_task", task_id="zzz")

@@ -91,17 +91,21 @@ def call(app: App, name: str, project: str = "p", key: str | None = None, **argu
     return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
 
 
-def _fill_graph(app: App) -> None:
-    def make(name: str, seen: str) -> None:
-        call(app, "create_entities", "g", entities=[{"name": name, "entityType": "person", "observations": [seen]}])
+def _make_entity(app: App, name: str, seen: str) -> None:
+    call(app, "create_entities", "g", entities=[{"name": name, "entityType": "person", "observations": [seen]}])
 
-    make("Mara", "pays")
+
+def _fill_graph(app: App) -> None:
+    _make_entity(app, "Mara", "pays")
     relation = {"from": "Mara", "to": "Ann", "relationType": "knows", "since": "2020"}
     call(app, "create_relations", "g", relations=[relation])
     call(app, "search_graph", "g", query="who pays")
-    make("Ann", "waits")
+
+
+def _leave_one_waiting(app: App) -> None:
+    _make_entity(app, "Ann", "waits")
     assert isinstance(app.store.database, Sqlite)
-    app.store.database._deferred.clear()  # so that the last one still waits for its passages
+    app.store.database._deferred.clear()  # so that it still waits for its passages
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +132,9 @@ def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     call(app, "relate_memories", memory_id=first.id, other_id=second.id, relation="about")
     call(app, "update_memory", memory_id=second.id, content="Mara pays all invoices")
     _fill_graph(app)
+    while call(app, "reembed").remaining:
+        pass
+    _leave_one_waiting(app)
     gone = call(app, "remember", content="to be removed for good").id
     call(app, "forget", memory_id=gone)
     call(app, "purge", memory_ids=[gone], expect=1)
@@ -138,8 +145,6 @@ def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fifth = next(m for m in call(app, "list_memories", k=100) if "parrot" in m.content)
     call(app, "update_memory", memory_id=fifth.id, content="The parrot is blue")
     call(app, "forget", memory_id=fifth.id)
-    while call(app, "reembed").remaining:
-        pass
     app.close()
     with apsw.Connection(str(path)) as connection:  # every value that a byte of a vector can have
         whole = bytes(range(129, 256)) + bytes(range(128))

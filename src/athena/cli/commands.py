@@ -16,6 +16,7 @@ from athena.cli import shown
 from athena.cli.consolidate import consolidate
 from athena.cli.doctor import doctor
 from athena.cli.evaluate import evaluate
+from athena.cli.importing import import_file
 from athena.cli.migrate import migrate
 from athena.cli.programs import approve, run, shell
 from athena.cli.projects import projects
@@ -362,6 +363,7 @@ athena.add_command(approve)
 athena.add_command(consolidate)
 athena.add_command(doctor)
 athena.add_command(evaluate)
+athena.add_command(import_file)
 athena.add_command(migrate)
 athena.add_command(projects)
 athena.add_command(run)

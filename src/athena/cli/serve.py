@@ -35,6 +35,7 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
             settings.port if port is None else port,
             auth=auth,
             hosts=allow_host,
+            consolidating=settings.consolidate,
         )
     except BaseException:
         app.close()

@@ -9,7 +9,8 @@ from athena.memory.consolidation import contradictions, recurring, sequences
 from athena.memory.consolidation.kinds import kinds
 from athena.memory.consolidation.pattern import Pattern
 
-REPORTED = 0.4  # the confidence from which on a pattern is reported
+REPORTED = 0.4  # the confidence from which on a pattern is reported; not to be tuned any more
+TUNED_ON, HELD_OUT = 0, 5_000_001  # the first seeds of those that weights are fitted to, and of those that judge them
 SAME = 0.5  # which part of their evidence a planted and a found pattern must share
 
 

@@ -3,7 +3,8 @@
 A stream is the work of a few coding agents: most of it never comes twice, though its words do. Into it go episodes
 that recur (reworded each time, with other numbers, irregular or by the clock) and sequences (after A, or A and B, the
 outcome of C is mostly the same), with other events between the steps, and steps that come just as often and mean
-nothing. Nothing here knows how the miners work.
+nothing, or are the very opposite of a step that means something. A session may hold several ends. Nothing here knows
+how the miners work.
 """
 
 import random
@@ -121,7 +122,7 @@ EPISODES = [
         "message",
         [
             "{person} asked for the weekly metrics of {component}",
-            "sent weekly metrics about {component} to {person}",
+            "{person} needs the weekly metrics about {component}",
             "weekly metrics of {component} requested by {person}",
         ],
     ),
@@ -196,6 +197,14 @@ STEPS = [
         ["announced it in the ops channel", "ops channel announcement sent", "sent announcement to ops channel"],
     ),
 ]
+# The opposite of a step, in nearly the same words; it comes where the step does not.
+OPPOSITES = {
+    "skipped lint to save time": ("action", ["ran lint", "lint was run", "ran lint as asked"]),
+    "edited the helm values by hand": ("action", ["read the helm values", "read helm values, {n} lines"]),
+    "wrote a rollback plan first": ("action", ["went on without a rollback plan", "no rollback plan was written"]),
+    "froze the feature toggles": ("action", ["did not freeze the feature toggles", "feature toggles not frozen"]),
+    "bumped protobuf to {v}": ("action", ["removed protobuf", "protobuf removed"]),
+}
 ENDS = [
     ("deploy", ["deploy to production", "production deploy #{n}", "deploying build {hex} to production"]),
     (
@@ -209,6 +218,9 @@ ENDS = [
         ["load test with {n} virtual users", "k6 load test, {n} virtual users", "load test run, virtual users {n}"],
     ),
 ]
+
+
+_Step = tuple[str, list[str]]  # a type of event, and ways to write it down
 
 
 class Planted(NamedTuple):
@@ -349,29 +361,38 @@ def _sessions(w: _Writer, sequences: int, days: float) -> tuple[list[tuple[str, 
         outcome, other = c.choice([("failure", "success"), ("success", "failure")])
         base, strong = c.uniform(0.1, 0.35), c.uniform(0.85, 1.0)
         evidence: set[int] = set()
-        for j in range(c.randint(12, 24)):
-            at, session = START + c.uniform(0, days * DAY), f"seq-{i}-{j}"
-            made = []
-            if c.random() < 0.3:
-                put(at, session, c.choice(decoys))
-            for step in cause:
+        opposites = [OPPOSITES[one[1][0]] for one in cause if one[1][0] in OPPOSITES]
+        runs = [True] * c.randint(12, 24) + [False] * c.randint(16, 40)
+        c.shuffle(runs)
+        many = c.random() < 0.5  # ends in one session
+        while runs:
+            at, session = START + c.uniform(0, days * DAY), f"seq-{i}-{len(runs)}"
+            for _ in range(c.randint(2, 4) if many else 1):
+                if not runs:
+                    break
+                caused = runs.pop()
+                made = []
+                if caused and c.random() < 0.3:
+                    put(at, session, c.choice(decoys))
+                for step in cause if caused else _others(c, cause, decoys, opposites):
+                    at = go_on(at, session)
+                    made.append(put(at, session, step))
                 at = go_on(at, session)
-                made.append(put(at, session, step))
-            at = go_on(at, session)
-            met = c.random() < strong
-            made.append(put(at, session, end, outcome if met else other))
-            evidence |= set(made) if met else set()
-        for j in range(c.randint(16, 40)):  # the same end without the cause, or with a part of it
-            at, session = START + c.uniform(0, days * DAY), f"other-{i}-{j}"
-            before = [one for one in decoys if c.random() < 0.4]
-            if len(cause) > 1 and c.random() < 0.3:
-                before.append(c.choice(cause))
-            for step in before:
-                at = go_on(at, session)
-                put(at, session, step)
-            put(go_on(at, session), session, end, outcome if c.random() < base else other)
+                met = c.random() < (strong if caused else base)
+                made.append(put(at, session, end, outcome if met else other))
+                evidence |= set(made) if met and caused else set()
         planted.append(("sequence", evidence, outcome))
     return planted, list(ids.values())
+
+
+def _others(c: random.Random, cause: list[_Step], decoys: list[_Step], opposites: list[_Step]) -> list[_Step]:
+    """Return what comes before an end without the cause: steps that mean nothing, a part of it, or its opposite."""
+    before = [one for one in decoys if c.random() < 0.4]
+    if len(cause) > 1 and c.random() < 0.3:
+        before.append(c.choice(cause))
+    elif opposites and c.random() < 0.6:
+        before.append(c.choice(opposites))
+    return before
 
 
 def noise(seed: int, size: int = 600, days: float = 28.0) -> Stream:

@@ -6,206 +6,112 @@ the same in other words, add to each other, or tell of two different occasions.
 """
 
 import random
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from athena.evaluation.families import (
+    CITIES,
+    DAYS,
+    ENVIRONMENTS,
+    FAMILIES,
+    UNSEEN,
+    numbers,
+    one_of,
+    one_span,
+    one_time,
+    times,
+)
 from athena.evaluation.planting import COMPONENTS, DAY, PEOPLE, START
 from athena.memory.consolidation.material import Note
-from athena.memory.consolidation.signature import listed
-
-DAYS = listed("Monday Tuesday Wednesday Thursday Friday")
-TOOLS = [
-    ("pytest", "unittest"),
-    ("npm", "pnpm"),
-    ("Jenkins", "Buildkite"),
-    ("Redis", "Memcached"),
-    ("Slack", "Teams"),
-    ("black", "ruff"),
-    ("Webpack", "Vite"),
-    ("MySQL", "PostgreSQL"),
-    ("REST", "gRPC"),
-    ("Kafka", "RabbitMQ"),
-]
-CITIES = listed("Lisbon Oslo Berlin Osaka Quito Dublin Turin")
-ENVIRONMENTS = listed("staging production sandbox")
-
-Value = Callable[[random.Random], list[str]]
-
-
-def _numbers(low: int, high: int) -> Value:
-    return lambda c: [str(n) for n in c.sample(range(low, high), 2)]
-
-
-def _of(words: list[str]) -> Value:
-    return lambda c: c.sample(words, 2)
-
-
-class Family(NamedTuple):
-    """Ways to statement something; `{x}` is the value, `{c}` the subject, `{y}` what the value was before."""
-
-    values: Value
-    ways: list[str]
-    changes: Sequence[str] = ()  # ways to say that it is {x} now and was {y}
-
-
-FAMILIES = [
-    Family(
-        _of(DAYS),
-        ["Deploys of {c} run every {x}.", "{C} is deployed on {x}s.", "We deploy {c} on {x}."],
-        ["Deploys of {c} moved from {y} to {x}.", "{C} is now deployed on {x}s."],
-    ),
-    Family(
-        _numbers(20, 900),
-        [
-            "The {c} API is limited to {x} requests per minute.",
-            "Rate limit of the {c} API: {x} requests per minute.",
-            "The rate limit for {c} API calls is {x} requests per minute.",
-        ],
-        ["The {c} API limit was raised from {y} to {x} requests per minute."],
-    ),
-    Family(
-        _of(PEOPLE),
-        ["{x} owns the {c} service.", "The owner of the {c} service is {x}.", "{C} service owner: {x}."],
-        ["{x} took over the {c} service from {y}.", "{y} no longer owns the {c} service, {x} does."],
-    ),
-    Family(
-        lambda c: list(c.choice(TOOLS)),
-        ["The {c} team uses {x} for everything.", "{C}: we work with {x}.", "{x} is what we use in {c}."],
-        ["{C} switched from {y} to {x}.", "We replaced {y} with {x} in {c}.", "{C} uses {x} instead of {y} now."],
-    ),
-    Family(
-        _numbers(3_001, 9_999),
-        [
-            "The {c} dev server listens on port {x}.",
-            "Port of the {c} dev server: {x}.",
-            "{C} dev server runs on port {x}.",
-        ],
-        ["The {c} dev server moved from port {y} to {x}."],
-    ),
-    Family(
-        _of(["enabled", "disabled"]),
-        ["The dark mode flag of {c} is {x}.", "Dark mode in {c} is {x}.", "{C}: dark mode flag {x}."],
-        [],
-    ),
-    Family(
-        _numbers(5, 90),
-        [
-            "Sessions in {c} expire after {x} minutes.",
-            "The session timeout of {c} is {x} minutes.",
-            "{C} sessions time out after {x} minutes.",
-        ],
-        ["Session expiry in {c} changed from {y} to {x} minutes."],
-    ),
-    Family(
-        _of(CITIES),
-        ["{p} lives in {x}.", "{p}'s home is in {x}.", "{p} is based in {x}."],
-        ["{p} moved from {y} to {x}.", "{p} no longer lives in {y} but in {x}."],
-    ),
-    Family(
-        lambda c: [f"{n}.{c.randint(0, 9)}" for n in c.sample(range(2, 20), 2)],
-        ["{C} is pinned to Python {x}.", "The Python version of {c} is {x}.", "{C} runs on Python {x}."],
-        ["{C} was upgraded from Python {y} to {x}."],
-    ),
-    Family(
-        _of(["always", "never"]),
-        ["{X} squash commits in {c}.", "Commits in {c} are {x} squashed.", "In {c}, {x} squash commits."],
-        [],
-    ),
-    Family(
-        _of(["may", "must not"]),
-        ["Agents {x} push to the main branch of {c}.", "The main branch of {c}: agents {x} push to it."],
-        [],
-    ),
-    Family(
-        _of(["tabs", "spaces"]),
-        ["Indent {c} code with {x}.", "{C} code is indented with {x}.", "The {c} code base uses {x} for indentation."],
-        ["{C} code is indented with {x}, no longer with {y}."],
-    ),
-    Family(
-        _of(["does", "does not"]),
-        ["The {c} client {x} retry failed uploads.", "Failed uploads: the {c} client {x} retry them."],
-        [],
-    ),
-    Family(
-        _numbers(5, 60),
-        ["The {c} budget is {x} thousand euros a month.", "{C} has a monthly budget of {x} thousand euros."],
-        ["The monthly budget of {c} was cut from {y} to {x} thousand euros."],
-    ),
-    Family(
-        _of(["02:00", "03:30", "04:15", "23:00"]),
-        ["The nightly job of {c} starts at {x}.", "{C} nightly job: {x}.", "At {x} the nightly job of {c} begins."],
-        [],
-    ),
-    Family(
-        _numbers(10, 400),
-        ["Logs of {c} are kept for {x} days.", "{C} log retention is {x} days.", "We keep {c} logs {x} days."],
-        ["Log retention of {c} went from {y} to {x} days."],
-    ),
-]
-
-# Only in streams of odd seeds, so that what is reported holds for statements that nothing was tuned on.
-UNSEEN = [
-    Family(
-        _of(["euros", "dollars", "pounds"]),
-        ["{C} invoices are issued in {x}.", "{C} invoices: {x}."],
-        ["{C} invoices are issued in {x} instead of {y}."],
-    ),
-    Family(_of(["open", "closed"]), ["The {c} beta is {x} to new users.", "{C} beta: {x} to new users."], []),
-    Family(
-        _of(PEOPLE),
-        ["{x} signs off {c} releases.", "{C} releases are signed off by {x}."],
-        ["{x} signs off {c} releases, no longer {y}."],
-    ),
-    Family(
-        _numbers(2, 72),
-        ["Support answers {c} tickets within {x} hours.", "{C} support: an answer takes {x} hours at most."],
-        ["Support now answers {c} tickets within {x} hours, it was {y}."],
-    ),
-    Family(
-        _of(["Debian", "Alpine", "Ubuntu"]),
-        ["{C} images are built from {x}.", "The {c} image is based on {x}."],
-        ["{C} images are built from {x} rather than {y}."],
-    ),
-]
 
 # Pairs that contradict nothing; {c} and {d} are two components, {x} and {y} two values.
 LOOKALIKES = [
     (
-        _numbers(20, 900),
+        numbers(20, 900),
         "The {c} API is limited to {x} requests per minute.",
         "The {d} API is limited to {y} requests per minute.",
     ),
-    (_of(DAYS), "Deploys of {c} run every {x}.", "Deploys of {d} run every {y}."),
-    (_of(ENVIRONMENTS), "The {x} database of {c} runs PostgreSQL 15.", "The {y} database of {c} runs PostgreSQL 16."),
-    (_of(DAYS), "{C} is deployed on {x}s.", "The {c} standup is on {y}s."),
-    (_of(PEOPLE), "{x} owns the {c} service.", "{y} reviewed the {c} service."),
-    (_of(PEOPLE), "{x} owns the {c} service.", "{y} owns the {d} service."),
-    (_numbers(3, 59), "The {c} migration on May 3 took {x} minutes.", "The {c} migration on May 9 took {y} minutes."),
-    (_numbers(100, 900), "Ticket #{x} is about the {c} login page.", "Ticket #{y} is about the {c} login page."),
-    (_of(CITIES), "{p} lives in {x}.", "{q} lives in {y}."),
-    (_of(CITIES), "{p} lives in {x}.", "{p} likes the food of {y}."),
-    (_of(["tea", "coffee", "cocoa"]), "{p} likes {x}.", "{p} likes {y}."),
-    (_numbers(5, 90), "Sessions in {c} expire after {x} minutes.", "Passwords in {c} expire after {y} days."),
-    (_numbers(3_001, 9_999), "The {c} dev server listens on port {x}.", "The {c} metrics server listens on port {y}."),
-    (_of(DAYS), "We deploy {c} on {x}.", "{C} is deployed on {x}s."),
-    (_of(["pytest", "ruff", "mypy"]), "The {c} checks include {x}.", "The {c} checks include {y}."),
-    (_numbers(2, 9), "{C} v{x} needs a license key.", "{C} v{y} needs no license key."),
-    (_numbers(3, 90), "The {c} build took {x} s today.", "The {c} build took {y} s today."),
-    (_of(["enabled", "disabled"]), "The dark mode flag of {c} is {x}.", "The beta search flag of {c} is {y}."),
-    (_of(["enabled", "disabled"]), "Dark mode in {c} is {x} for admins.", "Dark mode in {c} is {y} for guests."),
-    (_numbers(2, 50), "Pull request {x} fixes the {c} login.", "Pull request {y} does not fix the {c} login."),
+    (one_of(DAYS), "Deploys of {c} run every {x}.", "Deploys of {d} run every {y}."),
     (
-        _numbers(20, 900),
+        one_of(ENVIRONMENTS),
+        "The {x} database of {c} runs MySQL 15.",
+        "The {y} database of {c} runs MySQL 16.",
+    ),
+    (one_of(DAYS), "{C} is deployed on {x}s.", "The {c} standup is on {y}s."),
+    (one_of(PEOPLE), "{x} owns the {c} service.", "{y} reviewed the {c} service."),
+    (one_of(PEOPLE), "{x} owns the {c} service.", "{y} owns the {d} service."),
+    (numbers(3, 59), "The {c} migration on May 3 took {x} minutes.", "The {c} migration on May 9 took {y} minutes."),
+    (numbers(100, 900), "Ticket #{x} is about the {c} login page.", "Ticket #{y} is about the {c} login page."),
+    (one_of(CITIES), "{p} lives in {x}.", "{q} lives in {y}."),
+    (one_of(CITIES), "{p} lives in {x}.", "{p} likes the food of {y}."),
+    (one_of(["tea", "coffee", "cocoa"]), "{p} likes {x}.", "{p} likes {y}."),
+    (numbers(5, 90), "Sessions in {c} expire after {x} minutes.", "Passwords in {c} expire after {y} days."),
+    (numbers(3_001, 9_999), "The {c} dev server listens on port {x}.", "The {c} metrics server listens on port {y}."),
+    (one_of(DAYS), "We deploy {c} on {x}.", "{C} is deployed on {x}s."),
+    (one_of(["pytest", "ruff", "mypy"]), "The {c} checks include {x}.", "The {c} checks include {y}."),
+    (numbers(2, 9), "{C} v{x} needs a license key.", "{C} v{y} needs no license key."),
+    (numbers(3, 90), "The {c} build took {x} s today.", "The {c} build took {y} s today."),
+    (one_of(["enabled", "disabled"]), "The dark mode flag of {c} is {x}.", "The beta search flag of {c} is {y}."),
+    (one_of(["enabled", "disabled"]), "Dark mode in {c} is {x} for admins.", "Dark mode in {c} is {y} for guests."),
+    (numbers(2, 50), "Pull request {x} fixes the {c} login.", "Pull request {y} does not fix the {c} login."),
+    (
+        numbers(20, 900),
         "The rate limit of the {c} API is {x} requests per minute.",
         "The {c} API allows {x} requests per minute.",
     ),
-    (_of(DAYS), "Do not deploy {c} on {x}.", "{C} must not be deployed on {x}s."),
-    (_numbers(10, 400), "Logs of {c} are kept for {x} days.", "Backups of {c} are kept for {y} days."),
+    (one_of(DAYS), "Do not deploy {c} on {x}.", "{C} must not be deployed on {x}s."),
+    (numbers(10, 400), "Logs of {c} are kept for {x} days.", "Backups of {c} are kept for {y} days."),
+]
+# Another subject with the same predicate, and the same value in another notation.
+LOOKALIKES += [
+    (one_of(["euros", "dollars"]), "{C} invoices are issued in {x}.", "{C} salaries are paid in {y}."),
+    (numbers(50, 900), "The {c} limit is {x} calls for free users.", "The {c} limit is {y} calls for paid users."),
+    (numbers(2, 90), "{C} pages are cached {x} minutes in staging.", "{C} pages are cached {y} minutes in production."),
+    (numbers(2, 90), "Version 1.{x} of {c} was released.", "Version 1.{y} of {c} was released."),
+    (numbers(2, 900), "Invoice {x} of {c} was paid.", "Invoice {y} of {c} was not paid."),
+    (numbers(2, 90), "Release 2.{x} of {c} went out on Tuesday.", "Release 2.{y} of {c} went out on Friday."),
+    (numbers(9, 19), "{C} lunch is at {x} on Mondays.", "{C} lunch is at {y} on Fridays."),
+    (numbers(2, 90), "{C} memory peaked at {x} GB on Monday.", "{C} memory peaked at {y} GB on Tuesday."),
+    (numbers(2, 900), "Customer {x} asked for {c} exports.", "Customer {y} asked for {c} exports."),
+    (times, "Standup is at {x}.", "Retro is at {y}."),
+    (times, "The {c} sync is at {x}.", "The {d} sync is at {y}."),
+    (times, "Lunch in {c} is at {x}.", "Dinner in {c} is at {y}."),
+    (numbers(2, 60), "Unit tests of {c} take {x} minutes.", "Integration tests of {c} take {y} minutes."),
+    (one_of(DAYS), "The blue team of {c} meets on {x}s.", "The red team of {c} meets on {y}s."),
+    (one_of(CITIES), "The {c} team moved to {x}.", "The {d} team moved to {y}."),
+    (one_of(["npm", "pip"]), "We use {x} in {c}.", "We do not use {y} in {c} any more."),
+    (one_time, "The nightly job of {c} starts at {x}.", "The {c} nightly job begins at {y}."),
+    (one_time, "Backups of {c} run nightly at {x}.", "Nightly backups of {c} are made at {y}."),
+    (one_span, "Sessions in {c} expire after {x}.", "The session timeout of {c} is {y}."),
+    (one_span, "The {c} job times out after {x}.", "The timeout of the {c} job is {y}."),
+    (
+        lambda c: ["1,200", "1200"],
+        "The {c} API allows {x} requests/min.",
+        "The {c} API allows {y} requests per minute.",
+    ),
 ]
 UNSEEN_LOOKALIKES = [
-    (_of(PEOPLE), "{x} signs off {c} releases.", "{y} signs off {d} releases."),
-    (_numbers(2, 60), "Incident #{x} was about {c} retries.", "Incident #{y} was about {c} retries."),
-    (_of(["euros", "dollars"]), "{C} invoices are issued in {x}.", "{C} salaries are paid in {y}."),
+    (numbers(2, 90), "Draft {x} of the {c} plan is ready.", "Draft {y} of the {c} plan is not ready."),
+    (one_of(["manual", "automatic"]), "Failover is {x} in {c} tests.", "Failover is {y} in {c} drills."),
+    (one_of(DAYS), "{C} sends digests on {x}s at 9.", "{C} sends invoices on {y}s at 8."),
+    (numbers(2, 90), "{C} spent {x} euros on servers.", "{C} spent {y} euros on travel."),
+    (times, "The {c} office opens at {x}.", "The {c} canteen opens at {y}."),
+    (one_time, "{C} doors close at {x}.", "The doors of {c} are closed at {y}."),
+    (one_span, "Invoices of {c} are cached for {x}.", "The {c} invoice cache lasts {y}."),
+    (numbers(3, 40), "{C} has {x} runners.", "The {d} cluster has {y} replicas."),
+    (one_of(PEOPLE), "{x} signs off {c} releases.", "{y} signs off {d} releases."),
+    (numbers(2, 60), "Incident #{x} was about {c} retries.", "Incident #{y} was about {c} retries."),
+    (numbers(2, 60), "{C} tasks retry {x} times for emails.", "{C} tasks retry {y} times for webhooks."),
+    (numbers(2, 60), "Order {x} of {c} was shipped.", "Order {y} of {c} was not shipped."),
+    (one_of(DAYS), "{C} backups run on {x} at 3.", "{C} restores run on {y} at 5."),
+    (one_of(["open", "closed"]), "The {c} forum is {x} to members.", "The {c} forum is {y} to visitors."),
+    (numbers(2, 60), "{C} drains {x} rows at night.", "{C} drains {y} rows at noon."),
+    (one_of(PEOPLE), "{x} presented {c} in the spring.", "{y} presented {c} in the autumn."),
+    (numbers(2, 9), "Episode {x} explains {c}.", "Episode {y} does not explain {c}."),
+    (numbers(2, 60), "The {c} export reached {x} rows yesterday.", "The {c} export reached {y} rows today."),
+    (one_of(["can", "cannot"]), "Admins {x} export {c} data.", "Guests {y} export {c} data."),
+    (one_of(CITIES), "{C} met customers in {x}.", "{C} met customers in {y}."),
+    (one_of(["mandatory", "optional"]), "Signing is {x} for {c} tags.", "Signing is {y} for {c} branches."),
+    (numbers(2, 60), "{C} keeps {x} snapshots by hour.", "{C} keeps {y} snapshots by week."),
 ]
 FILLER = [
     "{p} prefers short pull requests for {c}.",
@@ -227,8 +133,10 @@ class Statements(NamedTuple):
     contradictions: list[tuple[int, int]]  # the older and the newer memory
 
 
-def statements(seed: int, planted: int = 6, lookalikes: int = 8, filler: int = 40) -> Statements:
-    """Write memories over four weeks."""
+def statements(
+    seed: int, planted: int = 6, lookalikes: int = 8, filler: int = 40, *, unseen_only: bool = False
+) -> Statements:
+    """Write memories over four weeks; those of odd seeds also of families that nothing was tuned on."""
     c = random.Random(seed)
     texts: list[str] = []
     pairs: list[tuple[int, int]] = []
@@ -244,7 +152,9 @@ def statements(seed: int, planted: int = 6, lookalikes: int = 8, filler: int = 4
         return len(texts) - 2, len(texts) - 1
 
     unseen = seed % 2 == 1
-    for family in c.sample([*FAMILIES, *UNSEEN] if unseen else FAMILIES, planted):
+    families = UNSEEN if unseen_only else [*FAMILIES, *UNSEEN] if unseen else FAMILIES
+    alike = UNSEEN_LOOKALIKES if unseen_only else [*LOOKALIKES, *UNSEEN_LOOKALIKES] if unseen else LOOKALIKES
+    for family in c.sample(families, planted):
         names = _names(next(subjects), c.choice(COMPONENTS), family.ways[0], people)
         old, new = family.values(c)
         later = c.choice([*family.ways, *family.changes])
@@ -254,7 +164,7 @@ def statements(seed: int, planted: int = 6, lookalikes: int = 8, filler: int = 4
                 named(later, x=new, X=new.title(), y=old, **names),
             )
         )
-    for values, one, other in c.sample([*LOOKALIKES, *UNSEEN_LOOKALIKES] if unseen else LOOKALIKES, lookalikes):
+    for values, one, other in c.sample(alike, lookalikes):
         names = _names(next(subjects), next(subjects), one + other, people)
         x, y = values(c)
         pair(named(one, x=x, y=y, **names), named(other, x=x, y=y, **names))

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-from athena.memory.find import Ref, locate
+from athena.memory.find import Ref, locate, locate_any
 from athena.memory.store import Store
 from athena.model.memory import Change, Filter, Memory
 from athena.model.page import Page
-from athena.model.scope import Scope
-from athena.storage import history, memories, scopes
+from athena.model.scope import Kind, Scope
+from athena.storage import history, links, memories, scopes
 from athena.storage.database import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class Related:
     relation: str
     id: int
     hash: str
@@ -22,7 +22,7 @@ class Relation:
 class WithRelated(Memory):
     """A memory, and the ones it belongs together with."""
 
-    related: tuple[Relation, ...]
+    related: tuple[Related, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class TagCount:
 async def show(store: Store, ref: Ref, scope: Scope) -> WithRelated:
     async def work(tx: Transaction) -> WithRelated:
         m = (await locate(tx, scope, ref)).memory
-        rows = await memories.related(tx, await scopes.visible(tx, scope), m.id)
+        rows = await links.related(tx, await scopes.visible(tx, scope), m.id)
         return WithRelated(
             m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
-            tuple(Relation(*row) for row in rows),
+            tuple(Related(*row) for row in rows),
         )  # fmt: skip
 
     return await store.database.read(work)
@@ -55,9 +55,9 @@ async def tags(store: Store, scope: Scope) -> list[TagCount]:
     return [TagCount(tag, count) for tag, count in rows]
 
 
-async def changes(store: Store, ref: Ref, scope: Scope) -> list[Change]:
+async def changes(store: Store, ref: Ref, kind: Kind | None, scope: Scope) -> list[Change]:
     async def work(tx: Transaction) -> list[Change]:
-        kept = await locate(tx, scope, ref, deleted=True)
+        kept = await locate_any(tx, scope, ref, kind, deleted=True)
         return await history.of_memory(tx, kept.scope, kept.memory.id)
 
     return await store.database.read(work)

@@ -49,10 +49,11 @@ def _field_without_secrets(key: str, value: Any) -> tuple[str, Any, tuple[str, .
     return named, item, (*found, *kinds)
 
 
-def facts(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return metadata that can be stored, without secrets."""
-    made: dict[str, Any] = _without_secrets(clean_metadata(metadata))[0]
-    return made
+def facts(metadata: Mapping[str, Any] | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return metadata that can be stored, without secrets, and the kinds of those."""
+    made: dict[str, Any]
+    made, kinds = _without_secrets(clean_metadata(metadata))
+    return made, kinds
 
 
 def name(text: str, what: str) -> str:
@@ -60,12 +61,12 @@ def name(text: str, what: str) -> str:
     return secrets.redact(clean_name(text, what)).text
 
 
-def fact(name: str, text: str, longest: int) -> str:
-    """Return a text as metadata keep it under a name."""
-    kept = str(_field_without_secrets(name, clean_text(text.strip(), name))[1])
+def fact(name: str, text: str, longest: int) -> tuple[str, tuple[str, ...]]:
+    """Return a text as metadata keep it under a name, and the kinds of secrets taken out of it."""
+    _, kept, kinds = _field_without_secrets(name, clean_text(text.strip(), name))
     if len(kept) > longest:
         raise InvalidInput(f"{name} has {len(kept):,} characters; at most {longest:,} are kept")
-    return kept
+    return kept, kinds
 
 
 def batch(items: Sequence[str | Mapping[str, Any]]) -> list[Draft]:
@@ -155,3 +156,12 @@ def moment(value: str | float | None, name: str, now: float, *, end: bool) -> fl
     except InvalidInput as error:
         raise InvalidInput(f"{name}: {error}", hint=error.hint) from None
     return period.end if end else period.start
+
+
+def in_range(moment: float | None, name: str) -> float | None:
+    """Return a time that a calendar has."""
+    try:
+        clock.local(moment or 0.0)
+    except (OverflowError, ValueError, OSError):
+        raise InvalidInput(f"{name} is out of range: {moment!r:.60}") from None
+    return moment

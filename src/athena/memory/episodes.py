@@ -10,8 +10,9 @@ from athena import clock
 from athena.errors import NotFound
 from athena.memory import documents
 from athena.memory.events import session as session_name
+from athena.memory.mention import forms
 from athena.memory.store import Store
-from athena.model.event import OUTCOME, SESSION, Chapter, Entry, Mentions, Session, Summary
+from athena.model.event import FAILURES, OUTCOME, SESSION, SUCCESSES, Chapter, Entry, Mentions, Session, Summary
 from athena.model.memory import Filter, Memory, preview
 from athena.model.page import Page
 from athena.model.scope import Scope
@@ -22,32 +23,28 @@ from athena.storage.database import Transaction
 LINE = 160  # characters of a text that a timeline shows
 READ = 4_000  # events of a session that a summary looks at
 NAMED = 12  # files, and names, that a summary lists
-GOOD = {"success", "succeeded", "ok", "passed", "done"}
-BAD = {"failure", "failed", "fail", "error", "crash", "timeout"}
 # What each thing about an event adds to how much it matters.
 FAILED, ENDED_BADLY, DECIDED, FIRST_OR_LAST, IMPORTANT, TELLING = 3.0, 1.5, 2.5, 2.0, 1.0, 1.0
 DECISION = re.compile(
     r"\b(decid\w+|decision|chose|chosen|agreed|instead of|root cause|because|conclu\w+)\b", re.IGNORECASE
 )
-FILE = re.compile(
-    r"(?<![\w/.@-])(?:[\w.@~-]*/)*[\w@~-][\w.@~-]*\.[a-zA-Z][a-zA-Z0-9]{0,7}(?![\w/])|(?<![\w/])(?:/[\w.@-]+){2,}"
-)
-NAME = re.compile(r"`([^`\n]{2,60})`|\b([A-Za-z]+(?:_[A-Za-z0-9]+)+|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+|\w+(?=\(\)))")
 WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 async def timeline(store: Store, only: Filter, by: Literal["day", "session"], limit: int, offset: int) -> Page[Chapter]:
-    """Return the last things that happened, in order, events and memories together."""
+    """Return what happened in order, events and memories: the first since a time that is given, else the last."""
+    first = only.since is not None
 
     async def work(tx: Transaction) -> Page[Entry]:
         found: list[Entry] = []
         total = 0
         for kind in ("event", "memory"):
             one = replace(only, scope=only.scope.of(kind), without=documents.KIND if kind == "memory" else None)
-            found += [_entry(at, m, kind) for at, m in await memories.latest(tx, one, limit + offset)]
+            found += [_entry(at, m, kind) for at, m in await memories.latest(tx, one, limit + offset, oldest=first)]
             total += await memories.count(tx, one)
-        found.sort(key=lambda entry: (entry.at, entry.id), reverse=True)
-        return Page(reversed(found[offset : offset + limit]), total)
+        found.sort(key=lambda entry: (entry.at, entry.id), reverse=not first)
+        page = found[offset : offset + limit]
+        return Page(page if first else page[::-1], total)
 
     found = await store.database.read(work)
     groups: dict[str | None, list[Entry]] = {}
@@ -55,6 +52,9 @@ async def timeline(store: Store, only: Filter, by: Literal["day", "session"], li
         day = f"{clock.local(entry.at):%Y-%m-%d}"
         groups.setdefault(day if by == "day" else entry.session_id, []).append(entry)
     chapters = [Chapter(name, entries[0].at, entries[-1].at, tuple(entries)) for name, entries in groups.items()]
+    if chapters and (beyond := max(0, found.total - offset - limit)):
+        edge = -1 if first else 0
+        chapters[edge] = replace(chapters[edge], left_out=beyond)
     return Page(chapters, found.total)
 
 
@@ -127,7 +127,7 @@ def _chosen(things: list[Memory], count: int) -> list[int]:
 
 def _worth(one: Memory, at_an_end: bool, words: set[str], common: Counter[str], total: int) -> float:
     outcome = str(one.metadata.get(OUTCOME) or "").casefold()
-    worth = FAILED if outcome in BAD else ENDED_BADLY if outcome and outcome not in GOOD else 0.0
+    worth = FAILED if outcome in FAILURES else ENDED_BADLY if outcome and outcome not in SUCCESSES else 0.0
     if "decision" in one.memory_type.casefold() or DECISION.search(one.content[:2_000]):
         worth += DECIDED
     worth += FIRST_OR_LAST * at_an_end + IMPORTANT * max(0.0, one.importance - 0.5) * 2
@@ -143,9 +143,9 @@ def _mentions(texts: Iterable[str]) -> Mentions:
     files: Counter[str] = Counter()
     names: Counter[str] = Counter()
     for text in texts:
-        head = text[:10_000]
-        files.update(set(FILE.findall(head)))
-        names.update({one or other for one, other in NAME.findall(FILE.sub(" ", head))})
+        found = set(forms(text[:10_000]))
+        files.update({token for form, token in found if form in ("file", "path")})
+        names.update({token.removesuffix("()") for form, token in found if form == "code"})
     return Mentions(*(tuple(name for name, _ in _first(counted)) for counted in (files, names)))
 
 

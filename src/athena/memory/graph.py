@@ -14,10 +14,10 @@ from athena.memory import write
 from athena.memory.store import Store
 from athena.memory.vectorise import SOON, catch_up
 from athena.model.call import Call
-from athena.model.graph import Entity, Graph, Relation, entity_key
+from athena.model.graph import ABOUT, Entity, Graph, Relation, entity_key
 from athena.model.scope import Scope
 from athena.model.text import storable
-from athena.storage import calls, entities, relations, scopes
+from athena.storage import calls, entities, memories, mentions, relations, scopes
 from athena.storage.database import Transaction
 from athena.storage.entities import Node
 from athena.storage.relations import Edge
@@ -36,12 +36,16 @@ async def read(store: Store, scope: Scope) -> Graph:
 
 
 async def open_nodes(store: Store, names: Sequence[str], scope: Scope) -> Graph:
-    """Return entities by name, and every relation that names one of them."""
+    """Return entities by name, also one they had before a merge, and every relation that names one of them."""
     keys = list(dict.fromkeys(map(key_of, names)))
 
     async def work(tx: Transaction) -> Graph:
         numbers = await scopes.visible(tx, scope)
-        return await assembled(tx, numbers, await entities.named(tx, numbers, keys))
+        found = await entities.named(tx, numbers, keys)
+        missing = {*keys} - {node.key for node in found}
+        merged = await mentions.memories_of(tx, numbers, [f"={key}" for key in missing]) if missing else []
+        also = await entities.numbered(tx, numbers, [one for one in merged if one not in {n.id for n in found}])
+        return await assembled(tx, numbers, found + also)
 
     return await store.database.read(work)
 
@@ -87,7 +91,7 @@ def joined(nodes: Iterable[Node], seen: Mapping[int, list[str]]) -> list[Entity]
 
 
 def distinct(edges: Iterable[Edge]) -> list[Relation]:
-    return [shown(edge) for edge in {triple(edge): edge for edge in edges}.values()]
+    return [shown(edge) for edge in {(triple(edge), edge.began, edge.ended): edge for edge in edges}.values()]
 
 
 def shown(edge: Edge) -> Relation:
@@ -102,6 +106,11 @@ def shown(edge: Edge) -> Relation:
 async def numbered(tx: Transaction, numbers: list[int], ids: list[int]) -> list[Entity]:
     nodes = await entities.numbered(tx, numbers, ids)
     return joined(nodes, await entities.observations(tx, numbers, ids))
+
+
+async def about(tx: Transaction, numbers: list[int], ids: list[int]) -> dict[int, dict[str, Any]]:
+    """Return the metadata that were given with entities."""
+    return {number: row.metadata.get(ABOUT, {}) for number, row in (await memories.fetch(tx, numbers, ids)).items()}
 
 
 async def change(store: Store, call: Call, act: Callable[..., Any], fetch: Any) -> Any:

@@ -6,14 +6,15 @@ from typing import Any
 from athena import secrets
 from athena.errors import InvalidInput, NotFound
 from athena.ids import digest
-from athena.memory import write
-from athena.memory.graph import as_kept, change, key_of, numbered, own_first, the_entity, triple
+from athena.memory import draft, write
+from athena.memory.graph import about, as_kept, change, key_of, numbered, own_first, the_entity, triple
 from athena.memory.mention import fold
 from athena.memory.prepare import prepare
-from athena.memory.relate import clean_entity_name, link, unlink
+from athena.memory.relate import add_aliases, clean_entity_name, link, unlink
 from athena.memory.store import Store
 from athena.model.call import Call
 from athena.model.graph import (
+    ABOUT,
     OBSERVATION,
     Added,
     Deletion,
@@ -26,13 +27,12 @@ from athena.model.graph import (
     entity_metadata,
 )
 from athena.model.memory import Draft, clean_text
+from athena.model.text import storable
 from athena.storage import entities, history, memories, mentions, relations, scopes
 from athena.storage.database import Transaction
 from athena.storage.entities import Node
 from athena.storage.memories import Kept
 from athena.storage.relations import Edge
-
-ABOUT = "athena:about"  # in an entity's metadata: what its maker gave with it
 
 
 async def create(store: Store, given: Sequence[NewEntity], call: Call) -> list[Entity]:
@@ -52,9 +52,12 @@ async def create(store: Store, given: Sequence[NewEntity], call: Call) -> list[E
     return made
 
 
-async def create_one(store: Store, one: NewEntity, facts: Mapping[str, Any] | None, call: Call) -> Made:
-    """Make an entity, or add to the one of that name, and return it as it is now."""
+async def create_one(store: Store, one: NewEntity, metadata: Mapping[str, Any] | None, call: Call) -> Made:
+    """Make an entity, or add to the one of that name, whose type stays, and return it as it is now."""
     clean, now = _clean(one, None), store.clock()
+    facts, kinds = draft.facts(metadata)
+    given = [one["name"], one["entityType"], *one.get("observations", ())]
+    redacted = [*(kind for text in given for kind in secrets.redact(storable(text)).kinds), *kinds]
 
     async def make(tx: Transaction, number: int) -> list[Any]:
         scope = await scopes.ensure(tx, call.scope)
@@ -62,13 +65,11 @@ async def create_one(store: Store, one: NewEntity, facts: Mapping[str, Any] | No
         if not known:
             return [await _make(tx, scope, clean, number, now, facts), "new"]
         await _observe(tx, known[0], clean["observations"], number, now)
+        await _tell(store, tx, known[0], facts, number, now)
         return [known[0].id, "known"]
 
     async def fetch(tx: Transaction, made: list[Any]) -> Made:
-        found = await numbered(tx, await scopes.visible(tx, call.scope), [made[0]])
-        if not found:
-            raise NotFound(f"{clean['name']!r:.60} was deleted meanwhile")
-        return {**found[0], "id": made[0], "outcome": made[1]}
+        return await _made(tx, call, made[0], made[1], redacted)
 
     done: Made = await change(store, call, make, fetch)
     return done
@@ -109,12 +110,12 @@ async def add_observations(store: Store, given: Sequence[NewObservations], call:
 
 
 async def delete(store: Store, names: Sequence[str], call: Call) -> None:
-    """Delete entities with all that was observed of them, and the relations that name them."""
+    """Delete entities of the project with all that was observed of them, and its relations that name them."""
     keys = [key_of(name) for name in names]
     now = store.clock()
 
     async def remove(tx: Transaction, number: int) -> None:
-        numbers = await scopes.visible(tx, call.scope)
+        numbers = await scopes.own(tx, call.scope)
         for node in await entities.named(tx, numbers, keys):
             await _hide_entity(store, tx, node, number, now)
         for edge in await relations.touching(tx, numbers, keys):
@@ -148,24 +149,49 @@ async def merge(store: Store, source: str, into: str, call: Call) -> Made:
     now = store.clock()
 
     async def join(tx: Transaction, number: int) -> list[Any]:
-        numbers = await scopes.visible(tx, call.scope)
+        numbers = await scopes.own(tx, call.scope)
         one, other = [await the_entity(tx, numbers, name) for name in (source, into)]
         observed = (await entities.observations(tx, [one.scope], [one.id]))[one.id]
         await _observe(tx, other, observed, number, now)
+        facts = await about(tx, numbers, [one.id, other.id])
+        await _tell(store, tx, other, facts[one.id] | facts[other.id], number, now)
+        await add_aliases(tx, one, other, number, now)
         await _hide_entity(store, tx, one, number, now)
         for edge in await relations.touching(tx, numbers, [one.key]):
             await unlink(tx, edge, number, now)
             moved = _renamed(edge, one, other)
-            if moved.source != moved.target and not await relations.find(tx, [edge.scope], *triple(moved)):
+            beside = await relations.find(tx, [edge.scope], *triple(moved))
+            if moved.source != moved.target and not any(its.overlaps(moved) for its in beside):
                 await link(tx, edge.scope, moved, number, now)
         return [other.id, "known"]
 
     async def fetch(tx: Transaction, made: list[Any]) -> Made:
-        found = await numbered(tx, await scopes.visible(tx, call.scope), [made[0]])
-        return {**found[0], "id": made[0], "outcome": "merged"}
+        return await _made(tx, call, made[0], "merged", [])
 
     result: Made = await change(store, call, join, fetch)
     return result
+
+
+async def _made(tx: Transaction, call: Call, number: int, outcome: str, redacted: list[str]) -> Made:
+    visible = await scopes.visible(tx, call.scope)
+    found = await numbered(tx, visible, [number])
+    if not found:
+        raise NotFound("what this call made was deleted since", hint="undo brings it back")
+    facts = (await about(tx, visible, [number]))[number]
+    return {**found[0], "id": number, "outcome": outcome, "metadata": facts, "redacted": redacted}
+
+
+async def _tell(store: Store, tx: Transaction, node: Node, facts: dict[str, Any], call: int, now: float) -> None:
+    """Add to the metadata of an entity; a null removes a key."""
+    kept = (await memories.find(tx, [node.scope], "m.id = :id", id=node.id))[0]
+    m = kept.memory
+    known = m.metadata.get(ABOUT, {})
+    merged = {key: value for key, value in {**known, **facts}.items() if value is not None}
+    if merged == known:
+        return
+    await history.add(tx, node.scope, node.id, call, now, "updated", kept.snapshot())
+    one = Draft(m.content, m.tags, m.memory_type, {**m.metadata, ABOUT: merged}, m.importance)
+    await write.rewrite(store, tx, kept, prepare(one, m.created), now)
 
 
 async def _make(
@@ -174,8 +200,8 @@ async def _make(
     metadata: dict[str, Any] = dict(entity_metadata(one["entityType"]))
     if facts:
         metadata[ABOUT] = dict(facts)
-    draft = Draft(one["name"], (), one["entityType"], metadata)
-    number = await write.add_unindexed(tx, scope, prepare(draft, now), now)
+    row = Draft(one["name"], (), one["entityType"], metadata)
+    number = await write.add_unindexed(tx, scope, prepare(row, now), now)
     await mentions.put(tx, scope, number, [key] if (key := fold(one["name"])) else [])
     await history.add(tx, scope, number, call, now, "remembered", None)
     node = Node(number, scope, one["name"], one["entityType"], entity_key(one["name"]))
@@ -193,8 +219,8 @@ async def _observe(
     for key, text in keys.items():
         if key in known:
             continue
-        draft = Draft(text, (), OBSERVATION, {"session_id": str(node.id), "speaker": node.name})
-        number = await write.add_unindexed(tx, node.scope, prepare(draft, now), now)
+        row = Draft(text, (), OBSERVATION, {"session_id": str(node.id), "speaker": node.name})
+        number = await write.add_unindexed(tx, node.scope, prepare(row, now), now)
         await history.add(tx, node.scope, number, call, now, "remembered", None)
         added.append((number, text))
     return added

@@ -1,14 +1,14 @@
 """Finding one's way in the graph: by words and meaning, and along relations."""
 
-from functools import partial
 from typing import Literal, NamedTuple
 
-from athena.memory import write
-from athena.memory.graph import as_kept, assembled, joined, key_of, own_first, shown, the_entity
+from athena.errors import Unavailable
+from athena.memory import draft, write
+from athena.memory.graph import about, as_kept, assembled, joined, key_of, own_first, shown, the_entity
 from athena.memory.recall import Query, recall
 from athena.memory.store import Store
 from athena.memory.vectorise import settle
-from athena.model.graph import Found, Graph, Neighbor, Neighborhood, Path
+from athena.model.graph import FoundEntity, Graph, Neighbor, Neighborhood, Path
 from athena.model.memory import Filter, Hit
 from athena.model.scope import Scope
 from athena.storage import entities, relations, scopes, waiting
@@ -30,10 +30,17 @@ class Way(NamedTuple):
     at: float | None = None
 
 
+def moment(at: str | float | None, now: float) -> float | None:
+    """Return the time at which relations must hold: now unless told, nothing where any will do."""
+    if isinstance(at, str) and at.strip().casefold() == "any":
+        return None
+    return now if at is None else draft.moment(at, "at", now, end=False)
+
+
 async def search_nodes(store: Store, query: str, scope: Scope) -> Graph:
     """Return the entities that hold a text, in their order, then those close to it by words and meaning."""
     query = as_kept(query)
-    close = await _close(store, query, ALSO * ROWS, scope) if query.strip() else []
+    close = (await _close(store, query, ALSO * ROWS, scope))[0] if query.strip() else []
 
     async def work(tx: Transaction) -> Graph:
         numbers = await scopes.visible(tx, scope)
@@ -55,34 +62,56 @@ def _together(one: Graph, other: Graph) -> Graph:
     return {"entities": one["entities"] + [e for e in other["entities"] if e["name"] not in names], "relations": made}
 
 
-async def search_graph(store: Store, query: str, most: int, scope: Scope) -> list[Found]:
+async def search_graph(store: Store, query: str, most: int, scope: Scope) -> list[FoundEntity]:
     """Return the entities that fit a question best, each by the best of its rows."""
-    close = await _close(store, query, most * ROWS, scope)
+    close, all_indexed = await _close(store, query, most * ROWS, scope)
     scores: dict[int, float] = {}
 
-    async def work(tx: Transaction) -> list[Found]:
+    async def work(tx: Transaction) -> list[FoundEntity]:
         numbers = await scopes.visible(tx, scope)
         owners = await entities.owners(tx, numbers, [hit.id for hit in close])
         for hit in close:
             scores.setdefault(owners.get(hit.id, 0), hit.score)
-        nodes = (await _entities_of(tx, numbers, [hit.id for hit in close]))[:most]
+        nodes = await _entities_of(tx, numbers, [hit.id for hit in close])
+        if not all_indexed:  # what no index has yet is found where it holds the very text
+            holding = await entities.numbered(tx, numbers, sorted(await entities.holding(tx, numbers, as_kept(query))))
+            nodes += [node for node in holding if node not in nodes]
+        nodes = nodes[:most]
+        facts = await about(tx, numbers, [node.id for node in nodes])
         seen = await entities.observations(tx, numbers, [node.id for node in nodes])
-        found: list[Found] = []
+        found: list[FoundEntity] = []
         for node in nodes:
             edges = await relations.touching(tx, numbers, [node.key])
             entity = joined([node], seen)[0]
-            found.append({**entity, "score": scores[node.id], "relations": [shown(edge) for edge in edges]})
+            score, related = scores.get(node.id, CLOSE), [shown(edge) for edge in edges]
+            found.append({**entity, "score": score, "relations": related, "metadata": facts[node.id]})
         return found
 
     return await store.database.read(work)
 
 
-async def _close(store: Store, query: str, rows: int, scope: Scope) -> list[Hit]:
-    """Search the rows of the graph, after those that wait were put into the indexes."""
-    while await store.database.read(partial(waiting.first, most=1)):
-        await store.database.write(partial(write.index_waiting, store))
-    await settle(store)
-    return await recall(store, Query(query, Filter(scope), min(rows, 10_000)))
+async def _close(store: Store, query: str, rows: int, scope: Scope) -> tuple[list[Hit], bool]:
+    """Search the rows of the graph, after those that wait were put into the indexes; tell whether all were."""
+    all_indexed = await _index(store)
+    return await recall(store, Query(query, Filter(scope), min(rows, 10_000))), all_indexed
+
+
+async def _index(store: Store) -> bool:
+    """Put what waits into the indexes, unless somebody else is writing: a search waits for nobody."""
+
+    async def behind(tx: Transaction) -> bool:
+        return bool(await waiting.first(tx, 1)) or await store.database.vectors.any_missing(tx)
+
+    if not await store.database.read(behind):
+        return True
+    if not await store.database.free():
+        return False
+    try:
+        await write.index_all(store)
+        await settle(store, "entity")
+    except Unavailable:
+        return False
+    return True
 
 
 async def _entities_of(tx: Transaction, numbers: list[int], rows: list[int]) -> list[Node]:

@@ -11,6 +11,8 @@ A memory's place is the sum of a few terms, each with one weight, the same for e
     session  a memory in good company: the best three of its session against the others
     feedback closeness to the middle of the first five, for questions long enough to be about one thing
     recency  what is new, and `strength`, what is recalled often, come a little sooner
+
+A memory that a newer one contradicts comes after that one, wherever both are found (`contradicted`).
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,6 +40,7 @@ class Weights(NamedTuple):
 RERANKED = 50  # memories that are compared token by token
 LONG = 8  # telling words from which on a question is long
 LEADERS = 5
+AFTER = 0.001  # by how much a contradicted memory counts less than what contradicts it
 HALF_LIFE = 30 * 86_400.0  # seconds in which recency and strength fall to a half
 # How deviations from the mean count. Flat at both ends: a memory found by its exact words alone (an identifier,
 # whose meaning the model cannot know) stays ahead of any mere likeness, and still nothing is tied.
@@ -102,6 +105,25 @@ class Ranking:
         whole: Any = sum(self.terms.values())
         return np.lexsort((-self.memories, -whole))
 
+    def behind(self, contradicted: dict[int, list[int]]) -> "Ranking":
+        """Return the ranking with each of these right after the last of those that contradict it."""
+        import numpy as np
+
+        place = {int(number): i for i, number in enumerate(self.memories)}
+        whole: Any = sum(self.terms.values())
+        moved = np.zeros(len(whole), np.float32)
+        pairs = [
+            (place[one], place[other]) for one, others in contradicted.items() for other in others if other in place
+        ]
+        for _ in pairs:  # a chain of contradictions is in order after as many rounds as it has links
+            for one, other in pairs:
+                lower = whole[other] + moved[other] - AFTER - (whole[one] + moved[one])
+                moved[one] += min(lower, 0.0)
+        if not moved.any():
+            return self
+        self.terms["contradicted"] = moved
+        return self.keep(self.order())
+
     def keep(self, positions: "Ids") -> "Ranking":
         """Return a ranking of some of the candidates."""
         kept = Ranking.__new__(Ranking)
@@ -112,7 +134,8 @@ class Ranking:
 
     def why(self, position: int) -> dict[str, float]:
         """Tell what each term added."""
-        return {name: round(float(values[position]), 4) for name, values in self.terms.items()}
+        added = {name: round(float(values[position]), 4) for name, values in self.terms.items()}
+        return {name: value for name, value in added.items() if value or name != "contradicted"}
 
 
 def fading(moments: "Floats", now: float) -> Any:

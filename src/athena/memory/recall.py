@@ -1,5 +1,6 @@
 """Finding memories again."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,12 +14,18 @@ from athena.memory.store import Store
 from athena.model.memory import Filter, Hit, Memory, theirs
 from athena.model.page import Page
 from athena.model.scope import Kind
-from athena.storage import memories
+from athena.storage import memories, topics
 from athena.storage.database import Matches, Transaction
 from athena.storage.terms import STOP_WEIGHT
 
 CANDIDATES = 400  # memories that each search brings to the ranking
 USED = 5  # of what a question found, the first so many count as used
+# Of a question about tasks, what says nothing about which: "what do I have to do" tomorrow.
+TASK_WORDS = re.compile(
+    r"\b(what('s)?|which|do|does|i|we|have|has|got|need|needs|is|are|there|to|be|done|due|tasks?|todos?|reminders?|my|our|"
+    r"on|the|should|must|for|me|us|left|still|open|pending|planned|any(thing)?|things?|all|every(thing)?|show|list)\b|\W+",
+    re.IGNORECASE,
+)
 DEEP = 100  # for more than this, for later pages and for a count everything is ranked, so that all of it agrees
 
 
@@ -80,6 +87,8 @@ async def _search(store: Store, tx: Transaction, query: Query, asked: Asked | No
     ranking.add_facts(await vectors.describe(tx, among, ranking.memories))
     order = ranking.order()
     first = await _rerank(store, tx, ranking.keep(order[:RERANKED]), words, among, asked)
+    against = await _contradicted(tx, query, among.scopes, first.memories.tolist())
+    first = first.behind(against) if against else first
     rest = ranking.keep(order[RERANKED:])
     scores = _never_rising(first, rest)
     good = int((scores >= round(query.min_score, 4)).sum())  # they never rise, so these come first
@@ -87,12 +96,26 @@ async def _search(store: Store, tx: Transaction, query: Query, asked: Asked | No
     chosen = [(first, i) if i < len(first.memories) else (rest, i - len(first.memories)) for i in places]
     numbers = [int(part.memories[i]) for part, i in chosen]
     found = await memories.fetch(tx, among.scopes, numbers)
+    further = [number for number, (part, _) in zip(numbers, chosen, strict=True) if part is rest]
+    against |= await _contradicted(tx, query, among.scopes, further)
     hits = [
-        hit(found[number], float(scores[place]), part.why(i) if query.explain else None, query.only.scope.kind)
+        hit(
+            found[number],
+            float(scores[place]),
+            part.why(i) if query.explain else None,
+            query.only.scope.kind,
+            against.get(number, [None])[-1],
+        )
         for place, number, (part, i) in zip(places, numbers, chosen, strict=True)
         if number in found
     ]
     return Page(hits, among.total if query.min_score <= 0 else good)
+
+
+async def _contradicted(tx: Transaction, query: Query, scopes: list[int], numbers: list[int]) -> dict[int, list[int]]:
+    if not numbers or query.only.scope.kind != "memory":
+        return {}
+    return await topics.contradicted(tx, scopes, numbers)
 
 
 def _never_rising(*parts: Ranking) -> Any:
@@ -128,11 +151,17 @@ def _is_long(words: Matches) -> bool:
     return sum(weight != STOP_WEIGHT for _, _, weight in words.weights) >= LONG
 
 
-def hit(memory: Memory, score: float, why: dict[str, float] | None = None, kind: Kind = "memory") -> Hit:
+def hit(
+    memory: Memory,
+    score: float,
+    why: dict[str, float] | None = None,
+    kind: Kind = "memory",
+    contradicted_by: int | None = None,
+) -> Hit:
     m = memory
     return Hit(
         m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
-        round(score, 4), why, kind,
+        round(score, 4), why, kind, contradicted_by,
     )  # fmt: skip
 
 
@@ -140,13 +169,14 @@ def with_time(query: Query, now: float) -> Query:
     """Take time in plain words out of the question and make it a filter."""
     from athena.memory import timephrase  # its tables are slow to load, and most questions name no time
 
-    found = timephrase.find(query.text, clock.local(now))
-    if found is None or found.period.start > now:  # nothing was kept in the future: "plans for next week"
+    only, ahead = query.only, query.only.scope.kind == "task"  # tasks are due in times to come
+    found = timephrase.find(query.text, clock.local(now), ahead=ahead)
+    if found is None or (found.period.start > now and not ahead):  # nothing was kept then: "plans for next week"
         return query
-    only = query.only
     since = max(found.period.start, only.since if only.since is not None else float("-inf"))
     until = min(found.period.end, only.until if only.until is not None else float("inf"))
-    return query._replace(text=found.rest, only=replace(only, since=since, until=until))
+    rest = "" if ahead and not TASK_WORDS.sub("", found.rest) else found.rest
+    return query._replace(text=rest, only=replace(only, since=since, until=until))
 
 
 async def _newest(store: Store, query: Query) -> Page[Hit]:

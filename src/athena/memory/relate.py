@@ -3,42 +3,44 @@
 from collections.abc import Sequence
 
 from athena import secrets
-from athena.errors import Conflict, InvalidInput
-from athena.memory.draft import moment
+from athena.errors import InvalidInput
+from athena.memory import mention
+from athena.memory.draft import in_range, moment
 from athena.memory.graph import as_kept, change, key_of, shown, triple
 from athena.memory.store import Store
 from athena.model.call import Call
-from athena.model.graph import Named, NewRelation, Relation, clean_label, clean_type, entity_key
-from athena.storage import history, relations, scopes
+from athena.model.graph import ENTITY, Named, NewRelation, Relation, clean_label, clean_type, entity_key
+from athena.model.memory import SERIAL
+from athena.storage import history, mentions, relations, scopes
 from athena.storage.database import Transaction
+from athena.storage.entities import Node
 from athena.storage.history import Step
+from athena.storage.memories import Kept
 from athena.storage.relations import Edge
 
 LINKED, UNLINKED = "linked", "unlinked"  # in history, with the relation's number as `before`
+ALIASED = "aliased"  # in history, with the keys that an entity is also found by as `before`
 
 
 async def relate(store: Store, given: Sequence[NewRelation], call: Call) -> list[Relation]:
     """Relate entities by name and return what is new; a known relation may be told anew when it held true."""
     now = store.clock()
-    edges: dict[tuple[str, str, str], Edge] = {}
-    for position, one in enumerate(given):
-        edge = _edge(one, position, now)
-        edges.setdefault(triple(edge), edge)
-    wanted = list(edges.values())
+    wanted = [_edge(one, position, now) for position, one in enumerate(given)]
 
     async def make(tx: Transaction, number: int) -> list[int]:
         scope = await scopes.ensure(tx, call.scope)
-        made = []
+        made: dict[int, None] = {}
         for edge in wanted:
             known = await relations.find(tx, [scope], *triple(edge))
-            if known and (edge.began, edge.ended) in ((None, None), (known[0].began, known[0].ended)):
+            times = {(None, None), *((one.began, one.ended) for one in known)}
+            if known and (edge.began, edge.ended) in times:
                 continue
-            if known:
-                began = known[0].began if edge.began is None else edge.began
-                edge = edge._replace(began=began, ended=known[0].ended if edge.ended is None else edge.ended)
-                await unlink(tx, known[0], number, now)
-            made.append(await link(tx, scope, edge, number, now))
-        return made
+            told_anew = _meant(edge, known)  # what held at another time stays beside it
+            for one in told_anew:
+                await unlink(tx, one, number, now)
+                made.pop(one.id, None)
+            made[await link(tx, scope, _completed(edge, told_anew), number, now)] = None
+        return list(made)
 
     async def fetch(tx: Transaction, made: list[int]) -> list[Relation]:
         numbers = await scopes.own(tx, call.scope)
@@ -49,12 +51,31 @@ async def relate(store: Store, given: Sequence[NewRelation], call: Call) -> list
     return result
 
 
+def _meant(edge: Edge, known: Sequence[Edge]) -> list[Edge]:
+    """Return the known relations that one speaks of: those of its time, of which an end alone ends the last."""
+    found = sorted(
+        (one for one in known if one.overlaps(edge)), key=lambda one: (one.began is not None, one.began or 0)
+    )
+    return found[-1:] if edge.began is None else found
+
+
+def _completed(edge: Edge, known: Sequence[Edge]) -> Edge:
+    """Return a relation with what it does not say of its time as it was known."""
+    begins = [one.began for one in known if one.began is not None]
+    ends = [one.ended for one in known if one.ended is not None]
+    if edge.began is None and len(begins) == len(known):
+        edge = edge._replace(began=min(begins, default=None))
+    if edge.ended is None and len(ends) == len(known):
+        edge = edge._replace(ended=max(ends, default=None))
+    return edge
+
+
 async def unrelate(store: Store, given: Sequence[Named], call: Call) -> None:
-    """Delete relations."""
+    """Delete relations of the project."""
     now = store.clock()
 
     async def remove(tx: Transaction, number: int) -> None:
-        numbers = await scopes.visible(tx, call.scope)
+        numbers = await scopes.own(tx, call.scope)
         for one in given:
             wanted = key_of(one["from"]), key_of(one["to"]), as_kept(one["relationType"])
             for edge in await relations.find(tx, numbers, *wanted):
@@ -74,19 +95,43 @@ async def unlink(tx: Transaction, edge: Edge, call: int, now: float) -> None:
     await history.add(tx, edge.scope, 0, call, now, UNLINKED, {"relation": edge.id})
 
 
-async def take_back(tx: Transaction, step: Step, now: float) -> str:
-    """Undo the making or removing of a relation, and return it in words."""
+async def take_back(tx: Transaction, step: Step, now: float) -> tuple[bool, str]:
+    """Undo the making or removing of a relation unless it was made anew since, and return it in words."""
     found = await relations.numbered(tx, step.scope, (step.before or {})["relation"])
     if found is None:
-        return ""
+        return True, ""
     edge, removed = found
     if step.action == LINKED:
         await relations.set_removed(tx, step.scope, edge.id, now if removed is None else removed)
     else:
-        if await relations.find(tx, [step.scope], *triple(edge)):
-            raise Conflict(f"the relation is there again: {spoken(edge)}", hint="undo where it was made, or delete it")
+        if any(one.overlaps(edge) for one in await relations.find(tx, [step.scope], *triple(edge))):
+            return False, spoken(edge)
         await relations.set_removed(tx, step.scope, edge.id, None)
-    return spoken(edge)
+    return True, spoken(edge)
+
+
+async def add_aliases(tx: Transaction, one: Node, other: Node, call: int, now: float) -> None:
+    """Let an entity be found by the names of another that becomes a part of it."""
+    theirs = {*await mentions.keys_of(tx, one.scope, one.id), *mention.aliases(one.name, one.key)}
+    new = theirs - {*await mentions.keys_of(tx, other.scope, other.id)}
+    await mentions.put(tx, other.scope, other.id, new)
+    await history.add(tx, other.scope, other.id, call, now, ALIASED, {"keys": sorted(new)})
+
+
+async def forget_aliases(tx: Transaction, kept: Kept) -> None:
+    """Let no other entity keep the name of one that is removed for good."""
+    if kept.memory.metadata.get(SERIAL) != ENTITY:
+        return
+    keys = mention.aliases(kept.memory.content, kept.digest)
+    for scope in await mentions.graphs(tx, kept.scope):
+        for other in await mentions.memories_of(tx, [scope], [mention.exact(kept.digest)]):
+            await mentions.drop(tx, scope, other, keys)
+            await history.forget_steps(tx, scope, other, ALIASED, mention.exact(kept.digest))
+
+
+async def take_back_aliases(tx: Transaction, step: Step) -> None:
+    await mentions.drop(tx, step.scope, step.memory, (step.before or {})["keys"])
+    await history.mark_undone(tx, step)
 
 
 def spoken(edge: Edge) -> str:
@@ -103,8 +148,8 @@ def _edge(one: NewRelation, position: int, now: float) -> Edge:
         clean_entity_name(text, f"{where}{end}") for end, text in (("from", one["from"]), ("to", one["to"]))
     )
     relation = secrets.redact(clean_type(one["relationType"], f"{where}relationType")).text
-    began = moment(one.get("since"), f"{where}since", now, end=False)
-    ended = moment(one.get("until"), f"{where}until", now, end=True)
+    began = in_range(moment(one.get("since"), f"{where}since", now, end=False), f"{where}since")
+    ended = in_range(moment(one.get("until"), f"{where}until", now, end=True), f"{where}until")
     if began is not None and ended is not None and ended <= began:
         raise InvalidInput(f"{where}until must be after since")
     return Edge(0, 0, entity_key(source), entity_key(target), source, target, relation, began, ended)

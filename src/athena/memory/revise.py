@@ -6,18 +6,21 @@ from typing import Any
 from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
 from athena.memory import relate as relating
 from athena.memory import write
-from athena.memory.find import Ref, locate
+from athena.memory.find import Ref, locate, locate_any
 from athena.memory.prepare import prepare, with_vectors
 from athena.memory.store import Store
 from athena.memory.vectorise import settle
 from athena.model.call import Call
-from athena.model.memory import Change, Draft, Filter, Memory, Stored, preview, stored
-from athena.model.scope import Scope
+from athena.model.graph import ENTITY, OBSERVATION
+from athena.model.memory import SERIAL, Change, Draft, Filter, Memory, Stored, preview, stored
+from athena.model.scope import Kind, Scope
 from athena.storage import (
     calls,
     consolidations,
+    entities,
     files,
     history,
+    links,
     memories,
     passages,
     relations,
@@ -27,9 +30,11 @@ from athena.storage import (
 )
 from athena.storage.database import Transaction
 from athena.storage.history import Step
+from athena.storage.links import RELATED
 from athena.storage.memories import Kept
 
-RELATED, PURGED = "related", "purged"
+PURGED = "purged"
+ANEW = "this was made anew since; undo again takes back the change before it"
 
 
 async def update(store: Store, ref: Ref, changes: dict[str, Any], call: Call, redacted: tuple[str, ...] = ()) -> Stored:
@@ -83,20 +88,27 @@ def _make_way(kept: Kept, others: list[Kept]) -> None:
             )
 
 
-async def forget(store: Store, refs: Sequence[Ref], call: Call) -> int:
-    """Forget memories that exist and return how many there were; undo brings them back."""
+async def forget(store: Store, refs: Sequence[Ref], kind: Kind | None, call: Call) -> int:
+    """Forget what exists and return how many there were; undo brings them back."""
 
     async def chosen(tx: Transaction) -> list[Kept]:
         found: dict[int, Kept] = {}
         for ref in refs:
             try:
-                kept = await locate(tx, call.scope, ref)
+                kept = await locate_any(tx, call.scope, ref, kind)
             except NotFound:
                 continue
+            _refuse_entity(kept, "delete_entities deletes it with what was observed of it")
             found[kept.memory.id] = kept
         return list(found.values())
 
     return await forget_chosen(store, chosen, call)
+
+
+def _refuse_entity(kept: Kept, hint: str) -> None:
+    """Refuse to part an entity from what was observed of it."""
+    if kept.memory.metadata.get(SERIAL) == ENTITY:
+        raise InvalidInput(f"{kept.memory.id} is the entity {preview(kept.memory.content, 60)!r}", hint=hint)
 
 
 async def forget_matching(store: Store, only: Filter, expect: int | None, call: Call) -> int:
@@ -132,15 +144,18 @@ async def forget_chosen(store: Store, chosen: Callable[[Transaction], Awaitable[
     return await store.database.write(work)
 
 
-async def restore(store: Store, ref: Ref, call: Call) -> bool:
-    """Bring a forgotten memory back; False if it was there all along."""
+async def restore(store: Store, ref: Ref, kind: Kind | None, call: Call) -> bool:
+    """Bring what was forgotten back; False if it was there all along."""
     now = store.clock()
 
     async def work(tx: Transaction) -> bool:
         async def show(number: int) -> bool:
-            kept = await locate(tx, call.scope, ref, deleted=True)
+            kept = await locate_any(tx, call.scope, ref, kind, deleted=True)
             if kept.deleted is None:
                 return False
+            _refuse_entity(kept, "undo brings back what delete_entities deleted")
+            if await _alone(tx, kept):
+                raise Conflict("the entity of this observation was deleted", hint="make the entity first")
             await history.add(tx, kept.scope, kept.memory.id, number, now, "restored", kept.snapshot())
             await _set(store, tx, kept, kept.snapshot() | {"deleted": None}, now)
             return True
@@ -182,9 +197,12 @@ async def _take_back(
     """Undo one step of a memory or a relation; relations have negative numbers in what is returned."""
     if step.action in (relating.LINKED, relating.UNLINKED):
         number = -int((step.before or {})["relation"])
-        texts[number] = await relating.take_back(tx, step, now)
+        done, texts[number] = await relating.take_back(tx, step, now)
         await history.mark_undone(tx, step)
-        return [f"undid: {step.action}", step.scope, number]
+        return [f"undid: {step.action}" if done else ANEW, step.scope, number]
+    if step.action == relating.ALIASED:
+        await relating.take_back_aliases(tx, step)
+        return [f"undid: {step.action}", step.scope, step.memory]
     return [await _take_back_memory(store, tx, step, call, now, texts), step.scope, step.memory]
 
 
@@ -206,8 +224,11 @@ async def _take_back_memory(
             f"memory {kept.memory.hash} was changed since, from another project",
             hint="update it, or undo that change where it was made",
         )
+    if step.before is not None and step.action != RELATED and await _superseded(tx, kept, step.before):
+        await history.mark_undone(tx, step)
+        return ANEW
     if step.action == RELATED:
-        await memories.unlink(tx, step.scope, step.memory, **(step.before or {}))
+        await links.unlink(tx, step.scope, step.memory, **(step.before or {}))
     elif step.before is not None:
         await _set(store, tx, kept, step.before, now)
     elif kept.deleted is None:
@@ -216,6 +237,21 @@ async def _take_back_memory(
     if step.action != RELATED:
         await history.add(tx, step.scope, step.memory, call, now, "undone", kept.snapshot(), undone=True)
     return f"undid: {step.action}"
+
+
+async def _superseded(tx: Transaction, kept: Kept, state: dict[str, Any]) -> bool:
+    """Tell whether another row has the place of one that is to come back."""
+    if state["deleted"] is not None or kept.deleted is None:
+        return False
+    others = await memories.find(tx, [kept.scope], "m.digest = :digest", digest=state["digest"])
+    return any(o.deleted is None and o.memory.id != kept.memory.id for o in others) or await _alone(tx, kept)
+
+
+async def _alone(tx: Transaction, kept: Kept) -> bool:
+    """Tell whether something is an observation of an entity that is not there."""
+    if kept.memory.memory_type != OBSERVATION or await scopes.kind(tx, kept.scope) != "entity":
+        return False
+    return not await entities.numbered(tx, [kept.scope], [int(kept.memory.metadata["session_id"])])
 
 
 async def _set(store: Store, tx: Transaction, kept: Kept, state: dict[str, Any], now: float) -> None:
@@ -235,8 +271,13 @@ async def _chosen(tx: Transaction, refs: Sequence[Ref] | None, scope: Scope) -> 
     """Return which memories a purge would remove: those named, else all forgotten ones of the project."""
     if refs is None:
         return await memories.forgotten(tx, await scopes.every(tx, scope))
-    found = [(await locate(tx, scope, ref, deleted=True)).memory.id for ref in refs]
-    return list(dict.fromkeys(found))
+    found: dict[int, None] = {}
+    for ref in refs:
+        kept = await locate_any(tx, scope, ref, None, deleted=True)
+        found[kept.memory.id] = None
+        if kept.memory.metadata.get(SERIAL) == ENTITY:
+            found |= dict.fromkeys(await entities.observed(tx, kept.scope, kept.memory.id))
+    return list(found)
 
 
 async def count_purge(store: Store, refs: Sequence[Ref] | None, scope: Scope) -> int:
@@ -254,12 +295,12 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
                     f"{len(chosen):,} memories would be removed for good",
                     hint=f"to do so, repeat with expect={len(chosen)}",
                 )
-            numbers = list({*await scopes.visible(tx, call.scope), *await scopes.every(tx, call.scope)})
+            numbers = await scopes.every_visible(tx, call.scope)
             for memory in chosen:
                 for kept in await memories.find(tx, numbers, "m.id = :id", id=memory):
                     await _remove(store, tx, kept)
             if refs is None:
-                await relations.purge(tx, numbers)
+                await relations.purge(tx, await scopes.every(tx, call.scope))
             await store.database.vectors.drop_retired(tx)
             await consolidations.forget_progress(tx)
             if chosen:
@@ -290,16 +331,19 @@ async def _remove(store: Store, tx: Transaction, kept: Kept) -> None:
     if kept.deleted is None:
         await store.database.words.drop(tx, await passages.of_memory(tx, kept.scope, kept.memory.id))
     await store.database.vectors.retire(tx, kept.scope, kept.memory.id)
-    for scope, number in await memories.quoting(tx, kept.memory.id):  # patterns that repeat its words
+    for scope, number in await links.quoting(tx, kept.memory.id):  # patterns, lessons and forgotten twins
         for other in await memories.find(tx, [scope], "m.id = :id", id=number):
             await _remove(store, tx, other)
     await history.forget(tx, kept.scope, kept.memory.id)
     await relations.purge(tx, [kept.scope], kept.digest)
+    await relating.forget_aliases(tx, kept)
     await memories.remove(tx, kept.scope, kept.memory.id)
 
 
 async def relate(store: Store, ref: Ref, other: Ref, relation: str, call: Call) -> None:
     """Note that two memories belong together."""
+    if relation in links.OURS:
+        raise InvalidInput(f"{relation!r} is a relation of Athena's own", hint="call it something else")
     now = store.clock()
 
     async def work(tx: Transaction) -> None:
@@ -309,7 +353,7 @@ async def relate(store: Store, ref: Ref, other: Ref, relation: str, call: Call) 
                 raise InvalidInput("a memory cannot be related to itself")
             for kept in (one, two):  # so that neither is purged meanwhile
                 await memories.hold(tx, kept)
-            if await memories.link(tx, one.scope, one.memory.id, two.memory.id, relation, now):
+            if await links.link(tx, one.scope, one.memory.id, two.memory.id, relation, now):
                 before = {"other": two.memory.id, "relation": relation}
                 await history.add(tx, one.scope, one.memory.id, number, now, RELATED, before)
 

@@ -1,5 +1,7 @@
 """What is still to do: tasks with due times, priorities and what they wait for."""
 
+import math
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,6 +29,7 @@ from athena.storage.memories import Kept as Row
 When = str | float | None
 LONGEST_TITLE = 300
 LONGEST_OUTCOME = 10_000
+NOW = re.compile(r"\s*(?:now|0+(?:\.0*)?)\s*", re.IGNORECASE)  # a number of no unit would be a date
 NOTHING = ""  # what takes a due time or details away
 HINT = """Write a time such as "tomorrow 9am", "next friday", "in 2 hours" or "2026-04-01 14:00"."""
 
@@ -35,8 +38,30 @@ def moment(value: str | float, name: str, now: float) -> float:
     """Read a time to come."""
     from athena.memory import timephrase  # its tables are slow to load
 
+    return _read(lambda: timephrase.due(value, clock.local(now)) if isinstance(value, str) else value, value, name)
+
+
+def bound(value: When, name: str, now: float, *, end: bool) -> float | None:
+    """Read where a period to come begins, or where it ends."""
+    from athena.memory import timephrase  # its tables are slow to load
+
+    if value is None:
+        return None
+    if isinstance(value, str) and NOW.fullmatch(value):
+        return now
+    return _read(
+        lambda: _side(timephrase.coming(value, clock.local(now)), end) if isinstance(value, str) else value, value, name
+    )
+
+
+def _side(period: tuple[float, float], end: bool) -> float:
+    start, stop = period
+    return stop if (end and not math.isinf(stop)) or math.isinf(start) else start
+
+
+def _read(read: Callable[[], float], value: str | float, name: str) -> float:
     try:
-        when = timephrase.due(value, clock.local(now)) if isinstance(value, str) else float(value)
+        when = float(read())
         clock.local(when)
     except (InvalidInput, OverflowError, ValueError, OSError):
         raise InvalidInput(f"{name} is no time: {value!r:.60}", hint=HINT) from None
@@ -103,13 +128,16 @@ async def listed(
     state: str | None,
     tags: draft.Tags,
     due_before: When,
+    due_after: When,
     limit: int,
     offset: int,
 ) -> Page[Task]:
     """Return tasks of a state, without one those that are not finished, the most pressing first."""
     now = store.clock()
-    until = None if due_before is None else moment(due_before, "due_before", now)
-    only = Filter(scope.of("task"), clean_tags(tags), until=until)
+    until, since = bound(due_before, "due_before", now, end=True), bound(due_after, "due_after", now, end=False)
+    if since is not None and until is None:
+        until = SOMEDAY  # what has no due time is not due after any
+    only = Filter(scope.of("task"), clean_tags(tags), since=since, until=until)
     states = UNFINISHED if state in (None, "blocked") else (state,)
 
     async def work(tx: Transaction) -> list[Task]:
@@ -117,7 +145,7 @@ async def listed(
 
     found = await store.database.read(work)
     if state == "blocked":
-        found = [one for one in found if one.blocked_by]
+        found = [one for one in found if one.blocked]
     if set(states) <= set(UNFINISHED):
         found.sort(key=pressing)
     else:
@@ -127,8 +155,9 @@ async def listed(
 
 async def due(store: Store, scope: Scope, within: str, limit: int) -> Page[Task]:
     """Return what is overdue or due soon: what can be done before what is blocked."""
-    until = moment(within, "within", store.clock())
-    return await listed(store, scope, None, None, until + 1, limit, 0)
+    now = store.clock()
+    until = now if NOW.fullmatch(within) else moment(within, "within", now)
+    return await listed(store, scope, None, None, until + 1, None, limit, 0)
 
 
 Alter = Callable[[Transaction, Row], Awaitable[Draft | None]]
@@ -173,6 +202,7 @@ async def update(
     depends_on: Sequence[Ref] | None,
     state: str | None,
     plan: dict[str, Any],
+    force: bool,
     call: Call,
 ) -> Kept:
     """Change what is given of a task; its state before stays in its history."""
@@ -196,6 +226,8 @@ async def update(
         if depends_on is not None:
             new["depends_on"] = await _numbers(tx, call.scope, depends_on)
             await _refuse_cycle(tx, call.scope, memory, new["depends_on"])
+        if not force and made.memory_type != old.state:
+            await _refuse_blocked(tx, call.scope, memory, made.memory_type, new.get("depends_on", ()))
         new |= _ending(old, made.memory_type, now)
         serial_of = {SERIAL: memory.metadata[SERIAL]}
         return replace(made, metadata=made.metadata | serial_of | _planned(new), importance=memory.importance)
@@ -234,14 +266,31 @@ async def _refuse_cycle(tx: Transaction, scope: Scope, memory: Memory, needs: li
                     reached.append(other)
 
 
-async def complete(store: Store, ref: Ref, outcome: str | None, call: Call) -> Completed:
+async def _refuse_blocked(tx: Transaction, scope: Scope, memory: Memory, state: str, needs: Iterable[int]) -> None:
+    """Refuse to begin or finish a task that waits for others, and name those."""
+    if state not in ("in_progress", "done"):
+        return
+    visible = await scopes.visible(tx, scope)
+    waiting = await storage.unfinished(tx, visible, needs) if needs else set()
+    if waiting:
+        rows = await memories.fetch(tx, visible, sorted(waiting))
+        said = ", ".join(f"{number} {preview(model.title(row), 40)!r}" for number, row in sorted(rows.items()))
+        raise Conflict(
+            f"task {memory.id} {preview(model.title(memory), 40)!r} waits for {said}",
+            hint="finish that first, or repeat with force=true",
+        )
+
+
+async def complete(store: Store, ref: Ref, outcome: str | None, force: bool, call: Call) -> Completed:
     """Say that a task is done, and return what can be begun now; done already, nothing changes."""
     now, call = store.clock(), call.of("task")
-    said = None if outcome is None else draft.fact("outcome", outcome, LONGEST_OUTCOME)
+    said, redacted = (None, ()) if outcome is None else draft.fact("outcome", outcome, LONGEST_OUTCOME)
 
-    async def alter(_: Transaction, kept: Row) -> Draft | None:
+    async def alter(tx: Transaction, kept: Row) -> Draft | None:
         if kept.memory.memory_type == "done" and said is None:
             return None
+        if not force and kept.memory.memory_type in UNFINISHED:
+            await _refuse_blocked(tx, call.scope, kept.memory, "done", model.plan(kept.memory).get("depends_on", ()))
         finished = {"finished": now} if kept.memory.memory_type != "done" else {}
         return _altered(kept.memory, "done", model.plan(kept.memory) | finished | ({"outcome": said} if said else {}))
 
@@ -250,7 +299,8 @@ async def complete(store: Store, ref: Ref, outcome: str | None, call: Call) -> C
     async def freed(tx: Transaction) -> list[Task]:
         waiting = await storage.of_states(tx, Filter(call.scope), UNFINISHED)
         after = [one for one in waiting if done.id in model.plan(one).get("depends_on", ())]
-        return [one for one in await _shown(tx, call.scope, after, now) if not one.blocked_by]
+        return [one for one in await _shown(tx, call.scope, after, now) if not one.blocked]
 
     unblocked = await store.database.read(freed)
-    return Completed(**_fields(done), unblocked=tuple(Freed(one.id, one.title) for one in unblocked))
+    freed_ones = tuple(Freed(one.id, one.title) for one in unblocked)
+    return Completed(**_fields(done), unblocked=freed_ones, redacted=redacted)

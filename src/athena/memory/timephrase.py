@@ -39,7 +39,7 @@ from athena.memory.timespan import SECONDS, Period, Span
 from athena.memory.timestamps import distance, foreign, number
 from athena.memory.timewords import Piece, Size, Weight, pattern
 
-__all__ = ["Period", "Phrase", "due", "find", "parse"]
+__all__ = ["Period", "Phrase", "coming", "due", "find", "parse"]
 
 _EXAMINED = 2_000  # characters; a text with its time further in than this is a document, not a question
 _HINT = """Write a time such as "yesterday 14:00", "2 weeks ago", "last Tuesday", "March 2024", "Q3 2025", \
@@ -66,6 +66,7 @@ _TO = r" ?(?P<to>to|until|till|through|and|or|vs|up to|-) (?:the )?"
 _SHORT = {"eod|cob|end of (?:the )?day": "today", "eow|end of (?:the )?week": "this week", "tonight": "this evening"}
 _SHORT |= {"eom|end of (?:the )?month": "this month", "eoy|end of (?:the )?year": "this year"}
 _SHORT |= {r"at ([01]?[0-9]|2[0-3])(?! ?[:ap0-9])": r"at \1:00"}
+_FROM_NOW = "(?P<amount>.{1,60}) (?:from (?:now|today)|hence)"
 _FOLD = {i: i + 32 for i in range(65, 91)} | {0x2019: "'", 0x2013: "-", 0x2014: "-"}
 
 
@@ -130,16 +131,23 @@ class _Time(NamedTuple):
     chain: _Chain | None = None  # when it is one chain without a direction
 
 
-def find(text: str, now: datetime) -> Phrase | None:
-    """Find the period that a sentence speaks of; None when it speaks of none."""
-    return _find(text, now, whole_text=False)
+def find(text: str, now: datetime, *, ahead: bool = False) -> Phrase | None:
+    """Find the period that a sentence speaks of; None when it speaks of none. `ahead` prefers what is to come."""
+    return _find(text, now, whole_text=False, ahead=ahead)
+
+
+def coming(text: str, now: datetime) -> Period:
+    """Read a period to come, unless the words name one that was."""
+    for short, words in _SHORT.items():
+        text = re.sub(rf"\b(?:{short})\b", words, text, flags=re.IGNORECASE)
+    if far := pattern(_FROM_NOW).fullmatch(text.strip().translate(_FOLD)):
+        return distance(f"in {far['amount']}", now) or parse(text, now, ahead=True)
+    return parse(text, now, ahead=True)
 
 
 def due(text: str, now: datetime) -> float:
     """Read when something is due: a moment to come, unless the words name one that was."""
-    for short, words in _SHORT.items():
-        text = re.sub(rf"\b(?:{short})\b", words, text, flags=re.IGNORECASE)
-    start, end = parse(text, now, ahead=True)
+    start, end = coming(text, now)
     if math.isinf(end) or end - start <= SECONDS["hour"]:
         return start
     return end - 1 if end == float(int(end)) else end

@@ -37,6 +37,7 @@ from athena.memory.timewords import (
     Size,
     Weight,
     amounts,
+    day_names,
     ends,
     fixed,
     modified,
@@ -119,6 +120,13 @@ def _dated(m: Match, now: datetime) -> Piece | None:
     doubtful = (month == "may" and not ends(m)) or (number_first and month in ("mar", "oct", "dec", "sep"))
     clear = m["ord"] or m.groupdict().get("of")
     return recurring(m, Size.DATE, cycle, Weight.LED if doubtful and not clear else Weight.ALONE)
+
+
+def _dated_in_words(m: Match, now: datetime) -> Piece | None:
+    """ "the first of december"."""
+    day = day_names()[m["name"]]
+    cycle = dated(MONTH_NUMBER[m["month"]], day, day, now.tzinfo)
+    return fixed(m, Size.DATE, cycle.at(int(m["year"]))) if m["year"] else recurring(m, Size.DATE, cycle, Weight.ALONE)
 
 
 def _month(m: Match, now: datetime) -> Piece | None:
@@ -321,6 +329,7 @@ def _rules() -> tuple[tuple[re.Pattern[str], Build], ...]:
         "iso_week": _iso_week,
         "numeric": _numeric,
         "dated": _dated,
+        "dated_in_words": _dated_in_words,
         "month": _month,
         "weekday": _weekday,
         "quarter": _quarter,

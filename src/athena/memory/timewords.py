@@ -113,6 +113,16 @@ def pattern(text: str) -> re.Pattern[str]:
     return re.compile(text.replace(" ", r"(?:\s{1,3})").replace(r"\d", "[0-9]"))
 
 
+@cache
+def day_names() -> dict[str, int]:
+    """Return the days of a month in words: "first", "twenty-first"."""
+    ones = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"]
+    teens = ["tenth", "eleventh", "twelfth", *(f"{ten}teenth" for ten in ("thir", "four", "fif", "six", "seven"))]
+    teens += ["eighteenth", "nineteenth"]
+    tens = ["twentieth", *(f"twenty-{one}" for one in ones), "thirtieth", "thirty-first"]
+    return {name: day for day, name in enumerate([*ones, *teens, *tens], 1)}
+
+
 def ends(match: Match) -> bool:
     """Whether a clause ends here, so that an ambiguous word before it cannot be a verb."""
     return pattern(r"\s*(?:$|[?.!,;:)])").match(match.string, match.end()) is not None
@@ -206,6 +216,7 @@ def _patterns() -> Iterator[tuple[str, str]]:
         f"{lead}(?:the )?{day}(?:(?: ?- ?| to | and | through ){last_day})? (?P<of>of )?"
         f"(?P<month>{month})(?:,? {_YEAR})?",
     )
+    yield "dated_in_words", f"(?:the )?(?P<name>{any_of(day_names())}) of (?P<month>{month})(?:,? {_YEAR})?"
     # "from June 3 to 10 July": the 10 belongs to July.
     upto = rf"(?:(?: ?- ?| to | through ){last_day}(?! (?:of )?(?:{month})\b))?"
     yield "dated", rf"(?P<month>{month})\.? (?:the )?{day}{upto}(?:,? {_YEAR})?"

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from athena.embedding.embedder import Excerpt
 from athena.errors import Unavailable
+from athena.memory import write
 from athena.memory.prepare import AT_ONCE, codes_of, prepare
 from athena.memory.store import Store
 from athena.model.memory import Draft
+from athena.model.scope import Kind
 from athena.storage import passages
 from athena.storage.database import Transaction
 from athena.storage.passages import Placed
@@ -16,6 +18,7 @@ from athena.threads import drive, start
 
 WINDOW = 40  # words of each neighbour that a passage is read with
 PATIENCE = 10.0  # seconds that a writer who never pauses holds up a batch
+YIELD = 2.0  # seconds for a writer who lost a race
 BATCH = 16  # small, since closing the store waits for the one in progress
 SOON = 1.0  # seconds before what need not be found by meaning at once is read; a process that ends first leaves it
 
@@ -29,6 +32,7 @@ class Progress:
 async def reembed(store: Store, limit: int) -> Progress:
     """Give up to `limit` passages a vector of the model in use."""
     vectors, model = store.database.vectors, store.encoder.name
+    await write.index_all(store)
     done = await _step(store, limit)
 
     async def remaining(tx: Transaction) -> int:
@@ -37,12 +41,12 @@ async def reembed(store: Store, limit: int) -> Progress:
     return Progress(done, await store.database.read(remaining))
 
 
-async def _step(store: Store, limit: int, *, memories: bool = False) -> int:
-    """Read up to `limit` passages that wait, of memories alone where that is said; return how many there were."""
+async def _step(store: Store, limit: int, kind: Kind | None = None) -> int:
+    """Read up to `limit` passages that wait, of one kind alone where that is said; return how many there were."""
 
     async def waiting(tx: Transaction) -> list[Placed]:
         model, now = store.encoder.name, store.clock()
-        taken = await store.database.vectors.claim(tx, model, limit, now, memories=memories)
+        taken = await store.database.vectors.claim(tx, model, limit, now, kind=kind)
         return await passages.placed(tx, taken, model)
 
     found = await store.database.write(waiting)
@@ -83,19 +87,19 @@ def _first_words(text: str) -> str:
     return " " + " ".join(text.split()[:WINDOW]) if text else ""
 
 
-async def settle(store: Store) -> None:
-    """Give vectors to what a change left without, some now and the rest behind it."""
+async def settle(store: Store, kind: Kind = "memory") -> None:
+    """Give vectors to what a change left without, some of one kind now and the rest behind it."""
     missing = store.database.vectors.any_missing
     if store.encoder.trouble is None and await store.database.read(missing):
         with suppress(Unavailable):  # words find it meanwhile, and health says why
-            await _step(store, AT_ONCE, memories=True)
+            await _step(store, AT_ONCE, kind)
         if await store.database.read(missing):
             catch_up(store)
 
 
 def catch_up(store: Store, after: float = 0.0) -> None:
     """Give vectors to what waits for them, on a thread of its own, once no more has come for `after` seconds."""
-    store.encoder.busy_until = time.monotonic() + after
+    store.encoder.busy_until = max(store.encoder.busy_until, time.monotonic() + after)
     if not store.encoder.catching_up.locked():
         start(_until_done, store)
 
@@ -104,8 +108,14 @@ def _until_done(store: Store) -> None:
     if not store.encoder.catching_up.acquire(blocking=False):
         return  # another thread is at it
     try:
-        store.encoder.rest(PATIENCE)
+        _give_way(store)
         while store.encoder.works and drive(_step(store, BATCH)):
-            store.encoder.rest(PATIENCE)  # until nothing is left, or others are at the rest
+            _give_way(store)  # until nothing is left, or others are at the rest
     finally:
         store.encoder.catching_up.release()
+
+
+def _give_way(store: Store) -> None:
+    """Let those write who wait for it: somebody who changes a long memory would never get between our batches."""
+    store.encoder.busy_until = max(store.encoder.busy_until, store.database.contended + YIELD)
+    store.encoder.rest(PATIENCE)

@@ -4,6 +4,7 @@ Where many small rows are written one by one, the passages of each may wait: the
 or a quiet moment writes the passages of all of them at once.
 """
 
+from functools import partial
 from itertools import zip_longest
 
 from athena.memory import mention
@@ -42,6 +43,12 @@ async def index_waiting(store: Store, tx: Transaction, most: int = 500) -> int:
             await _put_passages(store, tx, scope, number, prepare(draft, m.created))
         await waiting.drop(tx, scope, numbers)
     return len(found)
+
+
+async def index_all(store: Store) -> None:
+    """Write the passages of all rows that wait."""
+    while await store.database.read(partial(waiting.first, most=1)):
+        await store.database.write(partial(index_waiting, store))
 
 
 async def rewrite(store: Store, tx: Transaction, kept: Kept, one: Prepared, now: float) -> None:

@@ -6,6 +6,21 @@ from typing import Any, Literal
 from athena.model.memory import MOMENT, Memory, theirs
 
 OUTCOME, SESSION, DURATION = "outcome", "session_id", "duration_ms"  # where the metadata keeps them
+# Outcomes that mean the same; the first of each is what Athena calls it.
+FAILURES = (
+    "failure", "failed", "fail", "fails", "failing", "error", "errors", "errored", "exception", "timeout", "timed out",
+    "crash", "crashed", "aborted", "broken", "ko", "unsuccessful",
+)  # fmt: skip
+SUCCESSES = (
+    "success", "succeeded", "successful", "succeeds", "ok", "okay", "pass", "passed", "passes", "done", "completed",
+    "complete", "worked", "green",
+)  # fmt: skip
+FAILED_TYPES = ("error", "exception", "failure", "crash")  # events that are failures though they name no outcome
+
+
+def alike(outcome: str) -> tuple[str, ...]:
+    """Return the outcomes that mean the same as one, itself among them."""
+    return next((group for group in (FAILURES, SUCCESSES) if outcome.casefold() in group), (outcome,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,7 @@ class Chapter:
     started: float
     ended: float
     entries: tuple[Entry, ...]
+    left_out: int = 0  # entries beyond this chapter that did not fit: before the first, or after the last
 
 
 @dataclass(frozen=True, slots=True)

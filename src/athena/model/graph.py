@@ -3,7 +3,7 @@
 The names of the fields are those that users of knowledge-graph servers know.
 """
 
-from typing import Annotated, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from athena.errors import InvalidInput
 from athena.ids import digest
@@ -13,6 +13,7 @@ from athena.model.text import storable
 LONGEST_NAME = 1_000
 LONGEST_TYPE = 200
 ENTITY = "entity"  # what tells an entity's row from an observation of the same text
+ABOUT = "athena:about"  # in an entity's metadata: what its makers gave with it
 OBSERVATION = "observation"  # the memory_type of an observation's row
 
 
@@ -78,14 +79,17 @@ class Made(Entity):
     """An entity as it is kept now, and whether it was new."""
 
     id: int
-    outcome: str  # new or known
+    outcome: str  # new, known or merged
+    metadata: dict[str, Any]
+    redacted: list[str]  # the kinds of secrets that were taken out
 
 
-class Found(Entity):
+class FoundEntity(Entity):
     """An entity that a search found, with how well it fits: 0 not at all, 1 fully."""
 
     score: float
     relations: list[Relation]
+    metadata: dict[str, Any]
 
 
 class Neighbor(TypedDict):

@@ -42,6 +42,7 @@ class Hit(Memory):
     score: float
     why: dict[str, float] | None = None  # what each term of the ranking added, where that was asked for
     kind: Kind = "memory"
+    contradicted_by: int | None = None  # a newer memory that says otherwise, as consolidation found
 
 
 @dataclass(frozen=True, slots=True)

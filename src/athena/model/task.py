@@ -27,6 +27,7 @@ class Task:
     due: float | None
     overdue: bool
     depends_on: tuple[int, ...]
+    blocked: bool  # whether it waits for one of them
     blocked_by: tuple[int, ...]  # those of them that are not finished
     tags: tuple[str, ...]
     outcome: str | None
@@ -57,6 +58,7 @@ class Completed(Task):
     """A task that is done, and what can be begun now."""
 
     unblocked: tuple[Freed, ...] = ()
+    redacted: tuple[str, ...] = ()  # the kinds of secrets that were taken out of the outcome
 
 
 def plan(memory: Memory) -> dict[str, Any]:
@@ -75,6 +77,7 @@ def task(memory: Memory, unfinished: set[int], now: float) -> Task:
     name, _, details = m.content.partition(GAP)
     state: State = m.memory_type  # type: ignore[assignment]  # nothing else is written there
     due, needs = p.get("due"), tuple(p.get("depends_on", ()))
+    waits_for = tuple(one for one in needs if one in unfinished) if state in UNFINISHED else ()
     return Task(
         id=m.id,
         hash=m.hash,
@@ -86,7 +89,8 @@ def task(memory: Memory, unfinished: set[int], now: float) -> Task:
         due=due,
         overdue=due is not None and due < now and state in UNFINISHED,
         depends_on=needs,
-        blocked_by=tuple(one for one in needs if one in unfinished) if state in UNFINISHED else (),
+        blocked=bool(waits_for),
+        blocked_by=waits_for,
         tags=m.tags,
         outcome=p.get("outcome"),
         finished=p.get("finished"),
@@ -99,4 +103,4 @@ def task(memory: Memory, unfinished: set[int], now: float) -> Task:
 
 def pressing(one: Task) -> tuple[bool, int, float, int]:
     """Order tasks: what can be done first, then what matters more, then what is due earlier."""
-    return bool(one.blocked_by), -PRIORITIES.index(one.priority), SOMEDAY if one.due is None else one.due, one.id
+    return one.blocked, -PRIORITIES.index(one.priority), SOMEDAY if one.due is None else one.due, one.id

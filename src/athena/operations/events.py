@@ -72,11 +72,11 @@ async def record_events(
 async def recall_events(
     ctx: Context,
     query: Annotated[
-        str | None, Param("What to look for; words for a time or an outcome in it are filters.", least=1, most=20_000)
+        str | None, Param("What to look for; a time, an outcome or a session in it is a filter.", least=1, most=20_000)
     ] = None,
     session_id: InSession = None,
     event_type: Annotated[str | None, Param("Only of this type.")] = None,
-    outcome: Outcome = None,
+    outcome: Annotated[str | None, Param("How it ended; words that mean the same count, e.g. failed, error.")] = None,
     since: params.When = None,
     until: params.When = None,
     limit: params.Limit = 20,
@@ -102,7 +102,9 @@ async def timeline(
     limit: params.Limit = 50,
     offset: params.Offset = 0,
 ) -> list[Chapter]:
-    """Show what happened in order, events and memories; the last ones, where there are more than `limit`.
+    """Show what happened in order, events and memories.
+
+    Of more than `limit`, the first from `since` on, else the last ones; `left_out` says how many did not fit.
 
     >>> events.timeline(since="yesterday")
     """

@@ -10,7 +10,7 @@ from athena.model.graph import (
     Deletion,
     Done,
     Entity,
-    Found,
+    FoundEntity,
     Graph,
     Made,
     Named,
@@ -29,6 +29,11 @@ Name = Annotated[str, Param("The entity's name, exactly.", least=1, most=1_000)]
 Names = Annotated[list[str], Param("Names of entities, exactly.", most=10_000)]
 Type = Annotated[str | None, Param("Only relations of this type.")]
 Direction = Annotated[Literal["both", "out", "in"], Param("Follow relations from an entity, to it, or both.")]
+
+At = Annotated[
+    str | float | None,
+    Param("Follow relations that held then, in words or seconds since 1970; now by default; 'any' follows all."),
+]
 
 
 @operation(Effect.WRITE)
@@ -50,7 +55,10 @@ async def create_relations(
     ctx: Context,
     relations: Annotated[
         list[NewRelation],
-        Param("Each with from, to and relationType; since and until say when it held true.", most=10_000),
+        Param(
+            "Each with from, to and relationType; since and until say when it held true; another time is kept beside.",
+            most=10_000,
+        ),
     ],
 ) -> list[Relation]:
     """Relate entities by name, in active voice. Returns the new relations.
@@ -77,6 +85,8 @@ async def add_observations(
 @operation(Effect.WRITE)
 async def delete_entities(ctx: Context, entityNames: Names) -> Done:  # noqa: N803  # the name that users know
     """Delete entities, their observations and relations; `undo` brings them back.
+
+    Only those of the project itself: what is known everywhere is deleted in the project `user`.
 
     >>> graph.delete_entities(entityNames=["Bob"])
     """
@@ -152,14 +162,16 @@ async def create_entity(
 ) -> Made:
     """Add one entity, or observations to the one of that name.
 
+    The type of one that is known stays; metadata are added to what it has, and a null removes a key.
+
     >>> graph.create_entity(name="Bob", entity_type="person", observations=["plays chess"])
     """
     one: NewEntity = {"name": name, "entityType": entity_type, "observations": observations or []}
-    return await observe.create_one(ctx.store, one, draft.facts(metadata), ctx.call.of("entity"))
+    return await observe.create_one(ctx.store, one, metadata, ctx.call.of("entity"))
 
 
 @operation(Effect.READ)
-async def search_graph(ctx: Context, query: params.Question, max_results: params.Limit = 10) -> list[Found]:
+async def search_graph(ctx: Context, query: params.Question, max_results: params.Limit = 10) -> list[FoundEntity]:
     """Find entities by words and meaning, the best first.
 
     >>> graph.search_graph(query="who likes tea", max_results=5)
@@ -174,14 +186,14 @@ async def neighbors(
     depth: Annotated[int, Param("How many steps to go.", least=1, most=10)] = 1,
     relation_type: Type = None,
     direction: Direction = "both",
-    at: params.When = None,
+    at: At = None,
     limit: params.Limit = 100,
 ) -> Neighborhood:
     """List what an entity is related to, the nearest first.
 
     >>> graph.neighbors(name="Ann", depth=2, at="2025-06-01")
     """
-    way = paths.Way(direction, relation_type, draft.moment(at, "at", ctx.store.clock(), end=False))
+    way = paths.Way(direction, relation_type, paths.moment(at, ctx.store.clock()))
     return await paths.neighbors(ctx.store, name, depth, way, limit, ctx.scope.of("entity"))
 
 
@@ -193,13 +205,13 @@ async def find_path(
     max_depth: Annotated[int, Param("How many steps at most.", least=1, most=20)] = 6,
     relation_type: Type = None,
     direction: Direction = "both",
-    at: params.When = None,
+    at: At = None,
 ) -> Path:
     """Find the shortest way between two entities.
 
     >>> graph.find_path(source="Ann", target="Acme")
     """
-    way = paths.Way(direction, relation_type, draft.moment(at, "at", ctx.store.clock(), end=False))
+    way = paths.Way(direction, relation_type, paths.moment(at, ctx.store.clock()))
     return await paths.find_path(ctx.store, source, target, max_depth, way, ctx.scope.of("entity"))
 
 

@@ -138,12 +138,12 @@ async def update_memory(
 
 
 @operation(Effect.WRITE)
-async def forget(ctx: Context, memory_id: params.Ref, kind: params.OfKind = "memory") -> bool:
+async def forget(ctx: Context, memory_id: params.Ref, kind: params.OfKind = None) -> bool:
     """Forget a memory, an event or a task; `restore_memory` or `undo` brings it back. False if there was none.
 
     >>> memory.forget(memory_id=1)
     """
-    return await revise.forget(ctx.store, [memory_id], ctx.call.of(kind)) == 1
+    return await revise.forget(ctx.store, [memory_id], kind, ctx.call) == 1
 
 
 @operation(Effect.WRITE)
@@ -152,7 +152,7 @@ async def forget_batch(ctx: Context, memory_ids: params.Refs) -> int:
 
     >>> memory.forget_batch(memory_ids=[1, 2])
     """
-    return await revise.forget(ctx.store, memory_ids, ctx.call)
+    return await revise.forget(ctx.store, memory_ids, None, ctx.call)
 
 
 @operation(Effect.WRITE)
@@ -169,12 +169,12 @@ async def forget_by_tag(
 
 
 @operation(Effect.WRITE)
-async def restore_memory(ctx: Context, memory_id: params.Ref, kind: params.OfKind = "memory") -> bool:
+async def restore_memory(ctx: Context, memory_id: params.Ref, kind: params.OfKind = None) -> bool:
     """Bring a forgotten memory back; False if it was not forgotten.
 
     >>> memory.restore_memory(memory_id=1)
     """
-    return await revise.restore(ctx.store, memory_id, ctx.call.of(kind))
+    return await revise.restore(ctx.store, memory_id, kind, ctx.call)
 
 
 @operation(Effect.WRITE)
@@ -187,12 +187,12 @@ async def undo(ctx: Context) -> list[Change]:
 
 
 @operation(Effect.READ)
-async def memory_history(ctx: Context, memory_id: params.Ref, kind: params.OfKind = "memory") -> list[Change]:
+async def memory_history(ctx: Context, memory_id: params.Ref, kind: params.OfKind = None) -> list[Change]:
     """Show every change of a memory, with what it was before.
 
     >>> memory.memory_history(memory_id=1)
     """
-    return await browse.changes(ctx.store, memory_id, ctx.scope.of(kind))
+    return await browse.changes(ctx.store, memory_id, kind, ctx.scope)
 
 
 @operation(Effect.WRITE)

@@ -28,7 +28,7 @@ Refs = Annotated[list[int | str], Param("Ids or hashes.", least=1, most=10_000)]
 Workspace = Annotated[
     str | None, Param("Which workspace; by default the program's own, else 'default'.", least=1, most=100)
 ]
-OfKind = Annotated[Kind, Param("What sort of thing the id names.")]
+OfKind = Annotated[Kind | None, Param("What sort of thing the id names; found out without it.")]
 Expect = Annotated[int | None, Param("Exactly how many will be affected; without it the error says how many.", least=0)]
 
 

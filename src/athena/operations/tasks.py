@@ -16,6 +16,7 @@ Due = Annotated[
 ]
 Needs = Annotated[list[int | str] | None, Param("Ids of tasks that must be finished first.", most=100)]
 Facts = Annotated[dict[str, Any] | None, Param("Anything else worth knowing.")]
+Force = Annotated[bool, Param("Begin or finish it though it waits for others.")]
 Details = Annotated[str | None, Param("All that the title does not say.")]
 
 
@@ -44,10 +45,11 @@ async def list_tasks(
     ctx: Context,
     state: Annotated[
         Literal["open", "in_progress", "blocked", "done", "cancelled"] | None,
-        Param("Only in this state; by default all that are not finished."),
+        Param("Only in this state; blocked ones are open or in progress as well. By default all not finished."),
     ] = None,
     tags: params.Tags = None,
-    due_before: Due = None,
+    due_before: Annotated[str | float | None, Param("Due until the end of then, e.g. 'tomorrow', 'friday'.")] = None,
+    due_after: Annotated[str | float | None, Param("Due from the beginning of then on.")] = None,
     limit: params.Limit = 50,
     offset: params.Offset = 0,
 ) -> list[Task]:
@@ -55,7 +57,7 @@ async def list_tasks(
 
     >>> tasks.list_tasks(due_before="next week")
     """
-    return await planning.listed(ctx.store, ctx.scope, state, tags, due_before, limit, offset)
+    return await planning.listed(ctx.store, ctx.scope, state, tags, due_before, due_after, limit, offset)
 
 
 @operation(Effect.WRITE)
@@ -73,13 +75,14 @@ async def update_task(
     tags: Annotated[str | list[str] | None, Param("The new tags, instead of the old ones.")] = None,
     metadata: Annotated[dict[str, Any] | None, Param("Added to the old; a null removes a key.")] = None,
     kind: Annotated[TaskKind | None, Param("Something to do, to reach, or to be reminded of.")] = None,
+    force: Force = False,
 ) -> Kept:
     """Change a task; `undo` takes it back.
 
     >>> tasks.update_task(task_id=1, state="in_progress")
     """
     plan, more = {"priority": priority, "kind": kind}, (due, depends_on, state)
-    return await planning.update(ctx.store, task_id, title, details, tags, metadata, *more, plan, ctx.call)
+    return await planning.update(ctx.store, task_id, title, details, tags, metadata, *more, plan, force, ctx.call)
 
 
 @operation(Effect.WRITE)
@@ -87,18 +90,21 @@ async def complete_task(
     ctx: Context,
     task_id: TaskRef,
     outcome: Annotated[str | None, Param("What came of it.", least=1)] = None,
+    force: Force = False,
 ) -> Completed:
     """Complete a task, and hear which ones can be begun now; `undo` opens it again.
 
     >>> tasks.complete_task(task_id=1, outcome="done on staging and production")
     """
-    return await planning.complete(ctx.store, task_id, outcome, ctx.call)
+    return await planning.complete(ctx.store, task_id, outcome, force, ctx.call)
 
 
 @operation(Effect.READ)
 async def due_tasks(
     ctx: Context,
-    within: Annotated[str, Param("How far to look ahead, e.g. '1 day', '2 weeks', 'friday'.", least=1)] = "1 day",
+    within: Annotated[
+        str, Param("How far to look ahead, e.g. '1 day', '2 weeks', 'friday'; '0' is now.", least=1)
+    ] = "1 day",
     limit: params.Limit = 20,
 ) -> list[Task]:
     """List what is overdue or due soon, by priority; what waits for something else comes last.

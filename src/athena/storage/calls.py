@@ -52,7 +52,7 @@ async def once(
     calls apart that are a part of a larger one; `number` is that of a call recorded before.
     """
     about = about or call.about
-    if call.key is not None and (kept := await _receipt(tx, call, about)) is not None:
+    if (kept := await receipt(tx, call, about=about)) is not None:
         return json.loads(kept)
     result = await work(await record(tx, call, "done") if number is None else number)
     if call.key is not None:
@@ -69,7 +69,11 @@ async def once(
     return result
 
 
-async def _receipt(tx: Any, call: Call, about: str) -> str | None:
+async def receipt(tx: Any, call: Call, *, about: str = "") -> str | None:
+    """Return what the call of this key returned when it happened, if it did."""
+    about = about or call.about
+    if call.key is None:
+        return None
     row = await tx.fetch_one(
         "SELECT operation, fingerprint, result FROM receipts WHERE scope = :scope AND key = :key",
         scope=call.scope.project,

@@ -82,7 +82,8 @@ async def figures(tx: Any, scope: Scope, ages: Mapping[str, float]) -> dict[str,
     )
     every = ", ".join(map(str, await scopes.every(tx, scope))) or "NULL"
     kept = f"SELECT count(*) FROM memories WHERE scope IN ({every})"
-    (forgotten,) = await tx.fetch_one(f"SELECT ({kept}) - ({kept} AND deleted IS NULL)")  # each from an index
+    (gone,) = await tx.fetch_one(f"SELECT ({kept}) - ({kept} AND deleted IS NULL)")  # each from an index
+    forgotten = await _forgotten(tx, every) if gone else 0
     kinds = await tx.fetch(f"SELECT memory_type, count(*) {live} GROUP BY memory_type ORDER BY 2 DESC, 1")
     tags = await tx.fetch(
         f"""SELECT t.tag, count(*) FROM tags t JOIN memories m ON m.scope = t.scope AND m.id = t.memory
@@ -99,12 +100,14 @@ async def figures(tx: Any, scope: Scope, ages: Mapping[str, float]) -> dict[str,
         "events": counts.get("event", 0),
         "tasks": counts.get("task", 0),
         "entities": counts.get("entity", 0),
+        "observations": counts.get("observation", 0),
+        "relations": await _relations(tx, scope),
         "patterns": counts.get("pattern", 0),
         "skills": counts.get("skill", 0),
         "by_kind": counts,
-        "forgotten": int(forgotten),
+        "forgotten": forgotten,
         "by_type": {row[0]: int(row[1]) for row in kinds},
-        "by_age": dict(zip([*ages, "older"], by_age, strict=True)),
+        "memories_by_age": dict(zip([*ages, "older"], by_age, strict=True)),
         "tags": len(tags),
         "most_used_tags": {tag: int(count) for tag, count in tags[:MOST]},
         "projects": int(projects[0]),
@@ -126,4 +129,27 @@ async def counted(tx: Any, scope: Scope) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for kind, count in rows:
         counts[kind] += int(count)
-    return dict(counts)
+    if counts["entity"]:
+        numbers = ", ".join(map(str, await scopes.visible(tx, scope.of("entity")))) or "NULL"
+        (seen,) = await tx.fetch_one(
+            f"SELECT count(*) FROM memories WHERE scope IN ({numbers}) AND session IS NOT NULL AND deleted IS NULL"
+        )
+        counts["entity"] -= int(seen)
+        counts["observation"] = int(seen)
+    return {kind: counts[kind] for kind in sorted(counts) if counts[kind] or kind in dict(rows)}
+
+
+async def _forgotten(tx: Any, numbers: str) -> int:
+    """Count what was forgotten or merged away and can come back; what was undone was never forgotten."""
+    (count,) = await tx.fetch_one(
+        f"""SELECT count(*) FROM memories m WHERE m.scope IN ({numbers}) AND m.deleted IS NOT NULL AND EXISTS
+              (SELECT 1 FROM history h WHERE h.scope = m.scope AND h.memory = m.id AND h.undone = 0
+               AND h.action IN ('forgotten', 'merged away'))"""
+    )
+    return int(count)
+
+
+async def _relations(tx: Any, scope: Scope) -> int:
+    numbers = ", ".join(map(str, await scopes.visible(tx, scope.of("entity")))) or "NULL"
+    (count,) = await tx.fetch_one(f"SELECT count(*) FROM relations WHERE scope IN ({numbers}) AND removed IS NULL")
+    return int(count)

@@ -56,8 +56,8 @@ async def put(tx: Any, scope: Scope, run: Attempt) -> None:
 
 
 async def forget_progress(tx: Any) -> None:
-    """Let go of the words of unfinished runs."""
-    await tx.execute("UPDATE consolidations SET progress = '', fingerprint = '' WHERE progress <> ''")
+    """Let go of the words of unfinished runs; the one at work sees it by its fingerprint, and writes none again."""
+    await tx.execute("UPDATE consolidations SET progress = '', fingerprint = '' WHERE ended IS NULL")
 
 
 async def newest_event(tx: Any, scope: Scope) -> int:

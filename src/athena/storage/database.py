@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 from athena.errors import Conflict, Misconfigured, NotFound
 from athena.model.memory import Filter
+from athena.model.scope import Kind
 
 if TYPE_CHECKING:  # numpy is loaded only when something is searched or embedded
     import numpy
@@ -143,8 +144,8 @@ class Vectors(Protocol):
 
     async def drop_retired(self, tx: Any) -> None: ...
 
-    async def claim(self, tx: Any, model: str, limit: int, now: float, *, memories: bool = False) -> list[int]:
-        """Take passages that need a vector, those of memories first, or alone.
+    async def claim(self, tx: Any, model: str, limit: int, now: float, *, kind: Kind | None = None) -> list[int]:
+        """Take passages that need a vector, those of memories first, or those of one kind alone.
 
         What one process has taken, no other gets for a while.
         """
@@ -232,6 +233,10 @@ class Database(Protocol):
         """Commit what `work` does and return its value once it is durable."""
         ...
 
+    async def free(self) -> bool:
+        """Tell whether a write could begin now, or nearly: nobody else holds the store for long."""
+        ...
+
     def later(self, work: Work[None]) -> None:
         """Commit soon, together with other writes; nobody waits for it."""
         ...
@@ -241,6 +246,11 @@ class Database(Protocol):
         ...
 
     def location(self) -> str: ...
+
+    @property
+    def contended(self) -> float:
+        """When a write last had to be tried again because of another one, by the monotonic clock."""
+        ...
 
     @property
     def hindrance(self) -> str:

@@ -70,6 +70,16 @@ async def observations(tx: Any, numbers: list[int], ids: list[int]) -> dict[int,
     return found
 
 
+async def observed(tx: Any, scope: int, entity: int) -> list[int]:
+    """Return the numbers of all that was ever observed of an entity."""
+    rows = await tx.fetch(
+        "SELECT id FROM memories WHERE scope = :scope AND session = :session ORDER BY id",
+        scope=scope,
+        session=str(entity),
+    )
+    return [row[0] for row in rows]
+
+
 async def whole(tx: Any, numbers: list[int]) -> tuple[list[Node], dict[int, list[str]]]:
     """Return all entities and all observations, in the order they were made."""
     rows = await tx.fetch(

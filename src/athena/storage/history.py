@@ -84,8 +84,42 @@ async def changed_since(tx: Any, step: Step) -> bool:
     return row is not None
 
 
+async def ever_undone(tx: Any, scope: int, memory: int) -> bool:
+    """Tell whether a change of a memory was ever taken back."""
+    row = await tx.fetch_one(
+        "SELECT 1 FROM history WHERE scope = :scope AND memory = :memory AND undone = 1 LIMIT 1",
+        scope=scope,
+        memory=memory,
+    )
+    return row is not None
+
+
+async def last_steps(tx: Any, scope: int, one: str, other: str) -> list[Step]:
+    """Return of each memory in a scope the last step of either action that stands."""
+    rows = await tx.fetch(
+        """SELECT id, scope, memory, action, before FROM history
+           WHERE scope = :scope AND action IN (:one, :other) AND undone = 0 ORDER BY id""",
+        scope=scope,
+        one=one,
+        other=other,
+    )
+    found = {m: Step(i, s, m, action, json.loads(before) if before else None) for i, s, m, action, before in rows}
+    return list(found.values())
+
+
 async def mark_undone(tx: Any, step: Step) -> None:
     await tx.execute("UPDATE history SET undone = 1 WHERE scope = :scope AND id = :id", scope=step.scope, id=step.id)
+
+
+async def forget_steps(tx: Any, scope: int, memory: int, action: str, word: str) -> None:
+    """Remove the steps of one action of a memory that hold a word of letters and digits."""
+    await tx.execute(
+        """DELETE FROM history WHERE scope = :scope AND memory = :memory AND action = :action AND before LIKE :word""",
+        scope=scope,
+        memory=memory,
+        action=action,
+        word=f"%{word}%",
+    )
 
 
 async def forget(tx: Any, scope: int, memory: int) -> None:

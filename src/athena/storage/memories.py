@@ -103,19 +103,22 @@ async def newest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Mem
     return [memory for _, memory in await latest(tx, only, limit, offset)]
 
 
-async def latest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[tuple[float, Memory]]:
-    """Return memories with when they happened, the newest first."""
+async def latest(
+    tx: Any, only: Filter, limit: int, offset: int = 0, *, oldest: bool = False
+) -> list[tuple[float, Memory]]:
+    """Return memories with when they happened, the newest first, or the oldest."""
+    way = "ASC" if oldest else "DESC"
     found: list[tuple[float, int, Memory]] = []
     for number in await scopes.visible(tx, only.scope):  # one by one, so that each follows its index
         condition, values = where(only, [number])
         rows = await tx.fetch(
             f"""SELECT {COLUMNS}, m.happened {FROM} WHERE {condition}
-                ORDER BY m.happened DESC, m.id DESC LIMIT :limit""",
+                ORDER BY m.happened {way}, m.id {way} LIMIT :limit""",
             limit=limit + offset,
             **values,
         )
         found += [(row[10], row[0], as_memory(row)) for row in rows]
-    found.sort(key=lambda one: one[:2], reverse=True)
+    found.sort(key=lambda one: one[:2], reverse=not oldest)
     return [(happened, memory) for happened, _, memory in found[offset : offset + limit]]
 
 
@@ -308,52 +311,6 @@ async def tag_counts(tx: Any, only: Filter) -> list[tuple[str, int]]:
         for tag in json.loads(tags):
             totals.setdefault(tag_key(tag), [tag, 0])[1] += 1
     return sorted(((name, n) for name, n in totals.values()), key=lambda pair: (-pair[1], pair[0]))
-
-
-async def link(tx: Any, scope: int, memory: int, other: int, relation: str, at: float) -> bool:
-    """Relate two memories; False if they were already."""
-    made: int = await tx.execute(
-        """INSERT INTO links (scope, memory, other, relation, at) VALUES (:scope, :memory, :other, :relation, :at)
-           ON CONFLICT (scope, memory, other, relation) DO NOTHING""",
-        scope=scope,
-        memory=memory,
-        other=other,
-        relation=relation,
-        at=at,
-    )
-    return made > 0
-
-
-async def unlink(tx: Any, scope: int, memory: int, other: int, relation: str) -> None:
-    await tx.execute(
-        "DELETE FROM links WHERE scope = :scope AND memory = :memory AND other = :other AND relation = :relation",
-        scope=scope,
-        memory=memory,
-        other=other,
-        relation=relation,
-    )
-
-
-async def quoting(tx: Any, memory: int) -> list[tuple[int, int]]:
-    """Return scope and number of what repeats words of a memory."""
-    rows = await tx.fetch(
-        "SELECT scope, memory FROM links WHERE other = :memory AND relation = 'quotes'", memory=memory
-    )
-    return [(scope, number) for scope, number in rows]
-
-
-async def related(tx: Any, scope_numbers: list[int], memory: int) -> list[tuple[str, int, str]]:
-    """Return what a memory is linked to: relation, id and hash, whichever side it stands on."""
-    numbers = ", ".join(map(str, scope_numbers)) or "NULL"
-    rows = await tx.fetch(
-        f"""SELECT l.relation, m.id, m.hash FROM links l JOIN memories m
-              ON m.id = CASE WHEN l.memory = :memory THEN l.other ELSE l.memory END
-            WHERE l.scope IN ({numbers}) AND :memory IN (l.memory, l.other) AND m.deleted IS NULL
-            AND m.scope IN ({numbers})
-            ORDER BY l.at, m.id""",
-        memory=memory,
-    )
-    return [(relation, number, short) for relation, number, short in rows]
 
 
 async def ages(tx: Any, scope_numbers: list[int], numbers: list[int]) -> Any:

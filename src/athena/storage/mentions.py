@@ -22,6 +22,25 @@ async def put(tx: Any, scope: int, memory: int, keys: Iterable[str], *, anew: bo
         )
 
 
+async def drop(tx: Any, scope: int, memory: int, keys: Iterable[str]) -> None:
+    """Let go of some of what a memory mentions."""
+    for key in keys:
+        await tx.execute(
+            "DELETE FROM mentions WHERE scope = :scope AND key = :key AND memory = :memory",
+            scope=scope,
+            key=key,
+            memory=memory,
+        )
+
+
+async def keys_of(tx: Any, scope: int, memory: int) -> list[str]:
+    """Return what a memory mentions; of an entity's row, the names it has."""
+    rows = await tx.fetch(
+        "SELECT key FROM mentions WHERE scope = :scope AND memory = :memory ORDER BY key", scope=scope, memory=memory
+    )
+    return [row[0] for row in rows]
+
+
 async def graphs(tx: Any, scope: int) -> list[int]:
     """Return the scopes with the entities that a memory of this scope may mention."""
     rows = await tx.fetch(

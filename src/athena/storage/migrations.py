@@ -37,6 +37,8 @@ STEPS: tuple[str, ...] = (
     CREATE UNIQUE INDEX memories_live ON memories (scope, digest) WHERE deleted IS NULL;
     CREATE INDEX memories_by_digest ON memories (scope, digest);
     CREATE INDEX memories_by_time ON memories (scope, happened) WHERE deleted IS NULL;
+    CREATE INDEX memories_unfinished ON memories (scope, happened)
+        WHERE deleted IS NULL AND memory_type IN ('open', 'in_progress');
     CREATE INDEX memories_by_session ON memories (scope, session, id) WHERE session IS NOT NULL;
     CREATE TABLE tags (
         scope BIGINT NOT NULL,
@@ -106,7 +108,8 @@ STEPS: tuple[str, ...] = (
         removed DOUBLE PRECISION
         {scope_and_id}
     );
-    CREATE UNIQUE INDEX relations_live ON relations (scope, source, target, relation) WHERE removed IS NULL;
+    CREATE UNIQUE INDEX relations_live ON relations (scope, source, target, relation, coalesce(began, -1e300))
+        WHERE removed IS NULL;
     CREATE INDEX relations_back ON relations (scope, target) WHERE removed IS NULL;
     CREATE TABLE waiting (
         scope BIGINT NOT NULL,

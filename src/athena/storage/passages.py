@@ -3,6 +3,7 @@
 import json
 from typing import Any, NamedTuple
 
+from athena.model.scope import Kind
 from athena.storage.database import Indexed
 
 SPAN = 1 << 32  # passage ids of one scope: a range of their own, so that an index can be cut by scope
@@ -10,6 +11,11 @@ SPAN = 1 << 32  # passage ids of one scope: a range of their own, so that an ind
 # In which order passages get their vectors: people ask for memories, and of events there are many.
 OF_MEMORIES = "IN (SELECT id FROM scopes WHERE kind = 'memory')"
 MEMORIES_FIRST = (OF_MEMORIES, f"NOT {OF_MEMORIES}")
+
+
+def by_turns(kind: Kind | None) -> tuple[str, ...]:
+    """Return the conditions on scopes by which passages are taken one after another: of one kind, or of all."""
+    return MEMORIES_FIRST if kind is None else (f"IN (SELECT id FROM scopes WHERE kind = '{kind}')",)
 
 
 def scope_of(passage: int) -> int:

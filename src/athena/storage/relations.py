@@ -26,6 +26,12 @@ class Edge(NamedTuple):
             return True
         return (self.began is None or self.began <= at) and (self.ended is None or at < self.ended)
 
+    def overlaps(self, other: "Edge") -> bool:
+        """Tell whether there is a moment at which both held true."""
+        begins = max((edge.began for edge in (self, other) if edge.began is not None), default=None)
+        ends = min((edge.ended for edge in (self, other) if edge.ended is not None), default=None)
+        return begins is None or ends is None or begins < ends
+
 
 async def add(tx: Any, scope: int, edge: Edge, now: float) -> int:
     """Write a new relation and return its number."""
@@ -40,7 +46,7 @@ async def add(tx: Any, scope: int, edge: Edge, now: float) -> int:
 
 
 async def find(tx: Any, numbers: list[int], source: str, target: str, relation: str) -> list[Edge]:
-    """Return the live relations of this kind from one name to another; one in each scope at most."""
+    """Return the live relations of this kind from one name to another; in each scope, one for each time they held."""
     rows = await tx.fetch(
         f"""SELECT {COLUMNS} FROM relations WHERE scope IN ({_inside(numbers)}) AND source = :source
             AND target = :target AND relation = :relation AND removed IS NULL""",

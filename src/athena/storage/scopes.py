@@ -26,6 +26,17 @@ async def every(tx: Any, scope: Scope) -> list[int]:
     return [row[0] for row in await tx.fetch("SELECT id FROM scopes WHERE name = :name", name=scope.project)]
 
 
+async def every_visible(tx: Any, scope: Scope) -> list[int]:
+    """Return the numbers of the scopes that reads see, whatever the kind."""
+    names, bound = listed("name", scope.visible)
+    return [row[0] for row in await tx.fetch(f"SELECT id FROM scopes WHERE name IN ({names})", **bound)]
+
+
+async def kind(tx: Any, number: int) -> str:
+    row = await tx.fetch_one("SELECT kind FROM scopes WHERE id = :id", id=number)
+    return str(row[0])
+
+
 async def ensure(tx: Any, scope: Scope) -> int:
     """Return the number of the project, giving it one if it has none."""
     row = await tx.fetch_one("SELECT id FROM scopes WHERE name = :project AND kind = :kind", **scope._asdict())

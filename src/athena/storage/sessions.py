@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from athena.model.memory import Filter, Memory
+from athena.model.scope import Scope
 from athena.storage import memories, scopes
 from athena.storage.memories import COLUMNS, FROM
 
@@ -43,6 +44,15 @@ async def latest(tx: Any, only: Filter, limit: int) -> list[str]:
         offset = sum(happened == last for _, happened in rows) + (offset if last == reached else 0)
         reached = last
     return list(found)[:limit]
+
+
+async def known(tx: Any, scope: Scope, name: str) -> bool:
+    """Tell whether there is such a session."""
+    inside = ", ".join(map(str, await scopes.visible(tx, scope))) or "NULL"
+    row = await tx.fetch_one(
+        f"SELECT 1 FROM memories WHERE scope IN ({inside}) AND session = :name AND deleted IS NULL LIMIT 1", name=name
+    )
+    return row is not None
 
 
 async def extent(tx: Any, only: Filter) -> Extent | None:

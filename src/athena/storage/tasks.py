@@ -13,9 +13,12 @@ from athena.storage.memories import COLUMNS, FROM
 async def of_states(tx: Any, only: Filter, states: Iterable[str]) -> list[Memory]:
     """Return the tasks in one of some states, the earliest due first."""
     condition, values = memories.where(only, await scopes.visible(tx, only.scope))
-    names, bound = listed("state", states)
+    wanted = tuple(states)
+    names, bound = listed("state", wanted)
+    # Said in the words of the index of what is unfinished, so that the finished ones cost nothing.
+    index = f"AND m.memory_type IN {UNFINISHED!r}" if set(wanted) <= set(UNFINISHED) else ""
     rows = await tx.fetch(
-        f"SELECT {COLUMNS} {FROM} WHERE {condition} AND m.memory_type IN ({names}) ORDER BY m.happened, m.id",
+        f"SELECT {COLUMNS} {FROM} WHERE {condition} {index} AND m.memory_type IN ({names}) ORDER BY m.happened, m.id",
         **values | bound,
     )
     return [memories.as_memory(row) for row in rows]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from athena.model.memory import Filter, Memory, tag_key
 from athena.storage import memories, scopes
 from athena.storage.database import batched, listed
+from athena.storage.links import CONTRADICTED
 from athena.storage.memories import COLUMNS, FROM
 
 # What is left of a memory's strength by now.
@@ -46,6 +47,24 @@ async def contradicting(tx: Any, only: Filter) -> set[int]:
     inside = ", ".join(map(str, numbers)) or "NULL"
     rows = await tx.fetch(f"SELECT memory, other FROM links WHERE scope IN ({inside}) AND relation LIKE 'contradict%'")
     return set(await memories.fetch(tx, numbers, {number for row in rows for number in row}))
+
+
+async def contradicted(tx: Any, scope_numbers: list[int], numbers: list[int]) -> dict[int, list[int]]:
+    """Return which of these memories are contradicted, each with the newer ones that do it."""
+    inside = ", ".join(map(str, scope_numbers)) or "NULL"
+    found: dict[int, list[int]] = {}
+    for piece in batched(numbers):
+        names, bound = listed("id", piece)
+        rows = await tx.fetch(
+            f"""SELECT l.memory, l.other FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
+                WHERE l.scope IN ({inside}) AND l.memory IN ({names}) AND l.relation = :relation
+                  AND m.deleted IS NULL ORDER BY l.memory, l.at, l.other""",
+            relation=CONTRADICTED,
+            **bound,
+        )
+        for memory, other in rows:
+            found.setdefault(memory, []).append(other)
+    return found
 
 
 async def tags_of(tx: Any, only: Filter, numbers: set[int]) -> dict[str, int]:

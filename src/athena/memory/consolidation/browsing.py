@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 from typing import Any
 
+from athena.errors import NotFound
 from athena.memory.consolidation import keeping
 from athena.memory.consolidation.keeping import Found
+from athena.memory.consolidation.reading import KINDS
 from athena.memory.find import Ref, locate
 from athena.memory.store import Store
 from athena.model.memory import preview
 from athena.model.page import Page
-from athena.model.scope import Kind, Scope
+from athena.model.scope import Scope
 from athena.storage import memories, patterns, scopes
 from athena.storage.database import Transaction
-
-KINDS: tuple[Kind, ...] = ("memory", "event")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ async def listed(store: Store, scope: Scope, kind: str | None, least: float, lim
 async def show(store: Store, ref: Ref, scope: Scope) -> WithEvidence:
     async def work(tx: Transaction) -> WithEvidence:
         found = keeping.shown((await locate(tx, scope.of("pattern"), ref)).memory)
+        if not await patterns.stands(tx, found.id or 0):
+            raise NotFound(f"what pattern {ref!r:.40} rests on is gone", hint="list_patterns shows those that stand")
         rests: list[Evidence] = []
         for kind in KINDS:
             rows = await memories.fetch(tx, await scopes.visible(tx, scope.of(kind)), found.evidence)

@@ -4,23 +4,25 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from athena.memory import write
-from athena.memory.consolidation.keeping import QUOTES
 from athena.memory.consolidation.mining import identity
 from athena.memory.consolidation.pattern import Pattern
 from athena.memory.consolidation.reading import PATTERN
 from athena.memory.prepare import Prepared, prepare
 from athena.memory.store import Store
 from athena.model.memory import Draft, Memory, tag_key
-from athena.storage import history, memories
+from athena.storage import history, links, memories
 from athena.storage.database import Transaction
+from athena.storage.links import CONTRADICTED, MERGED_INTO, QUOTES, RELATED
 from athena.storage.memories import Kept
 
 MORE, LESS = 0.05, 0.5  # what support adds to importance, and what a contradiction leaves of it
 MOST = 0.95
-CONTRADICTED = "contradicted by"
-RELATED = "related"  # the history's word for a link, as undo knows it
-PROMOTED = {"recurring": "pattern", "sequence": "lesson"}
-ENOUGH = 5  # support of a pattern that becomes a memory
+ORDINARY = Draft("").importance  # what a memory counts for where its owner says nothing
+STRENGTHENED, FADED, UNFADED, PROMOTED = "strengthened", "faded", "no longer faded", "promoted"
+LESSON = "lesson"
+BESIDE = 0.3  # the importance of a lesson: less than that of what somebody wrote
+ENOUGH = 5  # support of a sequence that becomes a memory
+LIFT = 2.0  # so many times likelier the outcome must be than usual
 
 
 class Hand(NamedTuple):
@@ -40,7 +42,7 @@ class Hand(NamedTuple):
         await history.add(self.tx, self.scope, kept.memory.id, self.call, self.now, action, kept.snapshot())
 
     async def link(self, number: int, other: int, relation: str) -> None:
-        if await memories.link(self.tx, self.scope, number, other, relation, self.now):
+        if await links.link(self.tx, self.scope, number, other, relation, self.now):
             before = {"other": other, "relation": relation}
             await history.add(self.tx, self.scope, number, self.call, self.now, RELATED, before)
 
@@ -58,6 +60,7 @@ async def merge(hand: Hand, groups: Sequence[Sequence[int]]) -> int:
         await write.rewrite(hand.store, hand.tx, kept[0], _rewritten(kept), hand.now)
         for one in kept[1:]:
             await write.hide(hand.store, hand.tx, one, hand.now)
+            await hand.link(one.memory.id, kept[0].memory.id, MERGED_INTO)  # a purge of that one takes this one too
         gone += len(kept) - 1
     return gone
 
@@ -82,45 +85,84 @@ async def strengthen(hand: Hand, number: int) -> bool:
     kept = await hand.kept(number)
     if kept is None or kept.memory.importance >= MOST:
         return False
-    return await _weigh(hand, kept, min(kept.memory.importance + MORE, MOST), "strengthened")
+    return await _weigh(hand, kept, min(kept.memory.importance + MORE, MOST), STRENGTHENED)
 
 
-async def fade(hand: Hand, pattern: Pattern) -> bool:
-    """Let a memory that a newer one contradicts count for less, and say by which."""
+async def oppose(hand: Hand, pattern: Pattern) -> bool:
+    """Say which newer memory contradicts an older one; where that is certain, let the older count for less, once."""
     older, newer = [await hand.kept(number) for number in pattern.evidence]
     if older is None or newer is None:
         return False
+    first = not await links.linked(hand.tx, hand.scope, older.memory.id, CONTRADICTED)
     await hand.link(older.memory.id, newer.memory.id, CONTRADICTED)
-    return await _weigh(hand, older, round(older.memory.importance * LESS, 4), "faded")
+    if not (first and pattern.details.get("certain")) or await _given(hand, older) > ORDINARY:
+        return False
+    return await _weigh(hand, older, older.memory.importance * LESS, FADED)
+
+
+async def _given(hand: Hand, kept: Kept) -> float:
+    """Return the importance that a memory's owner gave it, before consolidation weighed it."""
+    given: float | None = None
+    for change in await history.of_memory(hand.tx, hand.scope, kept.memory.id):
+        if change.action not in (STRENGTHENED, FADED, UNFADED, RELATED):
+            given = None
+        elif given is None and change.before and "importance" in change.before:
+            given = float(change.before["importance"])
+    return kept.memory.importance if given is None else given
+
+
+async def unfade(hand: Hand) -> None:
+    """Give memories back what they counted for, where all that contradicted them is gone."""
+    for step in await history.last_steps(hand.tx, hand.scope, FADED, UNFADED):
+        kept = await hand.kept(step.memory) if step.action == FADED else None
+        if kept is None or await links.linked(hand.tx, hand.scope, step.memory, CONTRADICTED):
+            continue
+        before = (step.before or {})["importance"]
+        if kept.memory.importance == round(before * LESS, 4):  # nobody has weighed it since
+            await _weigh(hand, kept, before, UNFADED)
 
 
 async def _weigh(hand: Hand, kept: Kept, importance: float, action: str) -> bool:
     await hand.note(kept, action)
-    await memories.change(hand.tx, kept, {"importance": importance, "updated": hand.now})
+    await memories.change(hand.tx, kept, {"importance": round(importance, 4), "updated": hand.now})
     return True
 
 
-async def promote(hand: Hand, pattern: Pattern, earlier: int | None) -> int:
-    """Make a memory of a pattern, or bring the one that was made of it up to date."""
+def is_lesson(pattern: Pattern) -> bool:
+    """Tell whether a pattern says what to do or to leave: steps that make success or failure much likelier."""
+    return pattern.type == "sequence" and pattern.support >= ENOUGH and pattern.details["lift"] >= LIFT
+
+
+async def promote(hand: Hand, pattern: Pattern, earlier: int | None) -> tuple[int | None, bool]:
+    """Make a memory of a pattern, or bring the one made of it up to date; tell which it is, and whether it is new.
+
+    What somebody wrote, changed or forgot is left alone.
+    """
     draft = Draft(
-        pattern.summary, ("pattern", pattern.type), PROMOTED[pattern.type],
-        {PATTERN: pattern.type, "support": pattern.support, "confidence": pattern.confidence}, 0.6,
+        pattern.summary, (), LESSON,
+        {PATTERN: pattern.type, "support": pattern.support, "confidence": pattern.confidence}, BESIDE,
     )  # fmt: skip
     one = prepare(draft, hand.now)
-    kept = await hand.kept(earlier) if earlier is not None else None
     twin = await memories.find(hand.tx, [hand.scope], "m.digest = :digest", digest=one.digest)
-    kept = kept or (twin[0] if twin else None)
-    if kept is None:
-        number = await write.add(hand.store, hand.tx, hand.scope, one, hand.now)
-        await history.add(hand.tx, hand.scope, number, hand.call, hand.now, "promoted", None)
+    if earlier is None:
+        if twin:
+            return twin[0].memory.id if twin[0].deleted is None else None, False
+        earlier = await write.add(hand.store, hand.tx, hand.scope, one, hand.now)
+        await history.add(hand.tx, hand.scope, earlier, hand.call, hand.now, PROMOTED, None)
+        new = True
     else:
-        number = kept.memory.id
-        if kept.deleted is None and kept.memory.content == pattern.summary:
-            return number
-        if twin and twin[0].memory.id != number and twin[0].deleted is None:
-            return number  # somebody wrote the very same
-        await hand.note(kept, "promoted")
+        kept = await hand.kept(earlier)
+        if kept is None or twin or not await _untouched(hand, earlier):
+            return earlier, False
+        await hand.note(kept, PROMOTED)
         await write.rewrite(hand.store, hand.tx, kept, one, hand.now)
+        new = False
     for quoted in pattern.quotes:
-        await hand.link(number, quoted, QUOTES)
-    return number
+        await hand.link(earlier, quoted, QUOTES)
+    return earlier, new
+
+
+async def _untouched(hand: Hand, number: int) -> bool:
+    """Tell whether nobody but consolidation ever changed a memory that it made."""
+    changes = await history.of_memory(hand.tx, hand.scope, number)
+    return [one.action for one in changes][:1] == [PROMOTED] and {one.action for one in changes} <= {PROMOTED, RELATED}

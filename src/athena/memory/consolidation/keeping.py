@@ -1,5 +1,6 @@
 """Patterns as they are kept: rows of a kind of their own, found again by what they are about."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,14 +9,15 @@ from athena.memory import write
 from athena.memory.consolidation.pattern import Pattern
 from athena.memory.prepare import prepare
 from athena.memory.store import Store
-from athena.model.memory import Draft, Memory
+from athena.model.memory import OURS, Draft, Memory
 from athena.model.scope import Scope
-from athena.storage import history, memories, scopes
+from athena.storage import history, links, memories, scopes
 from athena.storage.database import Transaction
+from athena.storage.links import QUOTED, QUOTES
 from athena.storage.memories import Kept
 
 EVIDENCE = 200  # ids that are kept of a pattern, the newest; its support says how many there are
-QUOTES = "quotes"  # how a row is linked to what it repeats the words of: a purge of that removes the row too
+ACTED = f"{OURS}acted"  # metadata of a pattern on whose account memories were changed
 OWN = ("session_id", "support", "evidence", "memory", "merged")
 
 
@@ -39,18 +41,10 @@ def key(pattern: Pattern) -> str:
     return f"pattern:{digest(pattern.about, pattern.type)[:24]}"
 
 
-def unkept(pattern: Pattern) -> Found:
-    """Show a pattern that was only looked for."""
-    evidence = pattern.evidence[-EVIDENCE:]
-    return Found(
-        None, pattern.type, pattern.summary, pattern.confidence, pattern.support, evidence, details=pattern.details
-    )
-
-
 def shown(row: Memory, *, new: bool = False) -> Found:
     """Show a kept pattern."""
     facts = row.metadata
-    details = {name: value for name, value in facts.items() if name not in OWN and not name.startswith("athena:")}
+    details = {name: value for name, value in facts.items() if name not in OWN and not name.startswith(OURS)}
     return Found(
         row.id, row.memory_type, row.content, row.importance, int(facts.get("support", 0)),
         tuple(facts.get("evidence", ())), bool(facts.get("merged")), new, facts.get("memory"), details,
@@ -75,7 +69,7 @@ async def keep(
     }  # fmt: skip
     if kept is not None and kept.deleted is None:
         facts = {
-            name: kept.memory.metadata[name] for name in ("memory", "merged") if name in kept.memory.metadata
+            name: kept.memory.metadata[name] for name in ("memory", "merged", ACTED) if name in kept.memory.metadata
         } | facts
     draft = Draft(pattern.summary, (pattern.type,), pattern.type, facts, pattern.confidence)
     one = prepare(draft, now)
@@ -92,6 +86,15 @@ async def keep(
         await history.add(tx, scope, number, call, now, "found again", kept.snapshot())
         await write.rewrite(store, tx, kept, one, now)
         done = "new" if kept.deleted is not None else "changed"
-    for quoted in pattern.quotes:
-        await memories.link(tx, scope, number, quoted, QUOTES, now)
+    await _quote(tx, scope, number, pattern.quotes, now)
     return number, done
+
+
+async def _quote(tx: Transaction, scope: int, number: int, quotes: Sequence[int], now: float) -> None:
+    """Link a pattern to what it repeats; what it repeated before stays linked, since its history holds the words."""
+    for other in await links.others(tx, scope, number, QUOTES):
+        if other not in quotes:
+            await links.unlink(tx, scope, number, other, QUOTES)
+            await links.link(tx, scope, number, other, QUOTED, now)
+    for other in quotes:
+        await links.link(tx, scope, number, other, QUOTES, now)

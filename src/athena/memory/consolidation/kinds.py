@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from athena.memory.consolidation.acts import Shape, shape
+from athena.memory.consolidation.acts import apart as differ
 from athena.memory.consolidation.material import Event
 from athena.memory.consolidation.signature import signature
 
@@ -29,18 +31,26 @@ class Kind:
     occasions: list[Event]  # one event each
     core: frozenset[str]
     coverage: float  # which part of a member's weight the core is, on average
+    alike: bool = False  # all in the same words
     sure: float = 0.0  # that these are of one kind, as `recurring` finds
 
 
 @dataclass(slots=True)
 class _Group:
+    shape: Shape
     total: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
-    def add(self, words: frozenset[str], times: int) -> None:
+    def add(self, words: frozenset[str], shape: Shape, times: int) -> None:
         self.total += times
+        self.take(shape)
         for word in words:
             self.counts[word] += times
+
+    def take(self, shape: Shape) -> None:
+        """Let what a member does and does it to be what the group does, where it said nothing of it yet."""
+        mine = self.shape
+        self.shape = mine._replace(deeds=mine.deeds or shape.deeds, paths=mine.paths or shape.paths)
 
     def parts(self, least: float) -> dict[str, float]:
         """Return which part of the members has each word, of words that enough of them have."""
@@ -78,7 +88,8 @@ def kinds(events: Iterable[Event]) -> tuple[list[Kind], Vocabulary, list[tuple[f
             types[event_type].append(words)
     for event_type, found in types.items():
         sizes = {words: len(occasions[event_type, words]) for words in found}
-        made += [_kind(event_type, members, grouped, weights) for members in _clustered(sizes, weights)]
+        shapes = {words: shape(grouped[event_type, words][0].text, words) for words in found}
+        made += [_kind(event_type, members, grouped, weights) for members in _clustered(sizes, weights, shapes)]
     return made, vocabulary, background
 
 
@@ -93,18 +104,20 @@ def apart(events: Sequence[Event]) -> list[Event]:
     return found
 
 
-def _clustered(sizes: dict[frozenset[str], int], weights: dict[str, float]) -> list[list[frozenset[str]]]:
+def _clustered(
+    sizes: dict[frozenset[str], int], weights: dict[str, float], shapes: dict[frozenset[str], Shape]
+) -> list[list[frozenset[str]]]:
     """Put signatures together, the most frequent first; then put groups together that turn out to be one."""
     groups: list[_Group] = []
     places: dict[str, set[int]] = defaultdict(set)
     members: list[list[frozenset[str]]] = []
     for words in sorted(sizes, key=lambda words: (-sizes[words], sorted(words))):
-        best = _nearest(words, groups, places, weights)
+        best = _nearest(words, shapes[words], groups, places, weights)
         if best is None:
             best = len(groups)
-            groups.append(_Group())
+            groups.append(_Group(shapes[words]))
             members.append([])
-        groups[best].add(words, sizes[words])
+        groups[best].add(words, shapes[words], sizes[words])
         members[best].append(words)
         for word in words:
             places[word].add(best)
@@ -122,6 +135,8 @@ def _joined(
         mine = groups[place].parts(CORE / 2)
         near = Counter(other for word in mine for other in leading[word])
         for other, _ in near.most_common(20):
+            if differ(groups[place].shape, groups[other].shape):
+                continue
             theirs = groups[other].parts(CORE / 2)
             common = sum(weights[word] * min(part, theirs.get(word, 0.0)) for word, part in mine.items())
             whole = sum(weights[w] * max(mine.get(w, 0.0), theirs.get(w, 0.0)) for w in mine.keys() | theirs.keys())
@@ -129,6 +144,7 @@ def _joined(
                 members[other] += members[place]
                 groups[other].total += groups[place].total
                 groups[other].counts += groups[place].counts
+                groups[other].take(groups[place].shape)
                 gone.add(place)
                 break
         else:
@@ -138,7 +154,7 @@ def _joined(
 
 
 def _nearest(
-    words: frozenset[str], groups: list[_Group], places: dict[str, set[int]], weights: dict[str, float]
+    words: frozenset[str], mine: Shape, groups: list[_Group], places: dict[str, set[int]], weights: dict[str, float]
 ) -> int | None:
     rare = sorted(words, key=lambda word: -weights[word])[:PROBES]
     shared: Counter[int] = Counter()
@@ -158,7 +174,7 @@ def _nearest(
             elif part > 0.2:
                 whole += weights[word] * part
         likeness = common / (own + whole)
-        if likeness > most:
+        if likeness > most and not differ(mine, group.shape):
             best, most = place, likeness
     return best
 
@@ -177,4 +193,4 @@ def _kind(
     covered = sum(
         sum(weights[w] for w in words & core) / (sum(weights[w] for w in words) or 1.0) for words in signatures
     )
-    return Kind(event_type, events, occasions, core, covered / len(occasions))
+    return Kind(event_type, events, occasions, core, covered / len(occasions), len(members) == 1)

@@ -1,9 +1,10 @@
 """The stages of a consolidation: each looks for one type of pattern."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import cached_property
 
-from athena.memory import duplicates
+from athena.memory import documents, duplicates
 from athena.memory.consolidation import contradictions, kinds, recurring, sequences, together
 from athena.memory.consolidation.pattern import Pattern, said
 from athena.memory.consolidation.reading import Material
@@ -16,7 +17,11 @@ from athena.threads import aside
 
 MOST_GROUPS = 1_000
 MOST_PATTERNS = 300  # of one type
-DOCUMENT = "document"
+# Which kind of thing each stage looks at.
+READS = {
+    "duplicates": "memory", "recurring": "event", "sequences": "event", "topics": "memory", "contradictions": "memory"
+}  # fmt: skip
+APART = ("session_id", "source", "speaker", "date")  # facts that keep memories of the same words apart
 
 
 class Mine:
@@ -66,7 +71,20 @@ class Mine:
     async def _duplicates(self) -> list[Pattern]:
         ours = {note.id for note in self._material.notes}
         groups = await duplicates.find(self._store, self._scope, self._plan.alike, MOST_GROUPS) if ours else []
-        return [_duplicate(group, ours) for group in groups if any(one.id in ours for one in group.memories)]
+        agreed = await aside(lambda: [_agreeing(group) for group in groups])
+        return [
+            _duplicate(group, ours)
+            for group in agreed
+            if len(group.memories) > 1 and any(one.id in ours for one in group.memories)
+        ]
+
+
+def _agreeing(group: Group) -> Group:
+    """Leave out of a group what gives other values than its newest, or denies what that says."""
+    newest = group.memories[0]
+    return replace(
+        group, memories=tuple(one for one in group.memories if contradictions.agree(newest.content, one.content))
+    )
 
 
 def _duplicate(group: Group, ours: set[int]) -> Pattern:
@@ -88,12 +106,12 @@ def _same_words(group: Group) -> list[list[Memory]]:
     """Return those of a group that may become one, together."""
     found: dict[tuple[object, ...], list[Memory]] = {}
     for memory in group.memories:
-        if memory.memory_type != DOCUMENT:
+        if memory.memory_type != documents.KIND:
             found.setdefault(identity(memory), []).append(memory)
     return [same for same in found.values() if len(same) > 1]
 
 
 def identity(memory: Memory) -> tuple[object, ...]:
-    """Return what two memories share that are the same but for case, spacing and a full stop at the end."""
-    words = " ".join(memory.content.casefold().split()).rstrip(".! ")
-    return words, memory.metadata.get("session_id"), memory.metadata.get("source"), memory.memory_type
+    """Return what two memories share that are the very same but for space around them and a full stop at the end."""
+    words = memory.content.strip().removesuffix(".").rstrip()
+    return words, memory.memory_type, *(str(memory.metadata.get(name)) for name in APART)

@@ -1,9 +1,10 @@
 """Episodes that recur: one kind of event, more often than its words would come together by chance."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from statistics import median
 
 from athena import clock
@@ -17,6 +18,7 @@ LEAST = 4  # occasions that are reported
 JUDGED = 3  # occasions that may be a step of a sequence
 KNOWN = 5  # a word seen so often elsewhere says how likely others are beside it
 LONGEST = 12  # words of a core that are looked at
+NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 DAY = 86_400.0
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 Background = Sequence[tuple[frozenset[str], int]]
@@ -80,11 +82,10 @@ def _surprise(kind: Kind, vocabulary: Vocabulary, background: Background, index:
 def _pattern(kind: Kind, found: tuple[float, ...]) -> Pattern:
     times = [event.at for event in kind.occasions]
     rhythm = period(times)
-    count = len(kind.occasions)
+    count = len(kind.events)
     central = _central(kind)
-    example = central.text
     when = f", {rhythm}" if rhythm else ""
-    summary = f"{plural(count, 'time')}{when}: {said(example)}"
+    summary = f"{plural(count, 'time')}{when}{_wording([event.text for event in kind.events], central.text)}"
     return Pattern(
         type="recurring",
         about=f"{kind.event_type}: {' '.join(sorted(kind.core))}",
@@ -95,6 +96,7 @@ def _pattern(kind: Kind, found: tuple[float, ...]) -> Pattern:
         details={
             "event_type": kind.event_type,
             "every": rhythm,
+            "occasions": len(kind.occasions),
             "first": times[0],
             "last": times[-1],
             "outcomes": dict(Counter(e.outcome for e in kind.events if e.outcome)),
@@ -102,6 +104,19 @@ def _pattern(kind: Kind, found: tuple[float, ...]) -> Pattern:
         features=found,
         quotes=(central.id,),
     )
+
+
+def _wording(texts: Sequence[str], example: str) -> str:
+    """Say what happened: in its words if these were always the same, with N for numbers that vary; else by example."""
+    plain = [" ".join(text.split()) for text in texts]
+    pieces = [NUMBER.split(text) for text in plain]
+    ways = len({tuple(piece.casefold() for piece in split) for split in pieces})
+    if ways > 1:
+        return f", in {ways} wordings, such as: {said(example)}"
+    numbers = zip(*(NUMBER.findall(text) for text in plain), strict=True)
+    shown = [found[0] if len(set(found)) == 1 else "N" for found in numbers]
+    first = NUMBER.split(" ".join(example.split()))
+    return f": {said(''.join(a + b for a, b in zip_longest(first, shown, fillvalue='')))}"
 
 
 def _central(kind: Kind) -> Event:
@@ -124,7 +139,7 @@ def period(times: Sequence[float]) -> str | None:
     weekday, most = Counter(day.weekday() for day in days).most_common(1)[0]
     weeks = {day.date().isocalendar()[:2] for day in days}
     if most >= 0.9 * len(times) and len(weeks) >= 4 and most * math.log10(7) - math.log10(7) >= 2:
-        return f"every {WEEKDAYS[weekday]}"
+        return f"{_mostly(most == len(times) and len(weeks) == len(times))}every {WEEKDAYS[weekday]}"
     regular = (
         [gap for gap in gaps if abs(gap / middle - round(gap / middle)) <= 0.15 and gap > middle / 2] if middle else []
     )
@@ -133,5 +148,10 @@ def period(times: Sequence[float]) -> str | None:
     for unit, name in ((7 * DAY, "week"), (DAY, "day"), (3_600.0, "hour")):
         whole = round(middle / unit)
         if whole >= 1 and abs(middle - whole * unit) <= 0.1 * unit:
-            return f"every {name}" if whole == 1 else f"every {whole} {name}s"
+            exact = len(regular) == len(gaps) and max(gaps) < 1.5 * middle
+            return f"{_mostly(exact)}every {name}" if whole == 1 else f"{_mostly(exact)}every {whole} {name}s"
     return None
+
+
+def _mostly(exact: bool) -> str:
+    return "" if exact else "nearly "

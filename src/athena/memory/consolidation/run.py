@@ -7,16 +7,15 @@ the last stage that was done.
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from athena.memory.consolidation import changing, keeping, reading
+from athena.memory.consolidation import acting, keeping, reading
 from athena.memory.consolidation.changing import Hand
 from athena.memory.consolidation.keeping import Found
-from athena.memory.consolidation.mining import Mine
+from athena.memory.consolidation.mining import READS, Mine
 from athena.memory.consolidation.pattern import Pattern
 from athena.memory.consolidation.reading import Material
-from athena.memory.consolidation.signature import signature
 from athena.memory.consolidation.strategies import PLANS, Plan, Strategy
 from athena.memory.consolidation.wording import reworded
 from athena.memory.store import Store
@@ -75,8 +74,10 @@ async def consolidate(
     if dry_run:
         material = await reading.read(store, call.scope, since)
         patterns, _ = await _mined(store, call.scope, material, plan, None, tell)
-        shown = tuple(keeping.unkept(one) for one in patterns)
-        return Consolidated(strategy, material.examined, 0, 0, 0, 0, 0, shown, seconds=store.clock() - began)
+        done = await _tried(store, patterns, material, plan, call)
+        return Consolidated(strategy, material.examined, **done, seconds=round(store.clock() - began, 3))
+    if (earlier := await _replayed(store, strategy, call)) is not None:
+        return earlier
     job = await _begun(store, call.scope, strategy, days_back, since, began)
     if job.ended is not None:
         return await _as_before(store, call.scope, job)
@@ -88,17 +89,28 @@ async def consolidate(
     return Consolidated(strategy, material.examined, **done, resumed=resumed, seconds=round(store.clock() - began, 3))
 
 
+async def _replayed(store: Store, strategy: str, call: Call) -> Consolidated | None:
+    """Return what a run of the same key did, so that it is not taken for one over what has come since."""
+
+    async def work(tx: Transaction) -> Consolidated | None:
+        if (kept := await calls.receipt(tx, call)) is None:
+            return None
+        done = json.loads(kept)
+        return Consolidated(strategy, done["examined"], **await _shown(tx, call.scope, done))
+
+    return await store.database.read(work)
+
+
 async def _begun(store: Store, scope: Scope, strategy: str, days: float, since: float, began: float) -> Attempt:
-    """Note that a run begins; return the last one instead if it saw the very same, or did not come to its end."""
+    """Note that a run begins, with what one that did not come to its end had found; or return the last, of the same."""
 
     async def work(tx: Transaction) -> Attempt:
-        fingerprint = await reading.fingerprint(tx, scope, since)
+        fingerprint = reading.fingerprint(await reading.prints(tx, scope, since))
         last = await consolidations.find(tx, scope, strategy, days)
-        if last is not None and last.fingerprint == fingerprint:
-            if last.ended is None:
-                await consolidations.put(tx, scope, last._replace(seen=began))
+        if last is not None and last.ended is not None and last.fingerprint == fingerprint:
             return last
-        made = Attempt(strategy, days, began, began, None, "reading", fingerprint, 0, "", "{}")
+        progress = last.progress if last is not None and last.ended is None else ""
+        made = Attempt(strategy, days, began, began, None, "reading", fingerprint, 0, progress, "{}")
         await consolidations.put(tx, scope, made)
         return made
 
@@ -121,7 +133,7 @@ async def _mined(
 ) -> tuple[list[Pattern], bool]:
     """Attempt the stages that are not done yet, and note after each how far it is."""
     mine = Mine(store, scope, material, plan)
-    done: dict[str, list[Pattern]] = _progress(job.progress) if job else {}
+    done = _progress(job.progress, material) if job else {}
     resumed = bool(done)
     for place, stage in enumerate(mine.stages):
         tell(stage, place, len(mine.stages) + 1)
@@ -129,21 +141,35 @@ async def _mined(
             continue
         done[stage] = await mine.run(stage)
         if job is not None:
-            text = json.dumps({name: [asdict(one) for one in found] for name, found in done.items()})
-            await store.database.write(_noting(scope, job._replace(stage=stage, seen=store.clock(), progress=text)))
+            now = job._replace(stage=stage, seen=store.clock(), progress=_told(done, material))
+            await store.database.write(_noting(scope, now))
     return _apart([one for stage in mine.stages for one in done[stage]]), resumed
 
 
 def _noting(scope: Scope, run: Attempt) -> Callable[[Transaction], Any]:
     async def work(tx: Transaction) -> None:
-        await consolidations.put(tx, scope, run)
+        last = await consolidations.find(tx, scope, run.strategy, run.days)
+        if last is not None and last.fingerprint == run.fingerprint:  # else a purge took away what may be quoted here
+            await consolidations.put(tx, scope, run)
 
     return work
 
 
-def _progress(text: str) -> dict[str, list[Pattern]]:
+def _told(done: dict[str, list[Pattern]], material: Material) -> str:
+    """Write down what stages found, and in what."""
+    return json.dumps(
+        {name: [material.prints[READS[name]], [asdict(one) for one in found]] for name, found in done.items()}
+    )
+
+
+def _progress(text: str, material: Material) -> dict[str, list[Pattern]]:
+    """Return what was found in the very same as there is now; what is of another kind may have changed."""
     stages = json.loads(text) if text else {}
-    return {name: [_pattern(one) for one in found] for name, found in stages.items()}
+    return {
+        name: [_pattern(one) for one in found]
+        for name, (seen, found) in stages.items()
+        if seen == material.prints[READS[name]]
+    }
 
 
 def _pattern(fields: dict[str, Any]) -> Pattern:
@@ -157,84 +183,71 @@ def _apart(patterns: list[Pattern]) -> list[Pattern]:
     return [one for one in patterns if one.type != "near_duplicate" or frozenset(one.evidence) not in opposed]
 
 
+def _finished(job: Attempt, material: Material, left: str, done: dict[str, Any], now: float) -> Attempt:
+    newest = max((event.id for event in material.events), default=0)
+    ended = job._replace(seen=now, ended=now, stage="done", fingerprint=left, newest=newest, progress="")
+    return ended._replace(result=json.dumps(done))
+
+
+class _Tried(Exception):
+    """What a run would do, thrown so that nothing of it is kept."""
+
+
+async def _tried(store: Store, patterns: list[Pattern], material: Material, plan: Plan, call: Call) -> dict[str, Any]:
+    """Do all that a run would do, note what that was, and take it back."""
+    supported = acting.supported(patterns, material)
+
+    async def work(tx: Transaction) -> None:
+        hand = Hand(store, tx, await scopes.ensure(tx, call.scope), await calls.record(tx, call, "done"), store.clock())
+        done = await acting.act(hand, call.scope, patterns, supported, plan)
+        shown = await _shown(tx, call.scope, done)
+        raise _Tried(shown | {"patterns": tuple(_unkept(one) if one.new else one for one in shown["patterns"])})
+
+    try:
+        await store.database.write(work)
+    except _Tried as tried:
+        found: dict[str, Any] = tried.args[0]
+    return found
+
+
+def _unkept(found: Found) -> Found:
+    return replace(found, id=None, memory=None)  # numbers that are given to something else
+
+
+async def _shown(tx: Transaction, scope: Scope, done: dict[str, Any]) -> dict[str, Any]:
+    """Return the counts of what a run did, and its patterns as they are now."""
+    rows = await memories.fetch(tx, await scopes.own(tx, scope.of("pattern")), done["patterns"])
+    patterns = tuple(keeping.shown(rows[n], new=n in done["new"]) for n in done["patterns"] if n in rows)
+    counts = {name: done[name] for name in ("merged", "strengthened", "faded", "promoted")}
+    return counts | {"new": len(done["new"]), "patterns": patterns}
+
+
 async def _kept(
     store: Store, job: Attempt, patterns: list[Pattern], material: Material, plan: Plan, since: float, call: Call
 ) -> dict[str, Any]:
     """Keep the patterns and change memories; all of it happens or none."""
-    supported = _supported(patterns, material)
+    supported = acting.supported(patterns, material)
 
     async def work(tx: Transaction) -> tuple[dict[str, Any], bool]:
         async def change(number: int) -> dict[str, Any]:
             await consolidations.put(
                 tx, call.scope, job._replace(seen=store.clock())
             )  # one run of a project at a time gets here
+            as_read = await reading.prints(tx, call.scope, since) == material.prints
             hand = Hand(store, tx, await scopes.ensure(tx, call.scope), number, store.clock())
-            done = await _change(hand, call.scope, patterns, supported, plan)
-            return done | {"examined": material.examined}
+            done = await acting.act(hand, call.scope, patterns, supported, plan)
+            done |= {"examined": material.examined}
+            # What was written since the reading is for the next run, which must not take it for seen.
+            left = reading.fingerprint(await reading.prints(tx, call.scope, since)) if as_read else ""
+            await consolidations.put(tx, call.scope, _finished(job, material, left, done, store.clock()))
+            return done
 
         done = await calls.once(tx, call, change)
-        newest = max((event.id for event in material.events), default=0)
-        print_ = await reading.fingerprint(tx, call.scope, since)
-        ended = store.clock()
-        finished = job._replace(seen=ended, ended=ended, stage="done", fingerprint=print_, newest=newest, progress="")
-        await consolidations.put(tx, call.scope, finished._replace(result=json.dumps(done)))
-        rows = await memories.fetch(tx, await scopes.own(tx, call.scope.of("pattern")), done["patterns"])
-        shown = [keeping.shown(rows[n], new=n in done["new"]) for n in done["patterns"] if n in rows]
-        counts = {name: done[name] for name in ("merged", "strengthened", "faded", "promoted")}
-        found = {**counts, "new": len(done["new"]), "patterns": tuple(shown)}
-        return found, await store.database.vectors.any_missing(tx)
+        return await _shown(tx, call.scope, done), await store.database.vectors.any_missing(tx)
 
     found, behind = await store.database.write(work)
     if behind and store.encoder.works:
         catch_up(store)
-    return found
-
-
-async def _change(
-    hand: Hand, scope: Scope, patterns: list[Pattern], supported: dict[str, list[int]], plan: Plan
-) -> dict[str, Any]:
-    """Do what the patterns call for; return counts and numbers, and no words."""
-    done: dict[str, Any] = {"merged": 0, "strengthened": 0, "faded": 0, "promoted": 0, "patterns": [], "new": []}
-    own = await scopes.ensure(hand.tx, scope.of("pattern"))
-    for pattern in patterns:
-        known = await keeping.known(hand.tx, scope, pattern)
-        fresh = known is None or known.deleted is not None
-        more: dict[str, Any] = {}
-        if (
-            plan.merges
-            and pattern.details.get("same")
-            and (gone := await changing.merge(hand, pattern.details["same"]))
-        ):
-            done["merged"] += gone
-            more["merged"] = True
-        if plan.acts is not None and pattern.confidence >= plan.acts:
-            if fresh:
-                if pattern.type == "contradiction":
-                    done["faded"] += await changing.fade(hand, pattern)
-                for number in supported.get(keeping.key(pattern), ()):
-                    done["strengthened"] += await changing.strengthen(hand, number)
-            if pattern.type in changing.PROMOTED and pattern.support >= changing.ENOUGH:
-                earlier = known.memory.metadata.get("memory") if known is not None else None
-                more["memory"] = await changing.promote(hand, pattern, earlier)
-                done["promoted"] += fresh
-        number, what = await keeping.keep(hand.store, hand.tx, own, pattern, known, more, hand.call)
-        done["patterns"].append(number)
-        done["new"] += [number] if what == "new" else []
-    return done
-
-
-def _supported(patterns: list[Pattern], material: Material) -> dict[str, list[int]]:
-    """Return for each pattern the memories that it bears out: what is said twice, is newer, or recurs."""
-    found: dict[str, list[int]] = {}
-    words = [(note.id, signature(note.text)) for note in material.notes]
-    for pattern in patterns:
-        if pattern.type == "near_duplicate":
-            found[keeping.key(pattern)] = [pattern.evidence[0]]
-        elif pattern.type == "contradiction":
-            found[keeping.key(pattern)] = [pattern.evidence[-1]]
-        elif pattern.type == "recurring":
-            core = frozenset(pattern.about.partition(": ")[2].split())
-            found[keeping.key(pattern)] = [n for n, said in words if core <= said] if len(core) > 1 else []
     return found
 
 

@@ -22,6 +22,16 @@ PASSING = re.compile(
 )
 # p99 and k6 are words, worker3 is a worker
 WORD = re.compile(r"[^\W\d_]{4,}|[^\W\d_]+\d{1,3}(?![^\W_])|[^\W\d_]{2,}")
+# A file or a folder is one word: two files are two things, however much of their paths they share.
+PATH = re.compile(
+    r"(?<![\w/.])(?:[\w.-]*\w/)+[\w.-]*\w|(?<![\w/.])[\w-]+\.(?:py|[jt]sx?|go|rs|md|sql|toml|ya?ml|json|css|html|sh|java|c|h)\b"
+)
+URL = re.compile(r"https?://\S+")
+NEGATED = "not"  # the word that stands for every denial
+DENYING = re.compile(
+    r"\b(?:not|no|never|none|without|cannot|skip(?:s|ped|ping)?|forgot(?:ten)?|omit(?:s|ted)?)\b|n['’]t\b",
+    re.IGNORECASE,
+)
 STOP = frozenset(
     listed(
         """a an the of in on at to for from with without by as is are was were be been being am it its this that these
@@ -76,8 +86,16 @@ def stem(word: str) -> str:
 
 def words(text: str) -> list[str]:
     """Return the stems of a text in their order, without what changes from occasion to occasion."""
-    plain = PASSING.sub(" ", text)
-    return [stem(word) for word in map(str.lower, WORD.findall(plain)) if word not in STOP]
+    text = URL.sub(" ", text)
+    paths = [re.sub(r"\d+", "0", path.lower()) for path in PATH.findall(text)]
+    plain = PASSING.sub(" ", PATH.sub(" ", text))
+    found = [stem(word) for word in map(str.lower, WORD.findall(plain)) if word not in STOP]
+    return [*([NEGATED] if DENYING.search(text) else []), *paths, *found]
+
+
+def paths(words: frozenset[str]) -> frozenset[str]:
+    """Return the files and folders of a signature."""
+    return frozenset(word for word in words if "/" in word or "." in word)
 
 
 def signature(text: str, longest: int = 40) -> frozenset[str]:

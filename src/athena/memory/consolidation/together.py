@@ -1,26 +1,24 @@
 """Topics: tags and names that stand together more often than each one's own count explains."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import combinations
 
 from athena.memory.consolidation import chance
 from athena.memory.consolidation.pattern import Pattern
+from athena.memory.mention import forms
 from athena.model.memory import tag_key
 
 RECURRING = 3  # memories that make a topic
-MENTION = re.compile(
-    r"(?<![\w/])[@#][^\W\d][\w-]{1,40}|`([^`\s]{2,60})`|\b\w+(?:/\w+)*\.(?:py|js|ts|go|rs|md|sql|toml|ya?ml)\b"
-)
 MOST = 50
+LOOKED_AT = 2_000  # characters of a text
 A_TEXT = 8  # things of one text that are paired, at most
 Item = tuple[int, str, tuple[str, ...]]  # an id, a text, its tags
 
 
 def mentions(text: str) -> list[str]:
-    """Return what a text names by sign: @people, #tags, `code` and files."""
-    return [match[1] or match[0] for match in MENTION.finditer(text[:2_000])]
+    """Return what a text names by its form: @people, #tags, code and files."""
+    return [token.removesuffix("()") for form, token in forms(text[:LOOKED_AT]) if form != "url"]
 
 
 def find(items: Iterable[Item]) -> list[Pattern]:

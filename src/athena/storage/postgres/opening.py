@@ -25,6 +25,7 @@ RACES |= {
     "tokens_pkey",
     "commits_pkey",
     "relations_live",
+    "relations_apart",
     "waiting_pkey",
     "mentions_pkey",
     "consolidations_pkey",
@@ -32,7 +33,9 @@ RACES |= {
     "files_pkey",
     "runs_pkey",
 }
-LOST_RACE = (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation)
+LOST_RACE = (
+    errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation, errors.ExclusionViolation,
+)  # fmt: skip
 # Seconds, or milliseconds for the last: a server that vanished is noticed, not waited for.
 DEFAULTS = {"connect_timeout": "5", "keepalives_idle": "10", "keepalives_interval": "5", "tcp_user_timeout": "15000"}
 

@@ -52,10 +52,15 @@ INSERT INTO commits DEFAULT VALUES RETURNING token::text, pg_current_xact_id()::
 # Nobody waits for it, so it waits for nobody: neither for the disk nor, for long, for another's rows.
 DEFERRED = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
 SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = 200"""
+WHICH = "hashtextextended(source || ' ' || target || ' ' || relation, scope) >> 1"
 ONCE = (
     "CREATE TABLE commits (token UUID PRIMARY KEY DEFAULT gen_random_uuid(), at TIMESTAMPTZ NOT NULL DEFAULT now())",
     # Two that write at once do not see each other, and might choose the same short name.
     "CREATE UNIQUE INDEX memories_named ON memories (scope, hash) WHERE deleted IS NULL",
+    # Nor would they see that they tell of one relation at overlapping times.
+    f"""ALTER TABLE relations ADD CONSTRAINT relations_apart EXCLUDE USING gist (
+        (int8range({WHICH}, {WHICH}, '[]')) WITH &&, (numrange(began::numeric, ended::numeric)) WITH &&
+    ) WHERE (removed IS NULL)""",
 )
 ONLY_THE_TRANSACTION = "a transaction's work may wait only for its transaction"
 NAMED = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)|%")
@@ -109,6 +114,7 @@ class Postgres:
         self._writes = 0
         self._not_before = 0.0  # when a graph that could not be drawn is tried again
         self.hindrance = ""
+        self.contended = float("-inf")
         opening.bring_into_shape(url, (*self.words.schema, *self.vectors.schema, *ONCE), copying=copying)
         self._pool = ConnectionPool(
             kwargs=opening.parameters(url) | {"autocommit": True},
@@ -157,6 +163,9 @@ class Postgres:
             self.words.unfolded = self._writes = 0
             self.later(self._tidy)
         return made
+
+    async def free(self) -> bool:
+        return True  # many write at once
 
     def later(self, work: Work[None]) -> None:
         with self._guard:
@@ -209,6 +218,7 @@ class Postgres:
                 with translated(self.url):
                     return self._attempt(begin, work, deadline)
             except LOST_RACE as error:
+                self.contended = time.monotonic()
                 trouble: Exception = error
             except errors.DataException as error:
                 if self.vectors.mixed:

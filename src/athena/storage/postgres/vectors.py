@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.model.memory import Filter
+from athena.model.scope import Kind
 from athena.storage import memories, scopes
 from athena.storage.arrays import likest, token_sets
 from athena.storage.database import Facts, Matches, Near, Row, TokenSets
-from athena.storage.passages import MEMORIES_FIRST, OF_MEMORIES, SPAN, scope_of
+from athena.storage.passages import OF_MEMORIES, SPAN, by_turns, scope_of
 from athena.storage.postgres.graph import Graph
 from athena.storage.postgres.packing import array, packed, unpacked
 
@@ -143,12 +144,11 @@ class PostgresVectors:
     async def drop_retired(self, tx: Any) -> None:
         """Nothing is left to drop: rows go at once, since nobody holds a copy of them."""
 
-    async def claim(self, tx: Any, model: str, limit: int, now: float, *, memories: bool = False) -> list[int]:
+    async def claim(self, tx: Any, model: str, limit: int, now: float, *, kind: Kind | None = None) -> list[int]:
         number = await _known_model(tx, model) or 0
         taken: list[int] = []
         needed = ("model IS NULL", f"model < {number}", f"model > {number}", "windowed = 0")  # each has an index
-        kinds = MEMORIES_FIRST[:1] if memories else MEMORIES_FIRST
-        for needs in (f"{one} AND scope {kind}" for kind in kinds for one in needed):
+        for needs in (f"{one} AND scope {of}" for of in by_turns(kind) for one in needed):
             rows = await tx.fetch(
                 f"""UPDATE passages SET claimed = :now WHERE (scope, id) IN (
                         SELECT scope, id FROM passages

@@ -72,7 +72,20 @@ def _use_wal(connection: apsw.Connection) -> str:
             time.sleep(random.uniform(0.001, 0.01))
 
 
-def _wait_for_others() -> Callable[[int], bool]:
+def is_free(connection: apsw.Connection, patience: float) -> bool:
+    """Tell whether nobody else writes, or stops doing so soon."""
+    connection.set_busy_handler(_wait_for_others(patience))
+    try:
+        connection.execute("BEGIN IMMEDIATE").fetchall()
+        connection.execute("ROLLBACK").fetchall()
+    except apsw.BusyError:
+        return False
+    finally:
+        connection.set_busy_handler(_wait_for_others())
+    return True
+
+
+def _wait_for_others(patience: float = PATIENCE) -> Callable[[int], bool]:
     """Return a busy handler with short random pauses: SQLite's own grow to 100 ms, which shows in the tail."""
     began = 0.0
 
@@ -80,7 +93,7 @@ def _wait_for_others() -> Callable[[int], bool]:
         nonlocal began
         if tries == 0:
             began = time.monotonic()
-        elif time.monotonic() - began > PATIENCE:
+        elif time.monotonic() - began > patience:
             return False
         time.sleep(random.uniform(0.0002, 0.002 if tries < 50 else 0.01))
         return True

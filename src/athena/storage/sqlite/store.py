@@ -1,6 +1,7 @@
 """SQLite through apsw, which brings a current SQLite to every platform.
 
-One thread writes, several callers to a commit; readers each have a connection. Statements are read to their
+One at a time holds the pen. A caller who finds it free, and nobody waiting, writes on its own thread; all others hand
+their work to the writer's thread, several to a commit. Readers each have a connection. Statements are read to their
 end, one a call, because apsw runs them lazily.
 """
 
@@ -14,17 +15,19 @@ from typing import Any, TypeVar
 import apsw
 
 from athena.errors import AthenaError, Unavailable
-from athena.storage import forking, migrations
+from athena.storage import forking
 from athena.storage.database import Copying, Row, Work
 from athena.storage.sqlite import opening
 from athena.storage.sqlite.bulk import SqliteBulk
 from athena.storage.sqlite.fulltext import SqliteWords
 from athena.storage.sqlite.opening import MEMORY, PATIENCE, translated
+from athena.storage.sqlite.schema import migrate
 from athena.storage.sqlite.vectors import SqliteVectors
-from athena.threads import Outcome, Turnstile, aside, drive
+from athena.threads import Outcome, Turnstile, aside, check_may_wait, drive, running_loop
 
 T = TypeVar("T")
 GROUP = 256  # jobs in one commit, at most
+BRIEF = 0.2  # seconds that somebody who need not write waits to
 SOON = 2.0  # seconds that a deferred write may wait for company
 ONLY_THE_TRANSACTION = "a transaction's work may wait only for its transaction"
 
@@ -72,6 +75,7 @@ class Sqlite:
 
     kind = "sqlite"
     hindrance = ""
+    contended = float("-inf")  # who writes has the store alone
 
     def __init__(self, path: str | Path, *, copying: Copying = "") -> None:
         self.path = str(path)
@@ -83,6 +87,7 @@ class Sqlite:
         self._deferred: list[_Job] = []
         self._due = 0.0  # when the first of them has waited long enough
         self._guard = threading.Lock()
+        self._pen = threading.Lock()
         self._writer: threading.Thread | None = None
         self._writing: apsw.Connection | None = None
         self._turnstile = Turnstile()
@@ -90,7 +95,7 @@ class Sqlite:
         opening.check_there(self.path, copying)
         first = self._open(create=True)
         with translated(self.path):
-            _migrate(first, (*self.words.schema, *self.vectors.schema))
+            migrate(first, (*self.words.schema, *self.vectors.schema))
             opening.check_whole(first, self.path, copying)
         self._only = first if self.path == MEMORY else None
         self._inode = 0 if self._only else os.stat(self.path).st_ino
@@ -115,9 +120,43 @@ class Sqlite:
         return await aside(self._read, work)
 
     async def write(self, work: Work[T]) -> T:
+        if running_loop() is None and self._jobs.empty() and self._pen.acquire(blocking=False):
+            return self._write_now(work)
         outcome: Outcome[T] = Outcome()
         self._submit(_Job(work, outcome))
         return await outcome
+
+    def _write_now(self, work: Work[T]) -> T:
+        """Write on the caller's own thread, which holds the pen; changing threads would take as long as the disk."""
+        job = _Job(work, None)
+        try:
+            check_may_wait()
+            with self._turnstile:
+                if self._closed:
+                    raise Unavailable("the store is closed", hint="open it again", retry=False)
+                self._finish([job])
+        finally:
+            self._pen.release()
+        if job.error is not None:
+            raise job.error
+        value: T = job.value
+        return value
+
+    async def free(self) -> bool:
+        return self._only is not None or await aside(self._try)
+
+    def _try(self) -> bool:
+        """Take the file's lock and let it go; False where that takes more than a moment."""
+        if not self._pen.acquire(timeout=BRIEF):
+            return False
+        try:
+            with self._turnstile, translated(self.path):
+                if self._closed:
+                    return False
+                self._writing = self._writing or self._open()
+                return opening.is_free(self._writing, BRIEF)
+        finally:
+            self._pen.release()
 
     def later(self, work: Work[None]) -> None:
         with self._guard:
@@ -149,8 +188,10 @@ class Sqlite:
         forking.stores.discard(self)
         if writer is not None:
             writer.join(1.0)
-        elif self._only is not None:
-            self._only.close()
+        elif self._pen.acquire(timeout=1.0):  # nobody else will close what callers wrote with
+            if connection := self._only or self._writing:
+                connection.close()
+            self._pen.release()
         for connection in self._idle:
             connection.close()
 
@@ -180,7 +221,7 @@ class Sqlite:
         """In the child: the threads are gone, and a store in memory with them."""
         self._closed = True
         self._turnstile = Turnstile()
-        self._guard = threading.Lock()
+        self._guard, self._pen = threading.Lock(), threading.Lock()
 
     def _read(self, work: Work[T]) -> T:
         with self._turnstile:
@@ -207,7 +248,7 @@ class Sqlite:
     def _write(self) -> None:
         while True:
             jobs, stop = self._take()
-            with self._turnstile:
+            with self._turnstile, self._pen:
                 if jobs:
                     self._finish(jobs)
                 if stop:
@@ -284,11 +325,16 @@ class Sqlite:
         tx = SqliteTransaction(connection)
         try:
             with translated(self.path):
+                if connection.in_transaction:  # an interrupt cut somebody short
+                    connection.execute("ROLLBACK").fetchall()
                 connection.execute("BEGIN IMMEDIATE").fetchall()
-                for job in jobs:
-                    self._run(tx, job)
+                if len(jobs) == 1:
+                    jobs[0].value = drive(jobs[0].work(tx), closed_to=ONLY_THE_TRANSACTION)
+                else:
+                    for job in jobs:
+                        self._run(tx, job)
                 connection.execute("COMMIT").fetchall()
-        except Exception as error:  # noqa: BLE001  # the group is lost; each caller is told below
+        except BaseException as error:  # noqa: BLE001  # the group is lost; each caller is told below
             if connection.in_transaction:
                 connection.execute("ROLLBACK").fetchall()
             if len(jobs) > 1:  # e.g. a full disk drops the whole group: each may still fit alone
@@ -323,62 +369,3 @@ async def _nothing(_: Any) -> None:
 
 
 STOP = _Job(_nothing, None)
-
-
-def _migrate(connection: apsw.Connection, indexes: tuple[str, ...]) -> None:
-    def version() -> int:
-        return int(connection.pragma("user_version") or 0)
-
-    newest = len(migrations.STEPS)
-    if version() == newest:
-        return
-    connection.execute("BEGIN IMMEDIATE").fetchall()
-    try:
-        for number in range(version(), newest):
-            for statement in migrations.statements(number, _dialect, indexes):
-                connection.execute(statement).fetchall()
-        if not connection.table_exists("main", "sqlite_stat1"):
-            connection.execute("ANALYZE").fetchall()  # makes the table, of a store that is still empty
-        connection.execute("DELETE FROM sqlite_stat1").fetchall()
-        for index, figures in FIGURES.items():
-            table = index.split("_")[0]
-            connection.execute("INSERT INTO sqlite_stat1 VALUES (?, ?, ?)", (table, index, figures)).fetchall()
-        connection.pragma("application_id", opening.OURS)
-        connection.pragma("user_version", newest)
-        connection.execute("COMMIT").fetchall()
-        connection.execute("ANALYZE sqlite_schema").fetchall()  # reads the figures into this connection
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK").fetchall()
-
-
-# What the planner is told of each index: rows in all, then rows with the same first column, first two, and so on.
-# Without it SQLite takes a project for ten rows, and goes through all of it rather than look up fifty numbers.
-FIGURES = {
-    "memories_live": "100000 50000 1",
-    "memories_by_digest": "100000 50000 1",
-    "memories_by_time": "100000 50000 5",
-    "memories_by_session": "50000 25000 50 1",
-    "passages_of_session": "100000 50000 5 1",
-    "passages_of_memory": "100000 50000 2",
-    "passages_changed": "100000 50000 5",
-    "passages_by_model": "100000 100000 50000",
-    "passages_behind": "100 1",
-    "history_of_memory": "100000 50000 3 1",
-    "history_of_call": "100000 2",
-    "history_by_digest": "50000 25000 2",
-    "relations_live": "100000 50000 5 2 1",
-    "relations_back": "100000 50000 5",
-    "mentions_of_memory": "100000 50000 3",
-    "runs_by_time": "1000 500 1",
-}
-_dialect = {
-    "alone": "INTEGER PRIMARY KEY AUTOINCREMENT",
-    "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
-    "key": "INTEGER PRIMARY KEY",
-    "scope_and_id": "",
-    "scope_and_passage": "",
-    "blob": "BLOB",
-    "vector": "BLOB",
-    "clustered": "WITHOUT ROWID",
-}

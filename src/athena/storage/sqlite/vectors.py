@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.model.memory import Filter
+from athena.model.scope import Kind
 from athena.storage import memories, scopes
 from athena.storage.arrays import distinct, likest, token_sets, union
 from athena.storage.database import Facts, Matches, Near, TokenSets, batched, listed
-from athena.storage.passages import MEMORIES_FIRST, OF_MEMORIES, SPAN, scope_of
+from athena.storage.passages import OF_MEMORIES, SPAN, by_turns, scope_of
 from athena.storage.sqlite.shelf import Changed, Shelf
 
 if TYPE_CHECKING:
@@ -111,13 +112,12 @@ class SqliteVectors:
             memory=memory,
         )
 
-    async def claim(self, tx: Any, model: str, limit: int, now: float, *, memories: bool = False) -> list[int]:
+    async def claim(self, tx: Any, model: str, limit: int, now: float, *, kind: Kind | None = None) -> list[int]:
         """Return passages without a vector of this model, then those that were read without their neighbours."""
         number = await self._known_model(tx, model) or 0
         needed = ("model IS NULL", f"model < {number}", f"model > {number}", "windowed = 0 AND model IS NOT NULL")
         taken: dict[int, None] = {}
-        kinds = MEMORIES_FIRST[:1] if memories else MEMORIES_FIRST
-        for needs in (f"{one} AND scope {kind}" for kind in kinds for one in needed):
+        for needs in (f"{one} AND scope {of}" for of in by_turns(kind) for one in needed):
             which = f"SELECT id FROM passages WHERE live = 1 AND {needs} LIMIT :limit"
             taken |= {row[0]: None for row in await tx.fetch(which, limit=limit)}
             if len(taken) >= limit:

@@ -1,0 +1,68 @@
+"""Bringing a file to the newest shape, in SQLite's own words."""
+
+import apsw
+
+from athena.storage import migrations
+from athena.storage.sqlite import opening
+
+
+def migrate(connection: apsw.Connection, indexes: tuple[str, ...]) -> None:
+    """Take the steps that are missing, all of them or none, and tell the planner what to expect."""
+
+    def version() -> int:
+        return int(connection.pragma("user_version") or 0)
+
+    newest = len(migrations.STEPS)
+    if version() == newest:
+        return
+    connection.execute("BEGIN IMMEDIATE").fetchall()
+    try:
+        for number in range(version(), newest):
+            for statement in migrations.statements(number, _dialect, indexes):
+                connection.execute(statement).fetchall()
+        if not connection.table_exists("main", "sqlite_stat1"):
+            connection.execute("ANALYZE").fetchall()  # makes the table, of a store that is still empty
+        connection.execute("DELETE FROM sqlite_stat1").fetchall()
+        for index, figures in FIGURES.items():
+            table = index.split("_")[0]
+            connection.execute("INSERT INTO sqlite_stat1 VALUES (?, ?, ?)", (table, index, figures)).fetchall()
+        connection.pragma("application_id", opening.OURS)
+        connection.pragma("user_version", newest)
+        connection.execute("COMMIT").fetchall()
+        connection.execute("ANALYZE sqlite_schema").fetchall()  # reads the figures into this connection
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK").fetchall()
+
+
+# What the planner is told of each index: rows in all, then rows with the same first column, first two, and so on.
+# Without it SQLite takes a project for ten rows, and goes through all of it rather than look up fifty numbers.
+FIGURES = {
+    "memories_live": "100000 50000 1",
+    "memories_by_digest": "100000 50000 1",
+    "memories_by_time": "100000 50000 5",
+    "memories_unfinished": "100 50 1",
+    "memories_by_session": "50000 25000 50 1",
+    "passages_of_session": "100000 50000 5 1",
+    "passages_of_memory": "100000 50000 2",
+    "passages_changed": "100000 50000 5",
+    "passages_by_model": "100000 100000 50000",
+    "passages_behind": "100 1",
+    "history_of_memory": "100000 50000 3 1",
+    "history_of_call": "100000 2",
+    "history_by_digest": "50000 25000 2",
+    "relations_live": "100000 50000 5 2 1 1",
+    "relations_back": "100000 50000 5",
+    "mentions_of_memory": "100000 50000 3",
+    "runs_by_time": "1000 500 1",
+}
+_dialect = {
+    "alone": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "key": "INTEGER PRIMARY KEY",
+    "scope_and_id": "",
+    "scope_and_passage": "",
+    "blob": "BLOB",
+    "vector": "BLOB",
+    "clustered": "WITHOUT ROWID",
+}
