@@ -13,7 +13,7 @@ from athena.memory.vectorise import SOON, catch_up
 from athena.model.call import Call
 from athena.model.memory import OURS, SERIAL, Draft, Filter, Memory
 from athena.model.scope import Scope
-from athena.model.skill import Kept, Skill
+from athena.model.skill import KeptSkill, Skill
 from athena.model.text import storable
 from athena.storage import calls, history, memories, scopes
 from athena.storage import skills as storage
@@ -48,24 +48,24 @@ def skill_of(memory: Memory) -> Skill:
     return Skill(name=memory.metadata["session_id"], code=code, **facts)
 
 
-def _kept(row: storage.Row) -> Kept:
+def _kept(row: storage.Row) -> KeptSkill:
     skill, m = skill_of(row.memory), row.memory
     return shown(skill, uses=row.uses, version=row.version, memory=m)
 
 
-def shown(skill: Skill, *, uses: int = 0, version: int = 1, memory: Memory | None = None) -> Kept:
+def shown(skill: Skill, *, uses: int = 0, version: int = 1, memory: Memory | None = None) -> KeptSkill:
     """Return a skill as callers see it."""
     s = skill
     where = (None, None, None) if memory is None else (memory.updated, memory.id, memory.project)
-    return Kept(s.name, s.description, s.code, s.signature, s.returns, s.example, uses, version, *where)
+    return KeptSkill(s.name, s.description, s.code, s.signature, s.returns, s.example, uses, version, *where)
 
 
-async def save(store: Store, skill: Skill, call: Call) -> Kept:
+async def save(store: Store, skill: Skill, call: Call) -> KeptSkill:
     """Keep a skill; one of the same name gets a new version, and one that was deleted comes back as one."""
     now, call = store.clock(), call.of(KIND)
     made = _draft(skill)
 
-    async def work(tx: Transaction) -> Kept:
+    async def work(tx: Transaction) -> KeptSkill:
         async def put(number: int) -> int:
             scope = await scopes.ensure(tx, call.scope)
             await storage.lock(tx, scope)
@@ -97,7 +97,7 @@ def _fields(made: Draft) -> dict[str, Any]:
     return {"content": made.content, "metadata": made.metadata}
 
 
-async def find(store: Store, scope: Scope, name: str) -> Kept | None:
+async def find(store: Store, scope: Scope, name: str) -> KeptSkill | None:
     """Return the skill of a name, if there is one."""
 
     async def work(tx: Transaction) -> storage.Row | None:
@@ -112,9 +112,9 @@ async def every(store: Store, scope: Scope) -> list[Skill]:
     return [skill_of(row.memory) for row in reversed(await _rows(store, scope))]
 
 
-async def listed(store: Store, scope: Scope) -> list[Kept]:
+async def listed(store: Store, scope: Scope) -> list[KeptSkill]:
     """Return all skills with their uses, one of each name."""
-    found: dict[str, Kept] = {}
+    found: dict[str, KeptSkill] = {}
     for row in await _rows(store, scope):
         found.setdefault(row.memory.metadata["session_id"], _kept(row))
     return list(found.values())

@@ -25,7 +25,7 @@ class Skill:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptSkill:
     """A skill as it is shown."""
 
     name: str
@@ -42,7 +42,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSkill:
     """A skill that a search found."""
 
     name: str

@@ -5,13 +5,13 @@ from typing import Any
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.kernel.catalog import Catalog, fit, words
 from athena.memory import skills as storing
-from athena.model.skill import Found, Kept, Skill
+from athena.model.skill import FoundSkill, KeptSkill, Skill
 from athena.operations.context import Context
 from athena.skills import source
 from athena.skills.shipped import shipped
 
 
-async def save(ctx: Context, name: str, code: str, description: str | None, example: str | None) -> Kept:
+async def save(ctx: Context, name: str, code: str, description: str | None, example: str | None) -> KeptSkill:
     """Keep a function as a skill once its example has run."""
     read = source.read(name, code, description, example or "")
     refuse_taken(ctx.catalog, name)
@@ -34,12 +34,12 @@ def refuse_taken(catalog: Catalog, name: str) -> None:
             raise Conflict(f"{name} is the name of an operation: {operation.category}.{name}", hint="choose another")
 
 
-def refuse_shipped(name: str, kept: Kept | None) -> None:
+def refuse_shipped(name: str, kept: KeptSkill | None) -> None:
     if kept is None and name in shipped():
         raise Conflict(f"{name} comes with Athena and cannot be deleted", hint="save your own under the same name")
 
 
-async def named(ctx: Context, name: str) -> Kept:
+async def named(ctx: Context, name: str) -> KeptSkill:
     """Return a skill, or say which ones are near."""
     if (kept := await storing.find(ctx.store, ctx.scope, name)) is not None:
         return kept
@@ -65,7 +65,7 @@ async def fitting(ctx: Context, name: str, arguments: dict[str, Any]) -> Skill:
     return skill
 
 
-async def find(ctx: Context, query: str | None) -> list[Found]:
+async def find(ctx: Context, query: str | None) -> list[FoundSkill]:
     """Return skills: those that fit a question, the best first, or all."""
     saved = {one.name: one for one in await storing.listed(ctx.store, ctx.scope)}
     every = {name: storing.shown(one) for name, one in shipped().items()} | saved
@@ -78,7 +78,7 @@ async def find(ctx: Context, query: str | None) -> list[Found]:
                 scores[name] += 1.0 / (1 + place)
         order = sorted((name for name in every if scores[name] > 0), key=lambda name: -scores[name])
     return [
-        Found(one.name, one.signature, one.returns, one.description, one.uses) for one in map(every.get, order) if one
+        FoundSkill(one.name, one.signature, one.returns, one.description, one.uses) for one in map(every.get, order) if one
     ]
 
 

@@ -7,7 +7,7 @@ from athena.kernel.operation import Effect, operation
 from athena.kernel.shapes import Param
 from athena.memory import skills as storing
 from athena.model.run import Result
-from athena.model.skill import Found, Kept
+from athena.model.skill import FoundSkill, KeptSkill
 from athena.operations import learning, params
 from athena.operations.context import Context
 
@@ -23,7 +23,7 @@ async def save_skill(
     example: Annotated[
         str | None, Param("Lines that call it; they are run before it is saved.", least=1, most=8_000)
     ] = None,
-) -> Kept:
+) -> KeptSkill:
     """Save a function as a skill, if its example runs.
 
     Programs call it as `skills.name(...)`. Saved again, it gets a new version; `undo` brings the old one back.
@@ -38,7 +38,7 @@ async def find_skills(
     ctx: Context,
     query: Annotated[str | None, Param("What it should do; without it, all.", least=1, most=20_000)] = None,
     k: params.Limit = 10,
-) -> list[Found]:
+) -> list[FoundSkill]:
     """Find skills by what they do.
 
     >>> skills.find(query="summary of the week")
@@ -47,7 +47,7 @@ async def find_skills(
 
 
 @operation(Effect.READ)
-async def get_skill(ctx: Context, name: Name) -> Kept:
+async def get_skill(ctx: Context, name: Name) -> KeptSkill:
     """Show a skill's code, types and uses.
 
     >>> skills.get_skill(name="weekly_summary")
