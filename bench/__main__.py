@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from bench import (
+    batch,
     cold,
     footprint,
     graph,
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "postgres": postgres,
     "http": http,
     "sandbox": sandbox,
+    "batch": batch,
     "footprint": footprint,
     "tokens": tokens,
     "patterns": patterns,

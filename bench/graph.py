@@ -87,7 +87,7 @@ def _measure(run: Run, size: int, rounds: int, command: list[str] | None) -> dic
         ours.fill(size)
         theirs = None
         if command is not None:
-            _write_reference(file, size)
+            write_reference(file, size)
             theirs = Reference(command, file)
             found["reference"] = []
         for number in range(rounds + 1):  # the first warms both up
@@ -176,7 +176,7 @@ def _relation(i: int, size: int) -> dict[str, Any]:
     return {"from": f"entity {i}", "to": f"entity {(i + 1) % size}", "relationType": "sails with"}
 
 
-def _write_reference(file: Path, size: int) -> None:
+def write_reference(file: Path, size: int) -> None:
     """Write the reference's file as it would itself."""
     lines = [json.dumps({"type": "entity", **_entity(i)}) for i in range(size)]
     lines += [json.dumps({"type": "relation", **_relation(i, size)}) for i in range(size)]

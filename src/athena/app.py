@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -12,6 +13,7 @@ from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput, Misconfigured
 from athena.home import make_key
+from athena.kernel.operation import Effect
 from athena.memory.encoder import Encoder
 from athena.memory.ranking import Weights
 from athena.memory.store import Store
@@ -26,6 +28,9 @@ from athena.workspace import put_handle
 
 if TYPE_CHECKING:  # most people have none
     from athena.embedding.chat import Chat
+
+
+PEOPLE = ("cli",)  # surfaces where a person decides
 
 
 class App:
@@ -46,7 +51,9 @@ class App:
         self.catalog = CATALOG
 
     def context(self, project: str, surface: str, key: str | None = None) -> Context:
-        return Context(self.store, self.catalog, Scope.named(project), surface, self.programs, key=key)
+        made = Context(self.store, self.catalog, Scope.named(project), surface, self.programs, key=key)
+        # A person sits at the command line; at the other end of everything else there may be the agent that asks.
+        return replace(made, allowed=frozenset(Effect)) if surface in PEOPLE else made
 
     def close(self) -> None:
         self.programs.close()

@@ -9,6 +9,7 @@ interpreter until its last job is done.
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from queue import SimpleQueue
@@ -86,6 +87,19 @@ class Outcome(Generic[T]):
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # None only where T allows it
+
+    async def within(self, seconds: float) -> bool:
+        """Wait for it so long; False when the time ran out."""
+        if running_loop() is None:
+            return self.wait(seconds)
+        import asyncio  # it runs already
+
+        try:
+            async with asyncio.timeout(seconds):
+                await self
+        except TimeoutError:
+            return False
+        return True
 
     def __await__(self) -> Generator[Any, None, T]:
         loop = running_loop()
@@ -173,6 +187,16 @@ async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     if running_loop() is None:
         return function(*args, **kwargs)
     return await start(function, *args, **kwargs)
+
+
+async def pause(seconds: float) -> None:
+    """Sleep, on an event loop or without one."""
+    if running_loop() is None:
+        time.sleep(seconds)  # noqa: ASYNC251  # no loop is held up
+    else:
+        import asyncio  # it runs already
+
+        await asyncio.sleep(seconds)
 
 
 class Turnstile:

@@ -23,6 +23,8 @@ LARGEST = 4 << 20  # bytes of a file
 LARGEST_HANDLE = 16 << 20
 ROOM = 64 << 20  # bytes of a workspace
 MOST = 1_000  # files of a workspace
+PROJECT_ROOM = 256 << 20  # bytes of all files of a project
+WORKSPACES = 100  # with files, of a project
 LONGEST_PATH = 500
 LONGEST_NAME = 100
 _NAME = re.compile(r"[\w.@: -]+")
@@ -69,6 +71,8 @@ def clean_path(path: str) -> str:
 async def write(database: Database, workspace: str | None, path: str, content: Any, now: float, call: Call) -> File:
     """Write a file whole, in place of what was there."""
     name, where = clean_name(workspace), clean_path(path)
+    if where.startswith(HANDLES):
+        raise InvalidInput(f"{HANDLES} is where Athena keeps long results", hint="choose another folder")
     text = _as_text(where, content)
     size = len(text.encode())
     if size > LARGEST:
@@ -95,6 +99,14 @@ async def _check_room(tx: Transaction, scope: Scope, name: str, path: str, size:
         raise LimitExceeded(
             f"the workspace {name!r} holds {used.size:,} of {ROOM:,} bytes; {size:,} more do not fit", hint=_MAKE_ROOM
         )
+    if used.project + size > PROJECT_ROOM:
+        raise LimitExceeded(
+            f"the workspaces of this project hold {used.project:,} of {PROJECT_ROOM:,} bytes; {size:,} more do not fit",
+            hint="delete files",
+        )
+    if not used.files and used.workspaces >= WORKSPACES:
+        message = f"this project has {used.workspaces:,} workspaces with files; at most {WORKSPACES:,}"
+        raise LimitExceeded(message, hint="use one of them, or delete the files of some")
 
 
 _MAKE_ROOM = "delete files, or use another workspace"
@@ -208,7 +220,10 @@ async def put_handle(tx: Transaction, scope: Scope, workspace: str, run: str, va
         return None
     there = await files.listed(tx, scope, workspace)
     older = sorted((row for row in there if row.path.startswith(HANDLES)), key=lambda row: row.updated)
-    room, count = ROOM - sum(row.size for row in there), MOST - len(there)
+    used = await files.used(tx, scope, workspace, path)
+    if not there and used.workspaces >= WORKSPACES:
+        return None
+    room, count = min(ROOM - used.size, PROJECT_ROOM - used.project), MOST - len(there)
     while older and (room < size or count < 1 or len(older) >= KEPT_HANDLES):
         gone = older.pop(0)
         await files.remove(tx, scope, workspace, gone.path)

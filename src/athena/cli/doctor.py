@@ -71,9 +71,16 @@ def _walls() -> list[tuple[str, bool, str]]:
     rows: list[tuple[str, bool, str]] = []
     for name, engine in connect.shared_app().programs.sandbox.probe().items():
         walls = ", ".join(engine["layers"]) or "NO WALLS AROUND IT"
-        said = f"{engine['version']}: {walls}" if engine["works"] else engine["why"]
+        said = f"{engine['version']}: {walls}" if engine["works"] else f"{engine['why']} ({_why()})"
         rows.append((name, engine["works"], said))
     return rows
+
+
+def _why() -> str:
+    from athena import jail  # only where something is wrong
+
+    tried = [f"{'+'.join(one['layers'])}: {one['why']}" for one in jail.report()["tried"] if not one["works"]]
+    return "; ".join(tried) or "Python itself starts there"
 
 
 def _usable(folder: str) -> bool:

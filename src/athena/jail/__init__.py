@@ -71,13 +71,15 @@ def choices() -> tuple[Layers, ...]:
 
 
 def report() -> Report:
-    """Try every choice on a process that ends at once; for people, not for deciding."""
-    cell = python_cell(())
+    """Try every choice on the Python that runs programs; for people, not for deciding."""
+    cell = python_cell(("-I", "-S", "-B", "-c", "pass"))
     tried: list[Tried] = []
     for layers in choices():
-        words = command(cell, layers, check=True)
+        words = command(cell, layers)
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False, env={})
         why = done.stderr.decode(errors="replace").strip()[-200:]
+        if done.returncode and not why:
+            why = f"the worker ended with {done.returncode}"
         tried.append({"layers": list(layers), "works": done.returncode == 0, "why": why})
     best = next((one["layers"] for one in tried if one["works"]), [])
     return {"layers": best, "tried": tried}

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from athena.errors import NotFound
-from athena.kernel.operation import Operation
+from athena.kernel.operation import Effect, Operation
 
 AnyOperation = Operation[Any, ..., Any]
 
@@ -26,6 +26,15 @@ class Catalog:
         if operation.name in self._by_name:
             raise ValueError(f"two operations are called {operation.name!r}")
         self._by_name[operation.name] = operation
+
+    def without(self, effect: Effect) -> "Catalog":
+        """Return a catalog that lacks the operations of one kind."""
+        made = Catalog()
+        made._about = dict(self._about)
+        for operation in self:
+            if operation.effect is not effect:
+                made.add(operation)
+        return made
 
     def __iter__(self) -> Iterator[AnyOperation]:
         return iter(self._by_name.values())

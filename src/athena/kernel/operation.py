@@ -16,6 +16,7 @@ class Effect(StrEnum):
     WRITE = "write"  # adds or edits; can be undone
     DESTROY = "destroy"  # loses information
     EXECUTE = "execute"  # runs code or reaches outside
+    APPROVE = "approve"  # decides in a person's place: offered to people only
 
 
 class Caller(Protocol):

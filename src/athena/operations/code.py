@@ -55,7 +55,7 @@ async def get_run(ctx: Context, run_id: RunId) -> Past:
     return await ctx.programs.one_past(ctx.host, run_id)
 
 
-@operation(Effect.EXECUTE, programs=False)
+@operation(Effect.APPROVE, programs=False)
 async def approve_run(
     ctx: Context,
     run_id: RunId,
@@ -63,6 +63,8 @@ async def approve_run(
     reason: Annotated[str, Param("Why not.", most=500)] = "",
 ) -> Result:
     """Let a waiting program go on; for people.
+
+    Only the command line may: `athena approve`. Whoever runs programs must not approve what they ask for.
 
     >>> code.approve_run(run_id="0123456789abcdef", refuse=True)
     """

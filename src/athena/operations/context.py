@@ -34,7 +34,7 @@ class Context:
     scope: Scope
     surface: str
     programs: Programs
-    allowed: frozenset[Effect] = frozenset(Effect)
+    allowed: frozenset[Effect] = frozenset(Effect) - {Effect.APPROVE}
     key: str | None = None
     current: Call | None = None
     run: str | None = None  # the program's run that calls
@@ -59,7 +59,8 @@ class Context:
         )
 
     def _inside(self, run: str, workspace: str) -> "Context":
-        return replace(self, surface="program", key=None, current=None, run=run, workspace=workspace)
+        allowed = self.allowed - {Effect.APPROVE}
+        return replace(self, surface="program", allowed=allowed, key=None, current=None, run=run, workspace=workspace)
 
     async def _skills(self) -> list[Skill]:
         return [*shipped().values(), *await skills.every(self.store, self.scope)]

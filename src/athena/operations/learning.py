@@ -29,6 +29,8 @@ async def save(ctx: Context, name: str, code: str, description: str | None, exam
 
 def refuse_taken(catalog: Catalog, name: str) -> None:
     """Refuse the name of an operation, which programs could not tell from it."""
+    if name in dir(str) + dir(list) + dir(dict) + dir(set):
+        raise Conflict(f"{name} is the name of a method of plain values", hint="choose another")
     for operation in catalog:
         if name == operation.name or (operation.category == "skills" and name == operation.short):
             raise Conflict(f"{name} is the name of an operation: {operation.category}.{name}", hint="choose another")
@@ -78,7 +80,9 @@ async def find(ctx: Context, query: str | None) -> list[FoundSkill]:
                 scores[name] += 1.0 / (1 + place)
         order = sorted((name for name in every if scores[name] > 0), key=lambda name: -scores[name])
     return [
-        FoundSkill(one.name, one.signature, one.returns, one.description, one.uses) for one in map(every.get, order) if one
+        FoundSkill(one.name, one.signature, one.returns, one.description, one.uses)
+        for one in map(every.get, order)
+        if one
     ]
 
 

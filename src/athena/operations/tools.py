@@ -15,7 +15,9 @@ async def search_tools(ctx: Context, query: params.Question, k: params.Limit = 5
 
     >>> tools.search(query="tag a memory")
     """
-    found = [(score, stubs.render(one, bare=True)) for score, one in ctx.catalog.scored(query)]
+    found = [
+        (score, stubs.render(one, bare=True)) for score, one in ctx.catalog.scored(query) if one.effect in ctx.allowed
+    ]
     found += [(score, one.line) for score, one in await learning.scored(ctx, query)]
     return [line for _, line in sorted(found, key=lambda pair: -pair[0])[:k]]
 

@@ -13,7 +13,7 @@ Content = str | list[Any] | dict[str, Any] | int | float | bool | None
 Path = Annotated[str, Param("Where, e.g. 'reports/week.json'.", least=1, most=1_000)]
 
 
-@operation(Effect.WRITE, short="write")
+@operation(Effect.DESTROY, short="write")  # what was there is gone
 async def write_file(
     ctx: Context,
     path: Path,
@@ -21,6 +21,8 @@ async def write_file(
     workspace: params.Workspace = None,
 ) -> File:
     """Write a file, whole.
+
+    It takes the place of a file that was there, of which nothing is kept.
 
     >>> workspace.write(path="notes.txt", content="hello")
     """

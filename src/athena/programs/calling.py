@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from athena.errors import ApprovalNeeded, InvalidInput, LimitExceeded
@@ -10,11 +11,16 @@ from athena.kernel.catalog import AnyOperation
 from athena.kernel.invoke import invoke
 from athena.kernel.operation import Caller, Effect
 from athena.kernel.shapes import plain
+from athena.model.scope import Scope
 from athena.model.skill import Skill
 from athena.programs.host import Host
 from athena.programs.names import SKILLS, operations_of, path
 from athena.sandbox import Names, NeedsApproval, Program, Run, Sandbox, closed
+from athena.storage import runs
+from athena.storage.database import Transaction
 from athena.threads import drive
+
+MOST_WAITING = 100  # programs of a project that wait for a person
 
 
 class Calling:
@@ -45,13 +51,18 @@ class Calling:
         operation = self._operations.get(name)
         if operation is None:
             return self._run_skill(name.removeprefix(f"{SKILLS}."), arguments)
-        if operation.approval:
+        if operation.approval and arguments.get("dry_run") is not True:  # which changes nothing
             self._ask(operation, arguments)
         if operation.effect is not Effect.READ:
             if closed():
                 raise LimitExceeded("the run has ended", hint="nothing more is done for it")
             self._note()
         return plain(drive(invoke(self._host.catalog, operation.name, arguments, self._caller)))
+
+    @property
+    def begun(self) -> bool:
+        """Tell whether anything was called that may have changed something."""
+        return self._begun
 
     def counted(self, run: Run) -> Run:
         """Return a run with the calls of its skills among its own."""
@@ -67,6 +78,10 @@ class Calling:
         message = f"{operation.name} needs a person's approval"
         if self._inner:
             raise ApprovalNeeded(f"{message}, and a skill inside of a program cannot wait", hint="call it outside")
+        waiting = drive(self._host.database.read(partial(_count_waiting, self._host.scope)))
+        if waiting >= MOST_WAITING:
+            message = f"{message}, and {waiting} programs of this project wait for one already"
+            raise LimitExceeded(message, hint="a person decides: athena approve")
         raise NeedsApproval(message, hint="athena approve RUN_ID", request={"operation": path(operation)})
 
     def _note(self) -> None:
@@ -90,3 +105,7 @@ class Calling:
             message = f"skills.{name}: {run.error['type']}: {run.error['message']}{where}"
             raise InvalidInput(message, hint=run.error["hint"])
         return run.value
+
+
+async def _count_waiting(scope: Scope, tx: Transaction) -> int:
+    return await runs.count(tx, scope, "needs_approval")

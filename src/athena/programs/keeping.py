@@ -6,6 +6,7 @@ import socket
 from functools import cache
 from typing import Any
 
+from athena.clock import Clock
 from athena.errors import InvalidInput
 from athena.ids import serial
 from athena.kernel.shapes import plain
@@ -17,6 +18,8 @@ from athena.storage import runs, workspaces
 from athena.storage.database import Transaction
 from athena.storage.workspaces import Workspace
 
+ROOM = 256 << 20  # bytes of all variables of a project
+WORKSPACES = 100  # with variables, of a project
 LATE = 600.0  # seconds after which a run that somebody else began cannot be under way any more
 
 
@@ -35,7 +38,7 @@ def is_lost(row: runs.Row, now: float) -> bool:
     if row.status != "running":
         return False
     host, _, process = row.process.rpartition(":")
-    if now - row.started > LATE:
+    if now - (row.claimed or row.started) > LATE:
         return True
     if host != _host():
         return False
@@ -71,6 +74,15 @@ def lost_result(row: runs.Row) -> Result:
         hint="look at what is there before running it again: it is not repeated by itself",
     )
     return Result(False, "unknown", "", None, fault, row.elapsed_ms or 0.0, row.calls, row.id)
+
+
+def without_answer(row: runs.Row) -> Result:
+    """Answer for a run whose answer is not kept: how it ended is known, unless its process was lost."""
+    if row.status not in ("done", "failed"):
+        return lost_result(row)
+    fault = Fault("Gone", f"this run is {row.status}; its answer is not kept any more", hint="it is not repeated")
+    done: Any = row.status
+    return Result(row.status == "done", done, "", None, fault, row.elapsed_ms or 0.0, row.calls, row.id)
 
 
 def answered(row: runs.Row) -> Result | None:
@@ -112,6 +124,47 @@ def result(run: Run, number: str, handle: str | None) -> Result:
 
 def as_json(made: Result) -> str:
     return json.dumps(plain(made), ensure_ascii=False)
+
+
+async def keep_variables(
+    tx: Transaction, scope: Scope, name: str, key: bytes, before: Workspace, after: Workspace, clock: Clock
+) -> list[str]:
+    """Write down the variables that a run left; return those that cannot be kept.
+
+    Another process may have run a program in this workspace meanwhile: then plain values are put beside its own.
+    """
+    count, size = await workspaces.used(tx, scope, name)
+    if size + len(after.state or b"") + len(after.variables) > ROOM or (before.state is None and count >= WORKSPACES):
+        return ["all variables: the project's workspaces are full"]
+    lost: list[str] = []
+    for _ in range(3):
+        if await workspaces.put(tx, scope, name, after, before.updated):
+            return lost
+        there = await workspaces.find(tx, scope, name)
+        if there is None:
+            return ["all variables"]
+        after, lost = _merged(key, before, there, after, clock())
+        before = there
+    return ["all variables: other processes use this workspace"]
+
+
+def _merged(
+    key: bytes, before: Workspace, there: Workspace, after: Workspace, now: float
+) -> tuple[Workspace, list[str]]:
+    """Put the plain values that a run changed into what somebody else has written meanwhile."""
+    old: dict[str, Any] = json.loads(before.variables)
+    ours = State.opened(key, after.owner, after.state)
+    changed = {name: value for name, value in ours.plain.items() if name not in old or old[name] != value}
+    state = usable_state(key, there)
+    theirs = State.opened(key, there.owner, state)
+    known = set(theirs.known)
+    lost = [name for name in ours.known if name not in ours.plain and name not in known]
+    lost += [name for name, value in changed.items() if name in known and theirs.plain.get(name) != value]
+    theirs.plain |= changed
+    theirs.known = list(dict.fromkeys([*theirs.known, *changed]))
+    theirs.newer = list(dict.fromkeys([*theirs.newer, *changed]))
+    variables = json.dumps(theirs.plain, ensure_ascii=False)
+    return Workspace(there.owner, theirs.sealed(key, there.owner), variables, now), lost
 
 
 async def opened(tx: Transaction, scope: Scope, name: str) -> Workspace:

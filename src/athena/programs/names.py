@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from athena.kernel.catalog import AnyOperation, Catalog
+from athena.kernel.operation import Effect
 from athena.model.skill import Skill
 from athena.sandbox import Function, Names
 
@@ -63,8 +64,9 @@ def _function(operation: AnyOperation) -> Function:
         operation.short or None,
         operation.summary,
         operation.approval,
+        operation.effect is Effect.EXECUTE,
     )
 
 
 def _skills(skills: Iterable[Skill]) -> list[Function]:
-    return [Function(f"{SKILLS}.{one.name}", one.parameters, None, one.description) for one in skills]
+    return [Function(f"{SKILLS}.{one.name}", one.parameters, None, one.description, runs=True) for one in skills]

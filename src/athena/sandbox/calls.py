@@ -12,6 +12,11 @@ from athena.sandbox.plain import TooLarge, plain
 from athena.sandbox.program import Call, Made, NeedsApproval
 from athena.threads import Crew
 
+NESTED = 2  # calls of one program at once that run programs themselves
+LONGEST_NAME = 300  # characters of a path
+MISSES = 1_000  # calls of names that there are not
+HINTED = 50  # of them that are told what they may have meant
+
 
 class Trouble(NamedTuple):
     """A call that failed, as the program is told."""
@@ -25,6 +30,10 @@ class Trouble(NamedTuple):
     def text(self) -> str:
         told = self.message if self.kind != "ToolError" else f"{self.code}: {self.message}"
         return f"{told} (hint: {self.hint})" if self.hint else told
+
+
+class Exhausted(Exception):
+    """A program that only asks for what there is not: it is ended."""
 
 
 class Settled(NamedTuple):
@@ -50,16 +59,47 @@ def closed() -> bool:
 
 
 class Calls:
-    def __init__(self, names: Names, call: Call, limits: Limits, crew: Crew, depth: int = 0) -> None:
-        self.names, self.limits, self.depth = names, limits, depth
-        self.closed = False
+    def __init__(
+        self, names: Names, call: Call, limits: Limits, crew: Crew, depth: int = 0, parent: "Calls | None" = None
+    ) -> None:
+        self.names, self.limits, self.depth, self.parent = names, limits, depth, parent
+        self.root: Calls = self if parent is None else parent.root
         self.deadline = float("inf")
         self.count = 0
+        self.total = 0  # with those of the programs inside of this one
+        self.cpu_s = 0.0  # of the programs inside of this one
+        self._misses = 0
+        self._closed = False
+        self._inner: list[Callable[[], None]] = []  # ends a program inside of this one
+        self._nested = 0
         self._call, self._crew = call, crew
         self._guard = threading.Lock()
         self._made: dict[str, list[int]] = {}  # done, failed, started
         self._under_way = 0
         self._changed = threading.Condition(self._guard)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed or (self.parent is not None and self.parent.closed)
+
+    def adopt(self, cancel: Callable[[], None]) -> None:
+        """Take in a program inside of this one: it ends with this one at the latest."""
+        with self._guard:
+            if not self.closed:
+                self._inner.append(cancel)
+                return
+        cancel()
+
+    def release(self, cancel: Callable[[], None]) -> None:
+        with self._guard:
+            if cancel in self._inner:
+                self._inner.remove(cancel)
+
+    def spent(self, cpu_s: float) -> None:
+        """Count what a program inside of another one has computed."""
+        if self.parent is not None:
+            with self.root._guard:
+                self.root.cpu_s += cpu_s
 
     @property
     def made(self) -> dict[str, Made]:
@@ -75,19 +115,22 @@ class Calls:
 
     def restore(self, count: int, made: Mapping[str, Made]) -> None:
         """Go on counting where a paused run stopped."""
-        self.count = count
+        self.count = self.total = count
         self._made = {path: [one["done"], one["failed"], one["done"] + one["failed"]] for path, one in made.items()}
 
     def close(self) -> None:
         """Let no further call begin."""
         with self._guard:
-            self.closed = True
+            self._closed = True
+            inner, self._inner = self._inner, []
             self._changed.notify_all()
+        for cancel in inner:
+            cancel()
 
     def reopen(self) -> None:
         """Let another engine run the program, none of whose calls has begun."""
         with self._guard:
-            self.closed = False
+            self._closed = False
 
     def settle(self, path: str, args: Sequence[Any], given: Mapping[str, Any], *, pausable: bool = False) -> Settled:
         """Make a call and wait for it; raises NeedsApproval only where the run can be paused."""
@@ -100,9 +143,15 @@ class Calls:
         if isinstance(prepared, Settled):
             done(prepared)
             return
+        runs = prepared[1].runs
+
+        def room() -> bool:
+            return self._under_way < self.limits.parallel and not (runs and self._nested >= NESTED)
+
         with self._changed:
-            self._changed.wait_for(lambda: self.closed or self._under_way < self.limits.parallel)
+            self._changed.wait_for(lambda: self.closed or room())
             self._under_way += 1
+            self._nested += runs
 
         def job() -> None:
             try:
@@ -110,31 +159,42 @@ class Calls:
             finally:
                 with self._changed:
                     self._under_way -= 1
+                    self._nested -= runs
                     self._changed.notify_all()
             done(settled)
 
         self._crew.submit(job)
 
+    def missed(self, path: str) -> tuple[str, str | None]:
+        """Count a name that there is not, and say so; what was meant is looked for a few times only."""
+        self._misses += 1
+        if self._misses > MISSES:
+            raise Exhausted(f"more than {MISSES:,} calls of operations that there are not")
+        if len(path) > LONGEST_NAME or self._misses > HINTED:
+            return f"there is no operation {path[:LONGEST_NAME]!r}", None
+        return self.names.unknown(path)
+
     def _prepared(
         self, path: str, args: Sequence[Any], given: Mapping[str, Any]
     ) -> tuple[str, Function, dict[str, Any]] | Settled:
-        self.count += 1
-        if self.count > self.limits.calls:
-            message = f"more than {self.limits.calls:,} calls in one program (limit calls)"
-            return Settled(trouble=Trouble("ToolError", "limit_exceeded", message, "do it in several programs"))
-        function = self.names.find(path)
+        function = None if len(path) > LONGEST_NAME else self.names.find(path)
         if function is None:
-            self.count -= 1
-            message, hint = self.names.unknown(path)
+            message, hint = self.missed(path)
             kind = "AttributeError" if "." in path else "NameError"
             return Settled(trouble=Trouble(kind, "not_found", message, hint))
+        self.count += 1
+        with self.root._guard:
+            self.root.total += 1
+        if self.root.total > self.limits.calls:
+            message = f"more than {self.limits.calls:,} calls in one program (limit calls)"
+            return Settled(trouble=Trouble("ToolError", "limit_exceeded", message, "do it in several programs"))
         try:
             named = self.names.arguments(path, function, args, given)
             limits = self.limits
             return path, function, plain(named, limits.value_nodes, limits.value_bytes)
         except TooLarge as error:
             message = f"an argument of {path} is too large: {error}"
-            return Settled(trouble=Trouble("ToolError", "limit_exceeded", message))
+            return Settled(trouble=Trouble("ToolError", "limit_exceeded", message, "pass less at a time"))
         except InvalidInput as error:
             return Settled(trouble=Trouble("ToolError", error.code, str(error), error.hint))
 
@@ -158,6 +218,7 @@ class Calls:
                 with self._guard:  # it did not begin
                     tally[2] -= 1
                     self.count -= 1
+                    self.root.total -= 1
                     if tally == [0, 0, 0]:
                         self._made.pop(function.path, None)
                 raise

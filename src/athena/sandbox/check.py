@@ -51,10 +51,20 @@ def _calls(source: Source, names: Names, approvals: bool) -> Iterator[Failure]:
                 message, hint = names.unknown(path)
                 yield failure("AttributeError", message, node.lineno, hint)
             continue
-        if function.approval and not approvals:
-            message = f"{path} may have to wait for a person's approval, and programs on CPython cannot wait"
+        if function.approval and not approvals and not _only_tried(node):
+            message = f"{path} may have to wait for a person's approval, which this program cannot: {_NO_WAITING}"
             yield failure("ApprovalNeeded", message, node.lineno, 'run it with engine="monty", in a program of its own')
         yield from _arguments(node, path, function)
+
+
+_NO_WAITING = "programs on CPython cannot wait, nor can skills inside of programs"
+
+
+def _only_tried(node: ast.Call) -> bool:
+    return any(
+        one.arg == "dry_run" and isinstance(one.value, ast.Constant) and one.value.value is True
+        for one in node.keywords
+    )
 
 
 def _arguments(node: ast.Call, path: str, function: Function) -> Iterator[Failure]:

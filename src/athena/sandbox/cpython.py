@@ -1,6 +1,7 @@
 """The second engine: CPython in a worker process of its own for each program, behind the jail and never without."""
 
 import json
+import keyword
 import os
 import signal
 import struct
@@ -15,10 +16,11 @@ from typing import Any
 
 from athena import jail
 from athena.errors import Misconfigured, Unavailable
-from athena.sandbox.calls import Calls, Settled
+from athena.sandbox.calls import LONGEST_NAME, Calls, Exhausted, Settled
 from athena.sandbox.keeper import Keeper, Victim
 from athena.sandbox.lexical import Source
 from athena.sandbox.limits import Limits
+from athena.sandbox.names import RESERVED
 from athena.sandbox.plain import Sieve, TooLarge, plain
 from athena.sandbox.program import Failure, failure
 from athena.sandbox.running import Ended, Running
@@ -208,9 +210,13 @@ class CPython:
             last = _conversation(worker, running)
         except _Broken:
             pass
+        except Exhausted as error:
+            return Ended("python", error=failure("LimitExceeded", str(error), limit="calls"), undone=True)
         finally:
             running.leave()
             running.calls.close()
+            if running.calls.depth:
+                running.calls.spent(worker.victim.cpu_s())
             code = self._keeper.ask(worker.end)
         if last is None:
             return Ended("python", error=_ended(code, self.limits), died=True)
@@ -242,7 +248,9 @@ class CPython:
             return Ended("python", error=error, undone=True)
         found = last.get("variables")
         sieve = Sieve()
-        values = {name: one for name, one in found.items() if sieve.keeps(one)} if isinstance(found, dict) else {}
+        found = found if isinstance(found, dict) else {}
+        roots = running.calls.names.roots
+        values = {name: one for name, one in found.items() if _is_variable(name, roots) and sieve.keeps(one)}
         sources = state.sources | dict(source.definitions())
         changed = [name for name, value in values.items() if name not in state.plain or state.plain[name] != value]
         for name in changed:
@@ -321,6 +329,12 @@ def _answer(worker: Worker, number: Any, settled: Settled) -> None:
     if (trouble := settled.trouble) is not None:
         frame = {"id": number, "error": trouble.text, "code": trouble.code, "kind": trouble.kind, "hint": trouble.hint}
     worker.write(frame)
+
+
+def _is_variable(name: str, roots: set[str]) -> bool:
+    """Tell whether a program can have given a value to this: the worker may say anything."""
+    named = name.isidentifier() and len(name) <= LONGEST_NAME and not keyword.iskeyword(name)
+    return named and not name.startswith("__") and name not in roots and name not in RESERVED
 
 
 def _told(last: dict[str, Any], limits: Limits) -> Failure | None:

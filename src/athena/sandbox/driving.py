@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from athena.errors import InvalidInput
 from athena.sandbox import prelude
-from athena.sandbox.calls import Calls, Settled, Trouble
-from athena.sandbox.lexical import Source, Spots
+from athena.sandbox.calls import LONGEST_NAME, Calls, Exhausted, Settled, Trouble
+from athena.sandbox.lexical import METHODS, Source, Spots
 from athena.sandbox.monty import FEEDS, Monty, Seat
 from athena.sandbox.plain import CUT, Sieve, TooLarge, plain
 from athena.sandbox.program import NeedsApproval, Pause, failure
@@ -84,7 +84,9 @@ class Drive:
         self.feed = state.feeds or FEEDS
         self.spots = {int(feed): Spots.from_json(value) for feed, value in state.spots.items()}
         seat, _ = (
-            self.engine.seated(lambda session: session.load_session(state.dump)) if state.dump else self.engine.new()
+            self.engine.seated(lambda session: session.load_session(state.dump), self._over)
+            if state.dump
+            else self.engine.new(self._over)
         )
         return self._seated(seat, lambda: self._first(seat, source), source)
 
@@ -98,7 +100,9 @@ class Drive:
             message = "this paused run belongs to another version of the engine; nothing was run"
             return Ended("monty", error=failure("Conflict", message, hint="run the program again from its start"))
         source = Source(self.code, self.running.limits.source_bytes)
-        seat, loaded = self.engine.seated(lambda session: session.load_snapshot(dump, print_callback=self._print))
+        seat, loaded = self.engine.seated(
+            lambda session: session.load_snapshot(dump, print_callback=self._print), self._over
+        )
         snapshot: Any = loaded
         self.paths |= {_identity(path): path for path in head["paths"]}
 
@@ -110,17 +114,24 @@ class Drive:
 
         return self._seated(seat, first, source)
 
+    def _over(self) -> bool:
+        return self.calls.closed
+
     def _seated(self, seat: Seat, first: Any, source: Source) -> Ended:
         import pydantic_monty as pm
 
         self.seat = seat
         self.running.seat(seat.victim.kill)
+        before = seat.victim.cpu_s() if self.calls.depth else 0.0
         try:
             try:
                 value = self._drive(first())
             except _Paused as paused:
                 seat.spoilt = True  # it still waits for its answer, which another session will get
                 return Ended("monty", pause=paused.pause)
+            except Exhausted as error:
+                seat.spoilt = True
+                return Ended("monty", error=failure("LimitExceeded", str(error), limit="calls"), undone=True)
             except (pm.MontyRuntimeError, pm.MontySyntaxError) as error:
                 return self._failed(error, source)
             ended = self._value(value)
@@ -139,6 +150,8 @@ class Drive:
         finally:
             self.running.leave()
             self.calls.close()
+            if self.calls.depth:
+                self.calls.spent(max(0.0, seat.victim.cpu_s() - before))
             self.engine.give_back(seat)
 
     def _first(self, seat: Seat, source: Source) -> Any:
@@ -187,6 +200,11 @@ class Drive:
         if kind == "namespace":
             self.paths[_identity(path)] = path
             return snapshot.resume(value=_namespace(path))
+        if place and kind is None and not self.quiet:
+            self.calls.missed(path)
+            if snapshot.variable_name in METHODS:  # their arguments are not measured
+                return snapshot.resume()
+            path = path[:LONGEST_NAME]
         if kind == "function" or (place and not self.quiet):  # an unknown one says so when it is called
             return snapshot.resume(value=_function(path))
         return snapshot.resume()
@@ -228,9 +246,10 @@ class Drive:
 
     def _unknown(self, path: str) -> Any:
         if "." in path or path in self.names.roots:
-            message, hint = self.names.unknown(path)
-            return {"exc_type": "AttributeError", "message": f"{message} (hint: {hint})"}
-        near = self.names.near(path)
+            message, hint = self.calls.missed(path)
+            return {"exc_type": "AttributeError", "message": f"{message} (hint: {hint})" if hint else message}
+        self.calls.missed(path[:LONGEST_NAME])
+        near = self.names.near(path[:LONGEST_NAME])
         hint = f" (hint: did you mean {' or '.join(near)}?)" if near else ""
         return {"exc_type": "NameError", "message": f"name {path!r} is not defined{hint}"}
 

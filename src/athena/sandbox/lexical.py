@@ -1,6 +1,7 @@
 """A program as text: parsed once, before anything runs. Nothing here executes any of it."""
 
 import ast
+import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +12,11 @@ Span = tuple[int, int]  # bytes, as Monty counts
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _OPEN, _CLOSE = b"cap__((", b"))"
+_ARGUMENT = b"arg__(("
+_OURS = {"cap__", "arg__", "keep__"}
+_BUILT_IN = frozenset(dir(builtins))
+# Of plain values, which are called often. Of operations only `skills.find` has such a name.
+METHODS = frozenset(name for kind in (str, list, dict, set, bytes) for name in dir(kind)) - {"find"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,8 @@ class Source:
         self.bytes = encoded
         self.tree = _parsed(self.text)
         self.nodes = list(ast.walk(self.tree))
+        if self.bound & _OURS:
+            raise Rejected(failure("SyntaxError", f"{min(self.bound & _OURS)} is a name of the sandbox's own"))
 
     @cached_property
     def _lines(self) -> list[int]:
@@ -108,7 +116,44 @@ class Source:
         for node in (*wrapped, *(one.value for one in self._returns() if one.value is not None)):
             start, end = self.span(node)
             found += [(start, _OPEN), (end, _CLOSE)]
+        for node in self._arguments():
+            start, end = self.span(node)
+            found += [(start, _ARGUMENT), (end, _CLOSE)]
         return sorted(found, key=lambda pair: pair[0])
+
+    def _arguments(self) -> Iterator[ast.expr]:
+        """Yield what may be given to an operation: it is measured before it crosses to the host, all at once.
+
+        A name with a value may stand for an operation, and so may every attribute but the methods of plain values.
+        """
+        for node in self.nodes:
+            if not isinstance(node, ast.Call) or not self._may_cross(node.func):
+                continue
+            for given in (*node.args, *(word.value for word in node.keywords)):
+                inner = given.value if isinstance(given, ast.Starred) else given
+                if not isinstance(inner, ast.Constant | ast.JoinedStr | ast.GeneratorExp | ast.Lambda):
+                    yield inner
+
+    def _may_cross(self, function: ast.expr) -> bool:
+        if isinstance(function, ast.Name):
+            return function.id not in self._local
+        if not isinstance(function, ast.Attribute):
+            return True
+        if isinstance(function.value, ast.Name):
+            if function.value.id in self._local:  # a module or a class
+                return False
+            if function.value.id not in self.bound:  # a namespace
+                return True
+        return function.attr not in METHODS
+
+    @cached_property
+    def _local(self) -> set[str]:
+        """Names that stand for no operation: built-in functions, modules, and functions of the program's own."""
+        given: set[str] = set()
+        defined: set[str] = set()
+        for node in self.nodes:
+            (defined if isinstance(node, Function | ast.ClassDef | ast.alias) else given).update(_names(node))
+        return (defined | _BUILT_IN) - given
 
     def _returns(self) -> Iterator[ast.Return]:
         if not any(isinstance(node, ast.Return) for node in self.nodes):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from athena import jail
 from athena.errors import Misconfigured, Unavailable
 from athena.sandbox import prelude
+from athena.sandbox.calls import NESTED
 from athena.sandbox.keeper import Keeper, Victim
 from athena.sandbox.limits import Limits
 
@@ -22,6 +23,7 @@ _opened_in = 0  # the process whose threads Monty's runtime has
 
 RECYCLED_AFTER = 200  # sessions of one worker
 READY = {True: 2, False: 1}  # sessions that wait for a program: new ones, and those that a past is loaded into
+PATIENCE = 0.1  # seconds between two looks whether a run that waits for a worker is over
 FEEDS = 2  # sources that a new session has seen: the prelude and its test
 
 
@@ -33,6 +35,7 @@ class Seat:
     victim: Victim
     new: bool = False  # the prelude is loaded
     spoilt: bool = False  # it met a limit of memory or time: nothing more is run in it
+    taken: bool = False  # a run has it, and is counted
 
 
 class Monty:
@@ -48,6 +51,10 @@ class Monty:
         self._pool: pydantic_monty.Monty | None = None
         self._door: jail.Door | None = None
         self._ready: list[Seat] = []
+        # Each run may have NESTED others inside, and so on. Nobody waits on the keeper's thread: it must always be
+        # able to end workers, or none would ever become free.
+        self._most = limits.runs * sum(NESTED**depth for depth in range(limits.depth))
+        self._free = threading.Semaphore(self._most)
         self._guard = threading.Lock()
         self._opening = threading.Lock()
         self._closed = False
@@ -85,7 +92,7 @@ class Monty:
             pool = pydantic_monty.Monty(
                 binary_path=door.path,
                 min_processes=1,
-                max_processes=self.limits.runs * self.limits.depth + sum(READY.values()) + 2,
+                max_processes=self._most + sum(READY.values()) + 2,
                 checkout_timeout=20.0,
                 request_timeout=self.limits.cpu_s + 30.0,
                 max_checkouts_per_worker=RECYCLED_AFTER,
@@ -124,18 +131,33 @@ class Monty:
 
     # --- seats ------------------------------------------------------------------------------------------------------
 
-    def new(self) -> tuple[Seat, None]:
-        """Give a worker for a program without a past."""
-        seat = self._waiting(new=True)
-        return (seat, None) if seat is not None else self.seated(lambda session: session.load_session(self.prelude))
+    def new(self, over: Callable[[], bool]) -> tuple[Seat, None]:
+        """Give a worker for a program without a past, unless the run is `over` before there is one."""
+        self._take_place(over)
+        if (seat := self._waiting(new=True)) is not None:
+            seat.taken = True
+            return seat, None
+        self._free.release()
+        return self.seated(lambda session: session.load_session(self.prelude), over)
 
-    def seated(self, load: Callable[["pydantic_monty.MontySession"], T]) -> tuple[Seat, T]:
+    def _take_place(self, over: Callable[[], bool]) -> None:
+        while not self._free.acquire(timeout=PATIENCE):
+            if over():
+                raise Unavailable("all workers of the sandbox were busy")
+
+    def seated(self, load: Callable[["pydantic_monty.MontySession"], T], over: Callable[[], bool]) -> tuple[Seat, T]:
         """Give a worker whose session has been loaded; one that died while it waited is replaced."""
         import pydantic_monty
 
         self.open()
         for _ in range(sum(READY.values()) + 3):
-            seat = self._waiting() or self._keeper.ask(lambda: self._waiting() or self._new_seat())
+            self._take_place(over)
+            try:
+                seat = self._waiting() or self._keeper.ask(lambda: self._waiting() or self._new_seat())
+            except BaseException:
+                self._free.release()
+                raise
+            seat.taken = True
             try:
                 return seat, load(seat.session)
             except pydantic_monty.MontyCrashedError:  # nothing has run
@@ -205,6 +227,9 @@ class Monty:
         with suppress(Exception):  # a dead worker's session says so once more
             seat.session.__exit__(None, None, None)
         seat.victim.release()
+        if seat.taken:
+            seat.taken = False
+            self._free.release()
 
     def distrust(self) -> None:
         """Let go of those that wait: what ended one of them may have ended all, and not have shown yet."""

@@ -18,6 +18,7 @@ class Function:
     short: str | None = None  # another name in the same place: "tools.search" for "tools.search_tools"
     doc: str = ""
     approval: bool = False  # a person may have to agree first
+    runs: bool = False  # it runs a program itself
 
     @property
     def order(self) -> list[str]:

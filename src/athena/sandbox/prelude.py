@@ -9,20 +9,45 @@ _SOURCE = """
 ToolError = RuntimeError
 
 def map(f, *its):
-    return [f(*a) for a in zip(*its)]
+    return [f(*arg__(a)) for a in zip(*its)]
 
 def filter(f, it):
-    return [x for x in it if (f(x) if f is not None else x)]
+    return [x for x in it if (f(arg__(x)) if f is not None else x)]
 
 def sorted(it, *, key=None, reverse=False):
     xs = list(it)
     if key is None:
         xs.sort(reverse=reverse)
         return xs
-    ks = [key(x) for x in xs]
+    ks = [key(arg__(x)) for x in xs]
     places = list(range(len(xs)))
     places.sort(key=lambda i: ks[i], reverse=reverse)
     return [xs[i] for i in places]
+
+def arg__(v, NoneType=type(None), bool=bool, int=int, float=float, str=str, bytes=bytes, dict=dict, list=list,
+          tuple=tuple, set=set, frozenset=frozenset, isinstance=isinstance, len=len, RuntimeError=RuntimeError):
+    if isinstance(v, (NoneType, bool, int, float)):
+        return v
+    nodes, size, todo = MOST_NODES, MOST_SIZE, [v]
+    while todo:
+        x = todo.pop()
+        nodes -= 1
+        if isinstance(x, (str, bytes)):
+            size -= len(x)
+        elif isinstance(x, dict):
+            nodes -= len(x)
+            if nodes >= 0:
+                todo.extend(x.keys())
+                todo.extend(x.values())
+        elif isinstance(x, (list, tuple, set, frozenset)):
+            if nodes >= len(x):
+                todo.extend(x)
+            else:
+                nodes = -1
+        if nodes < 0 or size < 0:
+            raise RuntimeError('limit_exceeded: an argument is too large: more than MOST_NODES values or MOST_SIZE bytes'
+                               ' (hint: pass less at a time)')
+    return v
 
 def cap__(v, strict=False):
     if v is None or isinstance(v, (bool, int, float)):
@@ -68,7 +93,8 @@ def cap__(v, strict=False):
 
 def source(limits: Limits) -> str:
     # Half of the budget for what is cut: the copy must not outgrow what the host takes.
-    values = {"NODES": limits.value_nodes // 2, "SIZE": limits.value_bytes // 2, "DEEPEST": DEEPEST - 5, "CUT": CUT}
+    values = {"MOST_NODES": limits.value_nodes, "MOST_SIZE": limits.value_bytes}
+    values |= {"NODES": limits.value_nodes // 2, "SIZE": limits.value_bytes // 2, "DEEPEST": DEEPEST - 5, "CUT": CUT}
     text = _SOURCE
     for name, value in values.items():
         text = text.replace(name, str(value))

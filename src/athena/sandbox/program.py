@@ -86,8 +86,11 @@ class Rejected(Exception):
         self.failure = failure
 
 
+LONGEST_HINT = 2_000
+
+
 def failure(kind: str, message: str, line: int | None = None, hint: str | None = None, limit: str = "") -> Failure:
-    made: Failure = {"type": kind, "message": message[:4_000], "line": line, "hint": hint}
+    made: Failure = {"type": kind, "message": message[:4_000], "line": line, "hint": hint and hint[:LONGEST_HINT]}
     if limit:
         made["limit"] = limit
     return made

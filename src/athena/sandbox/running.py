@@ -10,11 +10,11 @@ from typing import Any, Literal
 from athena.sandbox.calls import Calls
 from athena.sandbox.limits import Limits
 from athena.sandbox.plain import shorten
-from athena.sandbox.program import Failure, Pause, Run, Status, failure
+from athena.sandbox.program import LONGEST_HINT, Failure, Pause, Run, Status, failure
 from athena.threads import Outcome
 
 GRACE_S = 0.05  # for a killed worker to be noticed before the run is reported without it
-Stop = Literal["", "timeout", "cancelled"]
+Stop = Literal["", "timeout", "cancelled", "waited"]
 
 
 class Output:
@@ -184,6 +184,9 @@ def _as_status(status: str) -> Status:
 def _stopped(why: Stop, timeout_s: float) -> Failure:
     if why == "cancelled":
         return failure("Cancelled", "the run was cancelled")
+    if why == "waited":
+        message = f"other programs ran for {timeout_s:g} s, so this one had no turn (limit wall_s or timeout_s)"
+        return failure("TimeoutError", message, hint="try again in a moment", limit="wall_s")
     return failure("TimeoutError", f"stopped after {timeout_s:g} s (limit wall_s or timeout_s)", limit="wall_s")
 
 
@@ -198,5 +201,5 @@ def _with_history(error: Failure, made: Any, open_calls: list[str], ended: Ended
         told.append(f"not known whether these were done: {', '.join(open_calls)}")
     with suppress(KeyError):
         error = error.copy()
-    error["hint"] = "; ".join(told) or None
+    error["hint"] = "; ".join(told)[:LONGEST_HINT] or None
     return error

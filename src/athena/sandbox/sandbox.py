@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TypedDict
 
-from athena.errors import AthenaError, InvalidInput, LimitExceeded, Misconfigured
+from athena.errors import AthenaError, Conflict, InvalidInput, LimitExceeded, Misconfigured
 from athena.jail import BARE, Layers, choices
 from athena.sandbox import needs
 from athena.sandbox.calls import Calls, current, working_for
@@ -21,7 +21,7 @@ from athena.sandbox.lexical import Source
 from athena.sandbox.limits import Limits
 from athena.sandbox.monty import Monty
 from athena.sandbox.names import Names
-from athena.sandbox.program import Call, Failure, Program, Rejected, Run, failure
+from athena.sandbox.program import LONGEST_HINT, Call, Failure, Program, Rejected, Run, failure
 from athena.sandbox.running import GRACE_S, Ended, Output, Running
 from athena.sandbox.state import State
 from athena.sandbox.watch import Watch
@@ -58,7 +58,8 @@ class _Inside:
         self.monty = Monty(limits, self.keeper, [*jails, BARE] if allow_bare else jails)
         self.python = CPython(limits, self.keeper, jails)
         self.runners = Crew(limits.runs, "athena-run")
-        self.callers = Crew(limits.parallel * 2, "athena-call")
+        # For each depth, since a call may wait for the calls of a program inside of it.
+        self.callers = [Crew(limits.parallel * 2, f"athena-call-{depth}") for depth in range(limits.depth)]
         self.waiting = 0
         self.guard = threading.Lock()
 
@@ -102,6 +103,23 @@ class Sandbox:
         self, snapshot: bytes, call: Call, names: Names, *, approved: bool, refusal: str = "", owner: str = "",
         timeout_s: float | None = None,
     ) -> Run:  # fmt: skip
+        """Go on with a paused run, to its end; blocks."""
+        return self.go_on(
+            snapshot, call, names, approved=approved, refusal=refusal, owner=owner, timeout_s=timeout_s
+        ).result()
+
+    def check_paused(self, snapshot: bytes, owner: str) -> None:
+        """Refuse a paused run that cannot be gone on with here."""
+        inside = self._opened()
+        inside.monty.open()
+        if opened_pause(self._key, owner, snapshot)[0]["wrote"] != inside.monty.wrote:
+            message = "this paused run belongs to another version of the engine; nothing was run"
+            raise Conflict(message, hint="run the program again from its start")
+
+    def go_on(
+        self, snapshot: bytes, call: Call, names: Names, *, approved: bool, refusal: str = "", owner: str = "",
+        timeout_s: float | None = None,
+    ) -> Running:  # fmt: skip
         """Go on with a paused run: make the call that waits, if it is approved, and the rest of the program."""
         head, content = opened_pause(self._key, owner, snapshot)
         running = self._running(names, call, bytes.fromhex(head["before"]) or None, timeout_s)
@@ -115,7 +133,7 @@ class Sandbox:
             return drive.resume(content, approved=approved, refusal=refusal)
 
         self._submit(running, work)
-        return running.result()
+        return running
 
     def check(self, program: Program) -> list[Failure]:
         """Say what is certainly wrong with a program; nothing of it is run."""
@@ -180,14 +198,21 @@ class Sandbox:
             raise InvalidInput("timeout_s must be more than 0")
         if outer is not None:
             wall = max(0.001, min(wall, outer.deadline - time.monotonic()))
-        calls = Calls(names, call, self.limits, inside.callers, depth)
+            if outer.root.cpu_s > self.limits.cpu_s:
+                message = f"the programs inside of this one have computed for {self.limits.cpu_s:g} s (limit cpu_s)"
+                raise LimitExceeded(message, hint="do less in one program")
+        calls = Calls(names, call, self.limits, inside.callers[depth], depth, outer)
         return Running(calls, self.limits, before, wall, Output(self.limits.output_chars))
 
     def _submit(self, running: Running, work: Callable[[], Ended]) -> None:
         """Wait for a turn, in order. A run inside of another one has its turn already."""
         inside = self._opened()
-        if running.calls.depth:
-            self._timed(running, work)
+        if (outer := running.calls.parent) is not None:
+            outer.adopt(running.cancel)
+            try:
+                self._timed(running, work)
+            finally:
+                outer.release(running.cancel)
             return
         with inside.guard:
             if inside.waiting >= self.limits.waiting + self.limits.runs:
@@ -195,7 +220,14 @@ class Sandbox:
                 raise LimitExceeded(message, hint="try again in a few seconds", retry=True)
             inside.waiting += 1
 
+        def give_up() -> None:
+            if running.after_stop is None:
+                running.stop("waited")
+
+        late = inside.watch.at(time.monotonic() + running.timeout_s, give_up)
+
         def job() -> None:
+            late.cancel()
             try:
                 self._timed(running, work)
             finally:
@@ -232,7 +264,8 @@ class Sandbox:
         source = Source(program.code, self.limits.source_bytes)
         state = State.opened(self._key, program.owner, program.state)
         engine, running.reason = self._choose(program, source, state)
-        if found := problems(source, program.names, approvals=engine == "monty"):
+        waits = engine == "monty" and not running.calls.depth
+        if found := problems(source, program.names, approvals=waits):
             raise Rejected(_all(found))
         running.engine = engine
         ended = self._on(engine, program, running, source, state)
@@ -332,7 +365,7 @@ def _all(found: list[Failure]) -> Failure:
     if others:
         first["hint"] = "; ".join(filter(None, [first["hint"], f"also {'; '.join(others)}"]))
     if first["hint"]:
-        first["hint"] += "; nothing was run"
+        first["hint"] = f"{first['hint'][: LONGEST_HINT - 20]}; nothing was run"
     return first
 
 

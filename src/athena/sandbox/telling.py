@@ -11,8 +11,7 @@ from athena.sandbox.program import Failure, failure
 
 def told(error: Any, feed: int, limits: Limits, troubles: Mapping[str, Trouble]) -> Failure:
     """Say what went wrong in the program, and where."""
-    inner = error.exception()
-    kind, message = type(inner).__name__, str(inner)
+    kind, message = _said(error)
     frames = [frame for frame in error.traceback() if frame.filename == f"<python-input-{feed}>"]
     line = frames[-1].line if frames else None
     lower = message.lower()
@@ -32,6 +31,16 @@ def told(error: Any, feed: int, limits: Limits, troubles: Mapping[str, Trouble])
     if match:
         return failure(kind, match[1], line, match[2])
     return failure(kind, message, line)
+
+
+def _said(error: Any) -> tuple[str, str]:
+    """Return the exception's type and text; one that holds more than a text may not be made outside of Monty."""
+    try:
+        inner = error.exception()
+        return type(inner).__name__, str(inner)
+    except Exception:  # noqa: BLE001  # whatever it is, the program's own error is told, not ours
+        kind, _, message = str(error).strip().rpartition("\n")[2].partition(": ")
+        return (kind, message) if kind.isidentifier() else ("Exception", str(error)[-500:])
 
 
 def died(error: Any) -> Failure:

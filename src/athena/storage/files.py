@@ -16,10 +16,12 @@ class Row(NamedTuple):
 
 
 class Used(NamedTuple):
-    """How much of its room a workspace uses, apart from one path."""
+    """How much room is used, apart from one path."""
 
     files: int
     size: int
+    workspaces: int  # other ones of the project
+    project: int  # bytes of all
 
 
 async def read(tx: Any, scope: Scope, workspace: str, path: str) -> str | None:
@@ -34,13 +36,16 @@ async def read(tx: Any, scope: Scope, workspace: str, path: str) -> str | None:
 
 async def used(tx: Any, scope: Scope, workspace: str, besides: str) -> Used:
     row = await tx.fetch_one(
-        """SELECT count(*), coalesce(sum(size), 0) FROM files
-           WHERE scope = :scope AND workspace = :workspace AND path <> :path""",
+        """SELECT coalesce(sum(CASE WHEN workspace = :workspace THEN 1 ELSE 0 END), 0),
+                  coalesce(sum(CASE WHEN workspace = :workspace THEN size ELSE 0 END), 0),
+                  count(DISTINCT CASE WHEN workspace = :workspace THEN NULL ELSE workspace END),
+                  coalesce(sum(size), 0)
+           FROM files WHERE scope = :scope AND NOT (workspace = :workspace AND path = :path)""",
         scope=scope.project,
         workspace=workspace,
         path=besides,
     )
-    return Used(int(row[0]), int(row[1]))
+    return Used(*map(int, row))
 
 
 async def put(tx: Any, scope: Scope, workspace: str, path: str, content: str, size: int, now: float) -> None:

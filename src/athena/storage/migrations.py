@@ -201,6 +201,7 @@ STEPS: tuple[str, ...] = (
         waits_for TEXT,
         snapshot {blob},
         answer TEXT,
+        claimed DOUBLE PRECISION,
         PRIMARY KEY (scope, id)
     );
     CREATE INDEX runs_by_time ON runs (scope, started);

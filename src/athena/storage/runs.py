@@ -26,6 +26,7 @@ class Row(NamedTuple):
     waits_for: str | None = None
     snapshot: bytes | None = None
     answer: str | None = None
+    claimed: float | None = None  # when it went on after it had waited
 
 
 COLUMNS = ", ".join(Row._fields)
@@ -71,14 +72,22 @@ async def put(tx: Any, scope: Scope, run: Row) -> None:
         await _prune(tx, scope, run.started)
 
 
-async def claim(tx: Any, scope: Scope, number: str, process: str) -> bool:
+async def count(tx: Any, scope: Scope, status: str) -> int:
+    row = await tx.fetch_one(
+        "SELECT count(*) FROM runs WHERE scope = :scope AND status = :status", scope=scope.project, status=status
+    )
+    return int(row[0])
+
+
+async def claim(tx: Any, scope: Scope, number: str, process: str, now: float) -> bool:
     """Take a run that waits for a person, so that nobody else goes on with it too, and it never goes on twice."""
     taken: int = await tx.execute(
-        """UPDATE runs SET status = 'running', process = :process, snapshot = NULL, waits_for = NULL
+        """UPDATE runs SET status = 'running', process = :process, claimed = :now, snapshot = NULL, waits_for = NULL
            WHERE scope = :scope AND id = :id AND status = 'needs_approval'""",
         scope=scope.project,
         id=number,
         process=process,
+        now=now,
     )
     return taken > 0
 

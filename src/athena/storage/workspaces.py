@@ -21,16 +21,31 @@ async def find(tx: Any, scope: Scope, name: str) -> Workspace | None:
     return None if row is None else Workspace(row[0], None if row[1] is None else bytes(row[1]), row[2], row[3])
 
 
-async def put(tx: Any, scope: Scope, name: str, one: Workspace) -> None:
-    await tx.execute(
+async def used(tx: Any, scope: Scope, besides: str) -> tuple[int, int]:
+    """Return how many other workspaces have variables, and how many bytes those take."""
+    row = await tx.fetch_one(
+        """SELECT count(*), coalesce(sum(length(state) + length(variables)), 0) FROM workspaces
+           WHERE scope = :scope AND name <> :name""",
+        scope=scope.project,
+        name=besides,
+    )
+    return int(row[0]), int(row[1])
+
+
+async def put(tx: Any, scope: Scope, name: str, one: Workspace, was: float) -> bool:
+    """Write the variables, unless somebody else has since `was`: then nothing is written."""
+    written: int = await tx.execute(
         """INSERT INTO workspaces (scope, name, owner, state, variables, updated)
            VALUES (:scope, :name, :owner, :state, :variables, :updated)
            ON CONFLICT (scope, name) DO UPDATE SET owner = excluded.owner, state = excluded.state,
-               variables = excluded.variables, updated = excluded.updated""",
+               variables = excluded.variables, updated = excluded.updated
+           WHERE workspaces.updated = :was""",
         scope=scope.project,
         name=name,
+        was=was,
         **one._asdict(),
     )
+    return written > 0
 
 
 async def forget(tx: Any, scope: Scope) -> None:

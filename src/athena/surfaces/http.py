@@ -31,7 +31,7 @@ from athena.version import __version__
 
 DEEPEST = 64  # levels of a JSON document
 PATIENCE = 20.0  # seconds that a call waits for its turn
-RUNNING = 200  # programs that run or wait in the sandbox, which has turns of its own
+RUNNING = 400  # programs that run or wait in the sandbox, which has turns of its own; 100 of them for one workspace
 LARGE = 256 << 10  # bytes of a body that is read on another thread
 LINES = 500  # of a stream, sent together
 JSON = "application/json"
@@ -57,7 +57,7 @@ class Registry:
         stopping: Callable[[], bool],
         at_once: int,
     ) -> None:
-        self.catalog = catalog
+        self.catalog = catalog.without(Effect.APPROVE)  # the token is the agent's too
         self.metrics = Metrics()
         self._caller = caller
         self._ready = ready

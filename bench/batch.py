@@ -1,0 +1,146 @@
+"""The batch task: find and update so many records, by one program, and by the reference memory server call by call."""
+
+import json
+from statistics import median
+from typing import Any
+
+from athena import tokens
+from bench import graph
+from bench.result import Result, Row, Table
+from bench.run import Run
+from bench.timing import clocked, ms
+
+AHEAD = {50: 3.0, 10_000: 20.0}  # times faster, by number of records
+SAMPLE = 500  # records that the reference is given at most: beyond, its time is that of so many, scaled
+MODEL_S = 4.3  # seconds of a model for one call, in an experiment: an estimate, and kept apart
+PROGRAM = """done = 0
+for i in range({count}):
+    found = graph.open_nodes(names=[f"entity {{i}}"])["entities"][0]
+    graph.add_observations(observations=[{{"entityName": found["name"], "contents": ["status: checked {mark}"]}}])
+    done += 1
+done
+"""
+
+
+def run(run: Run) -> Result:
+    sizes = (5, 50) if run.quick else (5, 50, 1_000, 10_000)
+    try:
+        command: list[str] | None = graph.node_packages.command()
+        absent = ""
+    except graph.node_packages.Unobtainable as error:
+        command, absent = None, str(error)
+    found = {size: _measure(run, size, command) for size in sizes}
+    rows = []
+    for size, bar in AHEAD.items():
+        if size not in found:
+            continue
+        what, wanted = f"find and update {size:,} records", f"at least {bar:g}x faster than the reference"
+        ratio = found[size]["ratio"]
+        said = f"not measured here: {absent}" if ratio is None else f"{ratio:.1f}x"
+        rows.append(Row(what, wanted, said, None if ratio is None else ratio >= bar))
+    last = found[sizes[-1]]
+    rows.append(
+        Row(
+            f"calls of the model for {sizes[-1]:,} records",
+            "1 instead of 2 for each record",
+            f"1 instead of {2 * sizes[-1]:,}",
+            last["calls"] == 2 * sizes[-1],
+        )
+    )
+    lines = [_line(size, one) for size, one in found.items()]
+    head = (
+        "records",
+        "program",
+        "a record",
+        "reference",
+        "a record",
+        "tokens",
+        "tokens of the reference",
+        "a model's time",
+    )
+    return Result(
+        "The batch task",
+        "For each record `open_nodes` and `add_observations` of one new observation, in a graph of as many records: by "
+        "one `execute_code`, every write durable, and by the reference call by call over its standard input and "
+        f"output. The reference updates at most {SAMPLE:,} records, and its time is scaled from those; every call "
+        "rewrites its whole file, so the file is as large as it would be. Tokens (o200k) are those of arguments and "
+        "results that a model writes and reads.",
+        rows,
+        [
+            Table(head, lines),
+            f"'A model's time' is not measured: it is {MODEL_S} s for each call that the reference needs beyond our "
+            "one, an estimate from an earlier experiment, and is in none of the other figures.",
+        ],
+    )
+
+
+def _line(size: int, one: dict[str, Any]) -> tuple[str, ...]:
+    theirs = one["theirs"]
+    scaled = " (scaled)" if size > SAMPLE else ""
+    return (
+        f"{size:,}",
+        ms(one["ours"]),
+        ms(one["ours"] / size),
+        "-" if theirs is None else ms(theirs) + scaled,
+        "-" if theirs is None else ms(theirs / size),
+        f"{one['tokens']:,}",
+        "-" if theirs is None else f"{one['their tokens']:,}{scaled}",
+        f"{MODEL_S * (2 * size - 1):,.0f} s more",
+    )
+
+
+def _measure(run: Run, size: int, command: list[str] | None) -> dict[str, Any]:
+    rounds = 3 if size <= 1_000 else 1
+    file = run.folder / f"batch-{size}.jsonl"
+    times: list[float] = []
+    theirs: list[float] = []
+    made: dict[str, Any] = {"theirs": None, "their tokens": 0, "ratio": None}
+    with run.opened(run.folder / f"batch-{size}") as app:
+        ours = graph.Ours(app)
+        ours.fill(size)
+        ours.call("execute_code", {"code": "1 + 1"})  # a server has its workers already
+        reference = None
+        if command is not None:
+            graph.write_reference(file, size)
+            reference = graph.Reference(command, file)
+        for number in range(rounds):
+            given = {"code": PROGRAM.format(count=size, mark=number), "timeout_s": 60.0}
+            answer: dict[str, Any] = {}
+            times.append(clocked(lambda given=given, into=answer: into.update(ours.call("execute_code", given))))
+            if answer["result"] != size:
+                raise RuntimeError(f"the program did not end: {answer['error']}")
+            made["calls"] = answer["calls"]
+            made["tokens"] = tokens.exactly(json.dumps(given)) + tokens.exactly(json.dumps(answer))
+            if reference is not None:
+                theirs.append(_drive(reference, size, number, made))
+            ours.settle()
+        if reference is not None:
+            reference.close()
+    made["ours"] = median(times)
+    if theirs:
+        made["theirs"] = median(theirs)
+        made["ratio"] = made["theirs"] / made["ours"]
+    return made
+
+
+def _drive(reference: graph.Reference, size: int, number: int, made: dict[str, Any]) -> float:
+    """Update records call by call; return the seconds for all of them, and note the tokens."""
+    some = min(size, SAMPLE)
+    said: list[str] = []
+
+    def work() -> None:
+        for i in range(some):
+            name = f"entity {i * (size // some)}"
+            for tool, arguments in (
+                ("open_nodes", {"names": [name]}),
+                (
+                    "add_observations",
+                    {"observations": [{"entityName": name, "contents": [f"status: checked {number}"]}]},
+                ),
+            ):
+                said.append(json.dumps(arguments))
+                said.append(json.dumps(reference.call(tool, arguments)))
+
+    took = clocked(work) * size / some
+    made["their tokens"] = round(sum(map(tokens.exactly, said)) * size / some)
+    return took

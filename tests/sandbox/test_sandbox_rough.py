@@ -1,0 +1,145 @@
+"""What a reviewer broke in the sandbox itself, and what keeps it whole."""
+
+import time
+from typing import Any
+
+import pytest
+
+from athena.sandbox import Function, Limits, Names, Program, Sandbox
+from athena.sandbox.calls import MISSES
+from athena.sandbox.program import LONGEST_HINT
+
+NAMES = Names([Function("memory.recall", {"properties": {"query": {}}, "required": ["query"]})])
+FORGED = """
+import os, struct, json
+d = json.dumps({"op": "done", "value": 1, "variables": VARIABLES}).encode()
+os.write(1, struct.pack(">I", len(d)) + d)
+while True: pass
+"""
+
+
+@pytest.fixture
+def sandbox() -> Any:
+    made = Sandbox(Limits(), key=b"k" * 32)
+    yield made
+    made.close()
+
+
+def answer(path: str, arguments: dict[str, Any]) -> Any:
+    return 1
+
+
+def test_hints_are_short(sandbox: Sandbox) -> None:
+    long = sandbox.run(Program("raise ValueError('x (hint: ' + 'A' * 10**6 + ')')", NAMES), answer)
+    assert long.error is not None
+    assert len(long.error["hint"] or "") <= LONGEST_HINT
+    forged = "import os,struct,json\nd=json.dumps({'op':'done','error':'E','message':'m','hint':'B'*10**6}).encode()\n"
+    forged += "os.write(1,struct.pack('>I',len(d)))\nwhile d: d=d[os.write(1,d):]\nwhile True: pass"
+    done = sandbox.run(Program(forged, NAMES, engine="python"), answer)
+    assert done.error is not None
+    assert len(done.error["hint"] or "") <= LONGEST_HINT
+
+
+@pytest.mark.parametrize("engine", ["monty", "python"])
+def test_names_that_there_are_not_are_counted(sandbox: Sandbox, engine: Any) -> None:
+    flood = "n = 0\nwhile True:\n    n += 1\n    try: getattr(memory, 'ab' * 100 + str(n))()\n"
+    flood += "    except AttributeError: pass"
+    began = time.monotonic()
+    done = sandbox.run(Program(flood, NAMES, engine=engine), answer)
+    assert done.error is not None
+    assert (done.error["type"], f"{MISSES:,}" in done.error["message"]) == ("LimitExceeded", True)
+    assert time.monotonic() - began < 5.0
+    few = "try:\n    getattr(memory, 'x' * 100_000)()\nexcept AttributeError as e:\n    said = str(e)\nlen(said)"
+    short = sandbox.run(Program(few, NAMES, engine="monty"), answer)
+    assert short.error is None
+    assert short.result < 1_000
+
+
+def test_forged_variables_are_dropped(sandbox: Sandbox) -> None:
+    forged = {
+        "a b; c": 1,
+        "": 1,
+        "x\n": 1,
+        "__defer__": 1,
+        "parallel": 2,
+        "ToolError": 3,
+        "memory": 4,
+        "if": 5,
+        "good": 6,
+    }
+    program = Program(FORGED.replace("VARIABLES", repr(forged)), NAMES, engine="python")
+    done = sandbox.run(program, answer)
+    for engine in ("monty", "python"):
+        after = sandbox.run(Program("[good, parallel([memory.recall(query='x')])]", NAMES, engine, done.state), answer)
+        assert after.result == [6, [1]], after.error
+
+
+@pytest.mark.parametrize("code", ["raise ValueError([1, 2])", "raise KeyError(3)", "raise ValueError({'a': [1]}, 2)"])
+def test_exceptions_that_hold_more_than_a_text_are_told(sandbox: Sandbox, code: str) -> None:
+    done = sandbox.run(Program(code, NAMES, engine="monty"), answer)
+    assert done.error is not None
+    assert done.error["type"] in ("ValueError", "KeyError"), done.error
+
+
+def test_a_program_waits_for_its_turn_no_longer_than_its_time() -> None:
+    sandbox = Sandbox(Limits(runs=1), key=b"k" * 32)
+    first = sandbox.start(Program("import time\ntime.sleep(2)", NAMES), answer)
+    time.sleep(0.3)
+    began = time.monotonic()
+    second = sandbox.run(Program("1 + 1", NAMES, timeout_s=0.4), answer)
+    assert time.monotonic() - began < 1.0
+    assert second.error is not None
+    assert "had no turn" in second.error["message"]
+    assert first.result().error is None
+    sandbox.close()
+
+
+BOMB = "a = []\nfor i in range(24):\n    a = [a, a]\n"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "memory.recall(query=a)",
+        "memory.recall(a)",
+        "memory.recall(*[a])",
+        "memory.recall(**{'query': a})",
+        "f = memory.recall\nf(a)",
+        "m = memory\nm.recall(a)",
+        "m = memory\nm.append(a)",
+        "getattr(memory, 'recall')(a)",
+        "memory.nothing(a)",
+        "parallel(a)",
+        "parallel([memory.recall(query=a)])",
+        "list(map(memory.recall, [a]))",
+        "def g(h, x):\n    return h(x)\ng(memory.recall, a)",
+        "memory.recall('x' * 20_000_000)",
+        "def len(x): return 0\ndef isinstance(*x): return True\nmemory.recall(a)",
+        "raise ValueError(a)",
+    ],
+)
+def test_arguments_are_measured_before_they_cross(sandbox: Sandbox, call: str) -> None:
+    sandbox.run(Program("memory.recall(query=1)", NAMES), answer)
+    before = _peak()
+    done = sandbox.run(Program(BOMB + call, NAMES, engine="monty"), answer)
+    assert done.error is not None
+    assert _peak() - before < 20 << 10
+    if "raise" not in call and "append" not in call:
+        assert done.error["hint"], done.error
+
+
+def _peak() -> int:
+    """Return the most memory that this process has had since the last time, in KB."""
+    with open("/proc/self/status") as file:
+        found = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return found
+
+
+def test_arguments_that_fit_are_given_as_they_are(sandbox: Sandbox) -> None:
+    seen: list[Any] = []
+    code = "rows = [{'n': i, 'who': ('a', None)} for i in range(3)]\nmemory.recall(query=rows)\nmemory.recall(*[{'x': 1.5}])"
+    done = sandbox.run(Program(code, NAMES, engine="monty"), lambda _, given: seen.append(given["query"]))
+    assert done.error is None
+    assert seen == [[{"n": i, "who": ["a", None]} for i in range(3)], {"x": 1.5}]

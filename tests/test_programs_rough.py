@@ -1,0 +1,259 @@
+"""Programs that are cancelled, nested, repeated, flooding or hostile: what was reviewed once stays mended."""
+
+import asyncio
+import textwrap
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from athena import workspace as keeping_files
+from athena.app import App
+from athena.errors import Conflict, Denied, InvalidInput, LimitExceeded
+from athena.programs import calling, keeping
+from athena.storage import runs
+from athena.threads import drive, start
+from conftest import Engine, _model
+
+KEY = bytes(range(32))
+SLOW = "def slow(s: float = 0.0) -> int:\n    import time\n    time.sleep(s)\n    return 1"
+WRITES = """
+def writes(n: int = 1) -> int:
+    import time
+    for i in range(n):
+        workspace.write(path="c.txt", content=str(i))
+        time.sleep(0.1)
+    return n
+"""
+
+
+def opened(engine: Engine, file: Path, key: bytes = KEY) -> App:
+    return App(engine.open(file), _model, key=lambda: key)
+
+
+@pytest.fixture
+def app(tmp_path: Path, engine: Engine) -> Generator[App]:
+    made = opened(engine, tmp_path / "athena.db")
+    yield made
+    made.close()
+
+
+def call(app: App, name: str, /, surface: str = "test", key: str | None = None, **arguments: Any) -> Any:
+    return drive(app.catalog.find(name)(app.context("p", surface, key), **arguments))
+
+
+def run(app: App, code: str, key: str | None = None, **more: Any) -> Any:
+    return call(app, "execute_code", key=key, code=textwrap.dedent(code), **more)
+
+
+def save(app: App, name: str, code: str, example: str = "") -> None:
+    call(app, "save_skill", name=name, code=code.strip(), description="For a test.", example=example or f"{name}()")
+
+
+def approve(app: App, run_id: str, **more: Any) -> Any:
+    return call(app, "approve_run", "cli", run_id=run_id, **more)
+
+
+# --- programs inside of programs --------------------------------------------------------------------------------------
+
+
+def test_floods_of_skills_do_not_stop_other_programs(app: App) -> None:
+    save(app, "slow", SLOW)
+    flood = "parallel([skills.slow(s=0.3) for _ in range(16)])"
+    jobs = [start(run, app, flood, workspace=f"w{i}", timeout_s=40) for i in range(2)]
+    time.sleep(0.5)
+    began = time.monotonic()
+    assert run(app, "1 + 1", workspace="other").result == 2
+    assert time.monotonic() - began < 2.0
+    for one in jobs:
+        one.wait()
+        assert one.result().result == [1] * 16, one.result().error
+
+
+def test_skills_that_call_things_at_once_inside_of_others_do_not_wait_for_each_other(app: App) -> None:
+    code = "def par(n: int = 1) -> int:\n    return len(parallel([memory.recall(query=str(i)) for i in range(n)]))"
+    save(app, "par", code)
+    nested = "sum(parallel([skills.par(n=3) for _ in range(16)]))"
+    jobs = [start(run, app, nested, workspace=f"v{i}", timeout_s=30) for i in range(3)]
+    for one in jobs:
+        one.wait()
+        assert one.result().result == 48, one.result().error
+
+
+@pytest.mark.parametrize("code", ["skills.writes(n=60)", "skills.run(name='writes', arguments={'n': 60})"])
+def test_a_cancelled_run_writes_no_more_through_a_skill(app: App, code: str) -> None:
+    save(app, "writes", WRITES)
+
+    async def work() -> tuple[str, str, str]:
+        async def ask(name: str, **arguments: Any) -> Any:
+            return await app.catalog.find(name)(app.context("p", "test"), **arguments)
+
+        task = asyncio.create_task(ask("execute_code", code=code))
+        await asyncio.sleep(1.0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        first = await ask("read_file", path="c.txt")
+        await asyncio.sleep(0.5)
+        for _ in range(100):
+            status = (await ask("list_runs", limit=1))[0].status
+            if status != "running":
+                break
+            await asyncio.sleep(0.05)
+        return first, await ask("read_file", path="c.txt"), status
+
+    first, later, status = asyncio.run(work())
+    assert int(first) > 0
+    assert first == later
+    assert status in ("failed", "unknown")
+
+
+def test_the_calls_of_skills_count_as_the_programs_own(app: App) -> None:
+    save(app, "many", "def many(n: int = 1) -> int:\n    for i in range(n):\n        tools.search('x')\n    return n")
+    object.__setattr__(app.programs.sandbox.limits, "calls", 30)
+    done = run(app, "skills.many(n=12)\nskills.many(n=12)\nskills.many(n=12)")
+    assert "limit calls" in done.error.message
+
+
+def test_what_skills_compute_is_limited_together(app: App) -> None:
+    save(app, "busy", "def busy(n: int = 1) -> int:\n    t = 0\n    for i in range(n):\n        t += i\n    return t")
+    object.__setattr__(app.programs.sandbox.limits, "cpu_s", 0.2)
+    done = run(app, "for i in range(50):\n    skills.busy(n=300_000)")
+    assert "limit cpu_s" in done.error.message
+
+
+def test_a_skill_inside_of_a_program_cannot_wait_and_says_so_before_it_runs(app: App) -> None:
+    code = """
+    def clear(n: int = 0) -> int:
+        memory.remember(content="began")
+        return memory.purge(expect=0) if n else 0
+    """
+    save(app, "clear", textwrap.dedent(code))
+    before = call(app, "health").count
+    for text in ("skills.clear(n=1)", "skills.run(name='clear', arguments={'n': 1})"):
+        done = run(app, text)
+        told = str(done.error or done.result)
+        assert done.status != "needs_approval"
+        assert "approval" in told
+    assert call(app, "health").count == before
+    assert not call(app, "list_runs", status="needs_approval")
+
+
+def test_trying_out_a_skill_that_writes_leaves_no_run_under_way(app: App) -> None:
+    save(app, "writes", WRITES)
+    assert not call(app, "list_runs", status="running")
+
+
+# --- approval ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("surface", ["http", "python", "program", "mcp"])
+def test_whoever_runs_programs_cannot_approve_them(app: App, surface: str) -> None:
+    waits = run(app, "memory.purge(expect=0)")
+    with pytest.raises(Denied):
+        call(app, "approve_run", surface, run_id=waits.run_id)
+    assert not any("approve_run" in line for line in call(app, "search_tools", surface, query="approve a run", k=20))
+    assert approve(app, waits.run_id).result == 0
+
+
+def test_an_approval_that_fails_can_be_given_again(app: App, engine: Engine, tmp_path: Path) -> None:
+    waits = run(app, "memory.purge(expect=0)")
+    other = opened(engine, tmp_path / "athena.db", key=bytes(32))
+    with pytest.raises(InvalidInput):
+        approve(other, waits.run_id)
+    other.close()
+    assert call(app, "get_run", run_id=waits.run_id).status == "needs_approval"
+    assert approve(app, waits.run_id).result == 0
+
+
+def test_a_run_that_was_approved_is_told_to_its_key(app: App) -> None:
+    code = "memory.purge(expect=0)\n7"
+    waits = run(app, code, key="k")
+    assert run(app, code, key="k").status == "needs_approval"
+    approved = approve(app, waits.run_id)
+    again = run(app, code, key="k")
+    assert (again.status, again.result) == (approved.status, approved.result) == ("done", 7)
+
+
+def test_counting_needs_no_approval(app: App) -> None:
+    assert run(app, "memory.purge(dry_run=True)").result == 0
+    assert run(app, "memory.purge(dry_run=True)", engine="python").result == 0
+
+
+def test_only_so_many_programs_wait_for_a_person(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "MOST_WAITING", 2)
+    done = [run(app, "memory.purge(expect=0)", workspace=f"w{i}") for i in range(3)]
+    assert [one.status for one in done] == ["needs_approval", "needs_approval", "failed"]
+    assert "wait for one already" in done[2].error.message
+
+
+def test_a_run_that_waited_long_is_not_lost_as_soon_as_it_goes_on() -> None:
+    row = runs.Row("x", "w", "running", "elsewhere:1", started=0.0, claimed=9_990.0)
+    assert not keeping.is_lost(row, 10_000.0)
+    assert keeping.is_lost(row._replace(claimed=None), 10_000.0)
+
+
+# --- quotas and turns -------------------------------------------------------------------------------------------------
+
+
+def test_a_project_holds_so_much_in_all_its_workspaces(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping_files, "PROJECT_ROOM", 3_000_000)
+    monkeypatch.setattr(keeping_files, "WORKSPACES", 3)
+    flood = "for i in range(8):\n    workspace.write(path='a.txt', content='x' * 900_000, workspace=f'w{i}')"
+    done = run(app, flood)
+    assert (done.status, done.calls) == ("failed", 4)
+    assert "bytes" in done.error.message
+    with pytest.raises(LimitExceeded, match="workspaces with files"):
+        call(app, "write_file", path="a.txt", content="x", workspace="another")
+
+
+def test_programs_write_no_handles(app: App) -> None:
+    with pytest.raises(InvalidInput, match="handles/"):
+        call(app, "write_file", path="./handles/x.json", content="x")
+
+
+def test_a_program_waits_for_its_workspace_no_longer_than_its_time(app: App) -> None:
+    run(app, "1")
+    job = start(run, app, "import time\ntime.sleep(2)", timeout_s=5)
+    time.sleep(0.4)
+    began = time.monotonic()
+    with pytest.raises(LimitExceeded, match="nothing was run"):
+        run(app, "1 + 1", timeout_s=0.5)
+    assert time.monotonic() - began < 1.2
+    job.wait()
+
+
+def test_two_processes_keep_the_variables_of_both(app: App, engine: Engine, tmp_path: Path) -> None:
+    run(app, "base = 1")
+    other = opened(engine, tmp_path / "athena.db")
+    code = "import time\n{name} = [1]\nboth = '{name}'\ntime.sleep(0.8)"
+    said: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda one=one, name=name: said.append(run(one, code.format(name=name))))
+        for one, name in ((app, "left"), (other, "right"))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    other.close()
+    assert all(one.success for one in said)
+    assert run(app, "[base, left, right]").result == [1, [1], [1]]
+    assert run(app, "[base, left, right]", engine="python").result == [1, [1], [1]]
+    assert any("both" in one.output for one in said)  # one of the two values is lost, and that is said
+
+
+def test_an_answer_that_is_gone_does_not_make_a_run_lost(app: App) -> None:
+    run(app, "1", key="k")
+
+    async def forget(tx: Any) -> None:
+        await runs.forget_words(tx, app.context("p", "test").scope)
+
+    drive(app.store.database.write(forget))
+    again = run(app, "1", key="k")
+    assert (again.status, again.error.type) == ("done", "Gone")
+    with pytest.raises(Conflict):
+        run(app, "2", key="k")
