@@ -357,13 +357,13 @@ def test_what_ran_meanwhile_keeps_its_variables(app: App) -> None:
 
 
 def test_a_skill_from_outside_waits_too_and_leaves_no_variables(app: App) -> None:
-    code = "def clear(n: int) -> int:\n    if n:\n        return memory.purge(expect=0)\n    return n"
-    call(app, "save_skill", name="clear", code=code, description="Clear.", example="clear(0)")
-    waits = call(app, "run_skill", name="clear", arguments={"n": 1})
+    code = "def clear_all(n: int) -> int:\n    if n:\n        return memory.purge(expect=0)\n    return n"
+    call(app, "save_skill", name="clear_all", code=code, description="Clear.", example="clear_all(0)")
+    waits = call(app, "run_skill", name="clear_all", arguments={"n": 1})
     assert waits.status == "needs_approval"
     assert call(app, "approve_run", run_id=waits.run_id).result == 0
-    assert run(app, "clear").error.type == "NameError"
-    inside = run(app, "skills.clear(1)")
+    assert run(app, "clear_all").error.type == "NameError"
+    inside = run(app, "skills.clear_all(1)")
     assert (inside.status, "approval" in inside.error.message) == ("failed", True)
 
 

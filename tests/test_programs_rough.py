@@ -127,13 +127,13 @@ def test_what_skills_compute_is_limited_together(app: App) -> None:
 
 def test_a_skill_inside_of_a_program_cannot_wait_and_says_so_before_it_runs(app: App) -> None:
     code = """
-    def clear(n: int = 0) -> int:
+    def clear_all(n: int = 0) -> int:
         memory.remember(content="began")
         return memory.purge(expect=0) if n else 0
     """
-    save(app, "clear", textwrap.dedent(code))
+    save(app, "clear_all", textwrap.dedent(code))
     before = call(app, "health").count
-    for text in ("skills.clear(n=1)", "skills.run(name='clear', arguments={'n': 1})"):
+    for text in ("skills.clear_all(n=1)", "skills.run(name='clear_all', arguments={'n': 1})"):
         done = run(app, text)
         told = str(done.error or done.result)
         assert done.status != "needs_approval"

@@ -76,9 +76,13 @@ def test_forged_variables_are_dropped(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("code", ["raise ValueError([1, 2])", "raise KeyError(3)", "raise ValueError({'a': [1]}, 2)"])
 def test_exceptions_that_hold_more_than_a_text_are_told(sandbox: Sandbox, code: str) -> None:
-    done = sandbox.run(Program(code, NAMES, engine="monty"), answer)
+    done = sandbox.run(Program(f"memory.recall(query=1)\n{code}", NAMES, engine="monty"), answer)
     assert done.error is not None
-    assert done.error["type"] in ("ValueError", "KeyError"), done.error
+    assert (done.error["type"], "one text" in done.error["message"]) == ("TypeError", True), done.error
+    assert "engine=" in (done.error["hint"] or "")
+    done = sandbox.run(Program(f"memory.recall(query=1)\n{code}", NAMES), answer)
+    assert done.error is not None
+    assert (done.error["type"], done.engine) == (code[6:].partition("(")[0], "python")
 
 
 def test_a_program_waits_for_its_turn_no_longer_than_its_time() -> None:
@@ -139,7 +143,8 @@ def _peak() -> int:
 
 def test_arguments_that_fit_are_given_as_they_are(sandbox: Sandbox) -> None:
     seen: list[Any] = []
-    code = "rows = [{'n': i, 'who': ('a', None)} for i in range(3)]\nmemory.recall(query=rows)\nmemory.recall(*[{'x': 1.5}])"
+    code = "rows = [{'n': i, 'who': ('a', None)} for i in range(3)]\nmemory.recall(query=rows)\n"
+    code += "memory.recall(*[{'x': 1.5}])"
     done = sandbox.run(Program(code, NAMES, engine="monty"), lambda _, given: seen.append(given["query"]))
     assert done.error is None
     assert seen == [[{"n": i, "who": ["a", None]} for i in range(3)], {"x": 1.5}]

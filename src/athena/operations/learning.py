@@ -29,11 +29,11 @@ async def save(ctx: Context, name: str, code: str, description: str | None, exam
 
 def refuse_taken(catalog: Catalog, name: str) -> None:
     """Refuse the name of an operation, which programs could not tell from it."""
-    if name in dir(str) + dir(list) + dir(dict) + dir(set):
-        raise Conflict(f"{name} is the name of a method of plain values", hint="choose another")
     for operation in catalog:
         if name == operation.name or (operation.category == "skills" and name == operation.short):
             raise Conflict(f"{name} is the name of an operation: {operation.category}.{name}", hint="choose another")
+    if name in dir(str) + dir(list) + dir(dict) + dir(set):  # what is given to those is not measured
+        raise Conflict(f"{name} is the name of a method of plain values", hint="choose another")
 
 
 def refuse_shipped(name: str, kept: KeptSkill | None) -> None:

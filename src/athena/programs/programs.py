@@ -71,11 +71,11 @@ class Programs:
         number = serial(host.call.key)
         asked = time.monotonic()
         async with self._turn(host.scope.project, workspace, timeout_s):
+            left = max(LEAST_LEFT, timeout_s - (time.monotonic() - asked))
             # Here and not before: the same call may have had the turn until now.
             if (earlier := await self._earlier(host, number)) is not None:
                 return earlier
             job = await Job.made(self, host, number, workspace, needs_skills="skills" in code)
-            left = max(LEAST_LEFT, timeout_s - (time.monotonic() - asked))
             run = await job.run(code, left, engine)
             return await job.keep(run)
 

@@ -120,6 +120,19 @@ def cpython(source: Source, names: Names) -> str:
     return _Reader(source, names).reason()
 
 
+def _exception(node: ast.Call) -> str:
+    """Find an exception that is given more than one text, as far as that is written out."""
+    kind = getattr(builtins, node.func.id, None) if isinstance(node.func, ast.Name) else None
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        return ""
+    texts = [one for one in node.args if not isinstance(one, _NO_TEXT)]
+    texts = [one for one in texts if not (isinstance(one, ast.Constant) and not isinstance(one.value, str))]
+    return "an exception that holds more than one text" if len(node.args) > min(1, len(texts)) else ""
+
+
+_NO_TEXT = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp, ast.Starred)
+
+
 class _Reader:
     def __init__(self, source: Source, names: Names) -> None:
         self.source = source
@@ -149,7 +162,7 @@ class _Reader:
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
         if isinstance(node, ast.Call):
-            return self._call(node)
+            return self._call(node) or _exception(node)
         if isinstance(node, ast.Import | ast.ImportFrom):
             return _import(node)
         if isinstance(node, ast.ClassDef):

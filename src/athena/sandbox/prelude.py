@@ -45,8 +45,8 @@ def arg__(v, NoneType=type(None), bool=bool, int=int, float=float, str=str, byte
             else:
                 nodes = -1
         if nodes < 0 or size < 0:
-            raise RuntimeError('limit_exceeded: an argument is too large: more than MOST_NODES values or MOST_SIZE bytes'
-                               ' (hint: pass less at a time)')
+            raise RuntimeError('limit_exceeded: an argument is too large: more than MOST_NODES values '
+                               'or MOST_SIZE bytes (hint: pass less at a time)')
     return v
 
 def cap__(v, strict=False):

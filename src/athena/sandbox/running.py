@@ -187,7 +187,7 @@ def _stopped(why: Stop, timeout_s: float) -> Failure:
     if why == "waited":
         message = f"other programs ran for {timeout_s:g} s, so this one had no turn (limit wall_s or timeout_s)"
         return failure("TimeoutError", message, hint="try again in a moment", limit="wall_s")
-    return failure("TimeoutError", f"stopped after {timeout_s:g} s (limit wall_s or timeout_s)", limit="wall_s")
+    return failure("TimeoutError", f"stopped after {timeout_s:.3g} s (limit wall_s or timeout_s)", limit="wall_s")
 
 
 def _with_history(error: Failure, made: Any, open_calls: list[str], ended: Ended) -> Failure:

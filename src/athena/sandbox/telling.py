@@ -23,6 +23,11 @@ def told(error: Any, feed: int, limits: Limits, troubles: Mapping[str, Trouble])
     if kind == "TimeoutError" and "limit" in lower:
         which = "turn_s" if "turn" in lower else "cpu_s"
         return failure(kind, f"{message} (limit {which})", line, "the program itself computes too long", which)
+    if "exceptions can only be called with" in message:
+        told = "an exception holds one text at most here (monty)"
+        return failure(
+            "TypeError", told, line, 'write raise ValueError(f"... {value}"), or run it with engine="python"'
+        )
     if kind == "RecursionError":
         return failure(kind, message, line, "use a loop, or recurse less deeply")
     if "suspension" in lower:
