@@ -93,7 +93,7 @@ def cap__(v, strict=False):
 
 def source(limits: Limits) -> str:
     # Half of the budget for what is cut: the copy must not outgrow what the host takes.
-    values = {"MOST_NODES": limits.value_nodes, "MOST_SIZE": limits.value_bytes}
+    values: dict[str, int | str] = {"MOST_NODES": limits.value_nodes, "MOST_SIZE": limits.value_bytes}
     values |= {"NODES": limits.value_nodes // 2, "SIZE": limits.value_bytes // 2, "DEEPEST": DEEPEST - 5, "CUT": CUT}
     text = _SOURCE
     for name, value in values.items():
