@@ -169,6 +169,17 @@ def test_an_approval_that_fails_can_be_given_again(app: App, engine: Engine, tmp
     assert approve(app, waits.run_id).result == 0
 
 
+def test_an_approval_that_finds_no_room_can_be_given_again(app: App) -> None:
+    waits = run(app, "memory.purge(expect=0)")
+    limits = app.programs.sandbox.limits
+    object.__setattr__(limits, "waiting", -limits.runs)
+    with pytest.raises(LimitExceeded):
+        approve(app, waits.run_id)
+    object.__setattr__(limits, "waiting", 200)
+    assert call(app, "get_run", run_id=waits.run_id).status == "needs_approval"
+    assert approve(app, waits.run_id).result == 0
+
+
 def test_a_run_that_was_approved_is_told_to_its_key(app: App) -> None:
     code = "memory.purge(expect=0)\n7"
     waits = run(app, code, key="k")
@@ -208,6 +219,16 @@ def test_a_project_holds_so_much_in_all_its_workspaces(app: App, monkeypatch: py
     assert "bytes" in done.error.message
     with pytest.raises(LimitExceeded, match="workspaces with files"):
         call(app, "write_file", path="a.txt", content="x", workspace="another")
+
+
+def test_a_project_holds_so_many_variables(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "WORKSPACES", 2)
+    done = [run(app, "x = 1", workspace=f"w{i}") for i in range(3)]
+    assert ["full" in one.output for one in done] == [False, False, True]
+    assert run(app, "x = 2\nx", workspace="w1").output == ""
+    monkeypatch.setattr(keeping, "ROOM", 100)
+    assert "full" in run(app, "x = 3", workspace="w1").output
+    assert run(app, "x", workspace="w1").result == 2
 
 
 def test_programs_write_no_handles(app: App) -> None:

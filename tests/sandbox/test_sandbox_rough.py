@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from athena import jail
 from athena.sandbox import Function, Limits, Names, Program, Sandbox
 from athena.sandbox.calls import MISSES
 from athena.sandbox.program import LONGEST_HINT
@@ -120,6 +121,7 @@ BOMB = "a = []\nfor i in range(24):\n    a = [a, a]\n"
         "memory.recall('x' * 20_000_000)",
         "def len(x): return 0\ndef isinstance(*x): return True\nmemory.recall(a)",
         "raise ValueError(a)",
+        "raise ValueError('x' * 20_000_000)",
     ],
 )
 def test_arguments_are_measured_before_they_cross(sandbox: Sandbox, call: str) -> None:
@@ -128,8 +130,8 @@ def test_arguments_are_measured_before_they_cross(sandbox: Sandbox, call: str) -
     done = sandbox.run(Program(BOMB + call, NAMES, engine="monty"), answer)
     assert done.error is not None
     assert _peak() - before < 20 << 10
-    if "raise" not in call and "append" not in call:
-        assert done.error["hint"], done.error
+    if "raise" not in call and "append" not in call and "nothing" not in call:
+        assert (done.error["type"], bool(done.error["hint"])) == ("ToolError", True), done.error
 
 
 def _peak() -> int:
@@ -148,3 +150,18 @@ def test_arguments_that_fit_are_given_as_they_are(sandbox: Sandbox) -> None:
     done = sandbox.run(Program(code, NAMES, engine="monty"), lambda _, given: seen.append(given["query"]))
     assert done.error is None
     assert seen == [[{"n": i, "who": ["a", None]} for i in range(3)], {"x": 1.5}]
+
+
+def test_cpython_is_told_that_an_argument_is_too_large(sandbox: Sandbox) -> None:
+    done = sandbox.run(Program("memory.recall('x' * 20_000_000)", NAMES, engine="python"), answer)
+    assert done.error is not None
+    assert (done.error["type"], done.error["hint"]) == ("ToolError", "pass less at a time")
+    assert "hint" not in done.error["message"]
+
+
+def test_the_report_on_walls_says_what_the_real_worker_says() -> None:
+    for one in jail.report()["tried"]:
+        sandbox = Sandbox(Limits(), key=b"k" * 32, jails=[tuple(one["layers"])])
+        assert sandbox.probe()["python"]["works"] == one["works"], one
+        assert one["works"] or one["why"]
+        sandbox.close()

@@ -78,6 +78,8 @@ def report() -> Report:
         words = command(cell, layers)
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False, env={})
         why = done.stderr.decode(errors="replace").strip()[-200:]
+        if "No module named 'encodings'" in why:
+            why = "Python cannot read its own library there: it is below a folder that only its owner may enter"
         if done.returncode and not why:
             why = f"the worker ended with {done.returncode}"
         tried.append({"layers": list(layers), "works": done.returncode == 0, "why": why})

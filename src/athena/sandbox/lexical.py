@@ -14,7 +14,10 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _OPEN, _CLOSE = b"cap__((", b"))"
 _ARGUMENT = b"arg__(("
 _OURS = {"cap__", "arg__", "keep__"}
-_BUILT_IN = frozenset(dir(builtins))
+# Exceptions leave the worker with their text.
+_BUILT_IN = frozenset(
+    name for name, kind in vars(builtins).items() if not (isinstance(kind, type) and issubclass(kind, BaseException))
+)
 # Of plain values, which are called often. Of operations only `skills.find` has such a name.
 METHODS = frozenset(name for kind in (str, list, dict, set, bytes) for name in dir(kind)) - {"find"}
 

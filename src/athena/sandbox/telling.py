@@ -17,6 +17,8 @@ def told(error: Any, feed: int, limits: Limits, troubles: Mapping[str, Trouble])
     lower = message.lower()
     if trouble := troubles.get(message):
         return failure(trouble.kind, trouble._replace(hint=None).text, line, trouble.hint)
+    if kind == "RuntimeError" and message.startswith("limit_exceeded: an argument"):  # the prelude's
+        kind = "ToolError"
     if kind == "MemoryError" and "limit" in lower:
         told = f"more than {limits.memory_mb} MB of memory (limit memory_mb)"
         return failure(kind, told, line, "work on less at a time", "memory_mb")

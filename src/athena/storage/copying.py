@@ -63,7 +63,7 @@ TABLES = (
     Table(
         "runs",
         """scope, id, workspace, status, process, started, elapsed_ms, calls, engine, error, fingerprint, waits_for,
-           snapshot, answer""",
+           snapshot, answer, claimed""",
         "scope, id",
     ),
 )

@@ -74,6 +74,9 @@ def _collect() -> None:
     _open.discard(frame["id"])
 
 
+_LESS = "pass less at a time"
+
+
 class _Pending(Pending):  # type: ignore[misc]
     """A call that runs; its result is waited for where it is needed."""
 
@@ -121,9 +124,8 @@ class _Tool:
         try:
             plain = copier.copy([list(args), given])
         except TooLarge as error:
-            raise ToolError(
-                f"limit_exceeded: an argument of {self._path} is too large: {error}", "limit_exceeded"
-            ) from None
+            message = f"limit_exceeded: an argument of {self._path} is too large: {error} (hint: {_LESS})"
+            raise ToolError(message, "limit_exceeded", _LESS) from None
         _asked += 1
         _open.add(_asked)
         _send({"op": "call", "id": _asked, "path": self._path, "args": plain[0], "given": plain[1], "at_once": at_once})
