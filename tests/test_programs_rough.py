@@ -106,7 +106,7 @@ def test_a_cancelled_run_writes_no_more_through_a_skill(app: App, code: str) -> 
         return first, await ask("read_file", path="c.txt"), status
 
     first, later, status = asyncio.run(work())
-    assert int(first) > 0
+    assert 0 < int(first) < 30
     assert first == later
     assert status in ("failed", "unknown")
 
