@@ -195,7 +195,7 @@ def running(
     finally:
         process.terminate()
         try:
-            process.wait(timeout=90)
+            process.wait(timeout=40)
         finally:
             process.kill()
             if process.stdout is not None:
