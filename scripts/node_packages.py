@@ -66,7 +66,14 @@ def _install(node: Path, package: Package, folder: Path) -> None:
         wanted = f"{package.name}@{package.version}"
         step = [str(node), str(npm), "install", "--prefix", made, "--no-audit", "--no-fund", "--ignore-scripts", wanted]
         try:
-            done = subprocess.run(step, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            done = subprocess.run(
+                step,
+                env=os.environ | {"NODE_OPTIONS": "--use-system-ca"},  # as everything else on this machine
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Unobtainable(f"{wanted} could not be fetched ({type(error).__name__})") from error
         if done.returncode:

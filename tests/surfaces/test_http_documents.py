@@ -31,6 +31,10 @@ with AthenaClient("http://localhost:3000") as client:
     found = client.recall(query="...", k=10)
     assert {"id", "hash", "content", "tags", "score", "created"} <= set(found[0])
     assert client.forget(memory_id=made["id"]) is True and client.forget(memory_id=made["id"]) is False
+    client.record_event(event_type="action", content="...", outcome="success", session_id="s1")
+    assert client.recall_events(session_id="s1", limit=50)[0]["outcome"] == "success"
+    client.create_entity(name="...", entity_type="Task")
+    assert client.search_graph(query="...", max_results=10)[0]["name"] == "..."
     assert isinstance(client.consolidate(strategy="balanced", days_back=7)["patterns"], list)
     client.call_tool("recall", query="...", k=5); client.health(); client.info()
 """

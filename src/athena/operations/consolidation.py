@@ -4,12 +4,7 @@ from typing import Annotated
 
 from athena.kernel.operation import Effect, operation
 from athena.kernel.shapes import Param
-from athena.memory.consolidation import browsing, run
-from athena.memory.consolidation.browsing import WithEvidence
-from athena.memory.consolidation.keeping import Found
-from athena.memory.consolidation.pattern import PatternType
-from athena.memory.consolidation.run import Consolidated, Status
-from athena.memory.consolidation.strategies import Strategy
+from athena.model.pattern import Consolidated, Found, PatternType, Status, Strategy, WithEvidence
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -25,6 +20,8 @@ async def consolidate(
 
     >>> consolidation.consolidate(strategy="balanced", dry_run=True)
     """
+    from athena.memory.consolidation import run  # what it looks for is slow to load
+
     return await run.consolidate(ctx.store, strategy, days_back, dry_run, ctx.call)
 
 
@@ -40,6 +37,8 @@ async def list_patterns(
 
     >>> consolidation.list_patterns(type="sequence", min_confidence=0.8)
     """
+    from athena.memory.consolidation import browsing  # what it looks for is slow to load
+
     return await browsing.listed(ctx.store, ctx.scope, type, min_confidence, limit, offset)
 
 
@@ -49,6 +48,8 @@ async def get_pattern(ctx: Context, pattern_id: Annotated[int | str, Param("The 
 
     >>> consolidation.get_pattern(pattern_id=1)
     """
+    from athena.memory.consolidation import browsing  # what it looks for is slow to load
+
     return await browsing.show(ctx.store, pattern_id, ctx.scope)
 
 
@@ -58,4 +59,6 @@ async def consolidation_status(ctx: Context) -> list[Status]:
 
     >>> consolidation.consolidation_status()
     """
+    from athena.memory.consolidation import run  # what it looks for is slow to load
+
     return await run.status(ctx.store, ctx.scope)

@@ -25,6 +25,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 BODY = 16 << 20  # bytes of a request
 HEAD = 16 << 10  # bytes of its address and headers
 ARRIVES = 20.0  # seconds in which a body must have arrived
+GLANCE = 0.5  # seconds between two looks at whether the server is to stop
 ANSWERED = 120.0  # seconds in which a request must be answered
 WAITING = 1_000  # requests that may wait for their turn
 HELD = 256 << 20  # bytes of all requests that are being read or answered
@@ -253,11 +254,7 @@ class _Body:
     async def __call__(self) -> Message:
         if self._whole:
             return await self._receive()  # waits for the end of the connection
-        try:
-            async with asyncio.timeout(max(0.0, self._deadline - time.monotonic())):
-                message = await self._receive()
-        except TimeoutError:
-            raise TooSlow(f"the body did not arrive within {ARRIVES:.0f} s") from None
+        message = await self._arrived()
         if message["type"] == "http.request":
             more = len(message.get("body", b""))
             self.taken += more
@@ -268,6 +265,17 @@ class _Body:
             if self.taken > BODY:
                 raise TooLarge(f"a request may have {BODY >> 20} MB", hint="send several smaller ones")
         return message
+
+    async def _arrived(self) -> Message:
+        """Wait for the next piece, but not past the deadline, and not while the server is told to stop."""
+        while (left := self._deadline - time.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(min(left, GLANCE)):
+                    return await self._receive()
+            except TimeoutError:
+                if self._guard.draining:
+                    raise Unavailable(STOPPING, hint="try again in a moment") from None
+        raise TooSlow(f"the body did not arrive within {ARRIVES:.0f} s")
 
 
 def _headers(scope: Scope) -> dict[str, str]:

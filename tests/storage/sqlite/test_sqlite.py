@@ -152,6 +152,30 @@ def test_deferred_work_comes_soon_and_holds_up_no_write(database: Sqlite) -> Non
         time.sleep(0.05)
 
 
+def test_a_caller_who_is_alone_writes_on_its_own_thread(database: Sqlite) -> None:
+    async def where(tx: Any) -> str:
+        return threading.current_thread().name
+
+    assert drive(database.write(where)) == threading.current_thread().name
+
+
+def test_an_interrupt_in_the_middle_of_a_write_leaves_nothing_and_stops_nobody(database: Sqlite) -> None:
+    async def interrupted(tx: Any) -> None:
+        await add("half")(tx)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drive(database.write(interrupted))
+    assert names(database) == set()
+    others = [threading.Thread(target=lambda i=i: drive(database.write(add(f"other {i}")))) for i in range(8)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join(10)
+    assert drive(database.write(add("after"))) == 0
+    assert len(names(database)) == 9
+
+
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "a.db")
     database.close()

@@ -1,37 +1,18 @@
 """Looking at the patterns that were found."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from athena.errors import NotFound
 from athena.memory.consolidation import keeping
-from athena.memory.consolidation.keeping import Found
 from athena.memory.consolidation.reading import KINDS
 from athena.memory.find import Ref, locate
 from athena.memory.store import Store
 from athena.model.memory import preview
 from athena.model.page import Page
+from athena.model.pattern import Evidence, Found, WithEvidence
 from athena.model.scope import Scope
 from athena.storage import memories, patterns, scopes
 from athena.storage.database import Transaction
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """An event or a memory that a pattern rests on."""
-
-    id: int
-    kind: str
-    content: str
-    created: float
-    outcome: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WithEvidence(Found):
-    """A pattern, and what it rests on as far as it is still there."""
-
-    found_in: tuple[Evidence, ...] = ()
 
 
 async def listed(store: Store, scope: Scope, kind: str | None, least: float, limit: int, offset: int) -> Page[Found]:

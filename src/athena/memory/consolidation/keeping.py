@@ -1,7 +1,6 @@
 """Patterns as they are kept: rows of a kind of their own, found again by what they are about."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from athena.ids import digest
@@ -10,6 +9,7 @@ from athena.memory.consolidation.pattern import Pattern
 from athena.memory.prepare import prepare
 from athena.memory.store import Store
 from athena.model.memory import OURS, Draft, Memory
+from athena.model.pattern import Found
 from athena.model.scope import Scope
 from athena.storage import history, links, memories, scopes
 from athena.storage.database import Transaction
@@ -19,22 +19,6 @@ from athena.storage.memories import Kept
 EVIDENCE = 200  # ids that are kept of a pattern, the newest; its support says how many there are
 ACTED = f"{OURS}acted"  # metadata of a pattern on whose account memories were changed
 OWN = ("session_id", "support", "evidence", "memory", "merged")
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A pattern as it is shown; without an id where it was only looked for."""
-
-    id: int | None
-    type: str
-    summary: str
-    confidence: float
-    support: int
-    evidence: tuple[int, ...]
-    merged: bool = False  # whether memories became one because of it
-    new: bool = False  # whether this run found it first
-    memory: int | None = None  # the memory that it was promoted to
-    details: dict[str, Any] | None = None
 
 
 def key(pattern: Pattern) -> str:

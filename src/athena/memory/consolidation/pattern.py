@@ -1,14 +1,14 @@
 """A pattern: something that recurs, as consolidation reports it."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from athena.model.memory import preview
+from athena.model.pattern import PatternType
 
 # recurring: one kind of event comes again and again. sequence: after some events, an outcome is likelier than usual.
 # topic: tags or names stand together more often than chance explains. near_duplicate: memories say nearly the same.
 # contradiction: two memories about one subject cannot both be true.
-PatternType = Literal["recurring", "sequence", "topic", "near_duplicate", "contradiction"]
 
 
 @dataclass(frozen=True, slots=True)

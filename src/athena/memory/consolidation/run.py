@@ -7,20 +7,20 @@ the last stage that was done.
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from athena.memory.consolidation import acting, keeping, reading
 from athena.memory.consolidation.changing import Hand
-from athena.memory.consolidation.keeping import Found
 from athena.memory.consolidation.mining import READS, Mine
 from athena.memory.consolidation.pattern import Pattern
 from athena.memory.consolidation.reading import Material
-from athena.memory.consolidation.strategies import PLANS, Plan, Strategy
+from athena.memory.consolidation.strategies import PLANS, Plan
 from athena.memory.consolidation.wording import reworded
 from athena.memory.store import Store
 from athena.memory.vectorise import catch_up
 from athena.model.call import Call
+from athena.model.pattern import Consolidated, Found, Status, Strategy
 from athena.model.scope import Scope
 from athena.storage import calls, consolidations, memories, scopes
 from athena.storage.consolidations import Attempt
@@ -30,35 +30,6 @@ DAY = 86_400.0
 DUE = 500  # events since the last run that make another worth while
 IDLE = 120.0  # seconds after which a run that said nothing is taken for dead
 Tell = Callable[[str, int, int], None]  # which stage begins, how many are done, of how many
-
-
-@dataclass(frozen=True, slots=True)
-class Consolidated:
-    strategy: str
-    examined: int  # events and memories
-    merged: int
-    strengthened: int
-    faded: int
-    promoted: int
-    new: int  # patterns that no run found before
-    patterns: tuple[Found, ...]
-    skipped: bool = False  # nothing had changed since the last run
-    resumed: bool = False  # the last run was interrupted, this one went on
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """How the last run of a strategy went, or how the one in progress stands."""
-
-    strategy: str
-    days_back: float
-    state: str  # running, interrupted, done
-    stage: str
-    began: float
-    ended: float | None
-    seconds: float
-    found: dict[str, int]
 
 
 def silent(stage: str, done: int, total: int) -> None:

@@ -8,9 +8,7 @@
 | quality | also looser likenesses, sequences of three steps, what is less sure | the same, sooner |
 """
 
-from typing import Literal, NamedTuple
-
-Strategy = Literal["minimal", "speed", "balanced", "quality"]
+from typing import NamedTuple
 
 
 class Plan(NamedTuple):

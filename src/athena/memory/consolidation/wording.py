@@ -6,12 +6,15 @@ or capitals, one sentence that is not much longer. Else the plain sentence stays
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from athena.embedding.chat import Chat
 from athena.errors import Unavailable
 from athena.memory.consolidation.pattern import Pattern
 from athena.memory.store import Store
 from athena.threads import aside
+
+if TYPE_CHECKING:  # brings http.client
+    from athena.embedding.chat import Chat
 
 MOST = 20  # patterns of one run that are reworded, the first
 LONGEST = 1.5  # times the plain sentence
@@ -31,7 +34,7 @@ async def reworded(store: Store, patterns: list[Pattern]) -> list[Pattern]:
     return await aside(_reworded, chat, patterns)
 
 
-def _reworded(chat: Chat, patterns: list[Pattern]) -> list[Pattern]:
+def _reworded(chat: "Chat", patterns: list[Pattern]) -> list[Pattern]:
     made = list(patterns)
     for place, pattern in enumerate(patterns[:MOST]):
         try:

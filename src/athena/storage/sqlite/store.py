@@ -319,7 +319,7 @@ class Sqlite:
         job.tell()
 
     def _commit(self, connection: apsw.Connection, jobs: list[_Job]) -> None:
-        """Run jobs in one transaction, each in a savepoint of its own, and tell each caller its outcome."""
+        """Run jobs in one transaction, several each in a savepoint of its own, and tell each caller its outcome."""
         if not jobs:
             return
         tx = SqliteTransaction(connection)
