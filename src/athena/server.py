@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import errno
 import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -16,27 +15,29 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from typing import Any
 
 import h11
 import uvicorn
+from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from athena import tokens
 from athena.app import App
 from athena.errors import AthenaError, Conflict, Misconfigured
-from athena.home import make_token
+from athena.home import MCP_SOCKET, SOCKET, make_token, socket_path
 from athena.memory import upkeep
 from athena.memory.consolidation.schedule import Automatic, tend
 from athena.model.scope import Scope
 from athena.surfaces.guard import HEAD, HEADERS, Guard, Malformed, Policy, refusal
 from athena.surfaces.http import Application, Registry
+from athena.surfaces.mcphttp import Endpoint, load
+from athena.surfaces.mcpstream import Door
+from athena.surfaces.seats import Seats
 from athena.threads import start
 
 LOCK = "server.json"
-SOCKET = "athena.sock"
-LONGEST = 100  # bytes of a socket's path: systems allow 103 to 107
 HURRY = 10.0  # seconds in which a head must have arrived
 CONNECTIONS = 2_000
 SPARE = 100  # files that are no connections
@@ -176,6 +177,7 @@ class Server:
         auth: bool,
         hosts: tuple[str, ...],
         consolidating: Automatic = "minimal",
+        serves: Callable[[Mapping[str, str]], bool] = lambda _: True,
     ) -> None:
         if not auth and host not in LOOPBACK:
             raise Misconfigured(
@@ -183,8 +185,9 @@ class Server:
             )
         self._app, self._home, self._project, self._consolidating = app, home, project, consolidating
         self._held = Held(home)
-        self._sockets = [*_tcp(host, port), _unix(home)]
-        self._path = self._sockets[-1].getsockname()
+        self._sockets = [*_tcp(host, port), _unix(home, SOCKET)]
+        self._lines = _unix(home, MCP_SOCKET)
+        self._paths = self._sockets[-1].getsockname(), self._lines.getsockname()
         self.port = self._sockets[0].getsockname()[1]
         shown = "localhost" if host in LOOPBACK else f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}"
@@ -203,10 +206,14 @@ class Server:
             stopping=lambda: self.guard.draining,
             at_once=_at_once(app.store.database.kind),
         )
-        self.guard = Guard(Application(self._registry.routes(), self._during), policy, _log)
-        for one in self._sockets:
+        given = self._registry.calls, self._visitor, Seats(), project
+        self._mcp = Endpoint(*given)
+        self._door = Door(*given, serves=serves, welcome=lambda peer: _user(peer) == os.getuid())
+        routes = [*self._registry.routes(), Route("/mcp", self._mcp)]
+        self.guard = Guard(Application(routes, self._during), policy, _log)
+        for one in (*self._sockets, self._lines):
             one.listen(BACKLOG)  # who reads where we are may call at once
-        self._held.say(url=self.url, socket=self._path, since=time.time())
+        self._held.say(url=self.url, socket=self._paths[0], since=time.time())
 
     def run(self) -> None:
         """Serve until told to stop; calls in flight are answered first."""
@@ -232,14 +239,18 @@ class Server:
         try:
             server.run(sockets=self._sockets)
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
+            for path in self._paths:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
             self._held.let_go()
             self._app.close()
             _log({"event": "stopped", "pid": os.getpid()})
 
     def _caller(self, project: str | None, key: str | None) -> Any:
         return self._app.context(self._project if project is None else project, "http", key)
+
+    def _visitor(self, project: str | None, workspace: str | None) -> Any:
+        return self._app.context(self._project if project is None else project, "mcp", workspace=workspace)
 
     async def _ready(self) -> dict[str, Any]:
         """Look at the store; that is no call of anybody's."""
@@ -251,11 +262,19 @@ class Server:
     async def _during(self, _: Any) -> AsyncIterator[None]:
         import numpy  # noqa: F401  # before the threads: two that import it at once break it for good
 
-        start(self._app.store.encoder.embedder.load)  # warm before the first question
-        start(tokens.load)
+        start(self._warm)
+        await self._door.open(self._lines)
         tending = asyncio.create_task(self._tend())
         yield
         tending.cancel()
+        await self._door.close()
+        await self._mcp.close()
+
+    def _warm(self) -> None:
+        """Load what the first questions need, the most urgent first."""
+        self._app.store.encoder.embedder.load()
+        load()
+        tokens.load()
 
     async def _tend(self) -> None:
         """Consolidate from time to time what nobody asks for."""
@@ -319,21 +338,11 @@ def _room() -> int:
     return CONNECTIONS if soft == resource.RLIM_INFINITY else max(10, min(CONNECTIONS, soft - SPARE))
 
 
-def socket_path(home: str) -> str:
-    """Return where the Unix socket of a home is: in it, or where its path is short enough."""
-    name = hashlib.sha256(os.fsencode(home)).hexdigest()[:24] + ".sock"
-    paths = [os.path.join(home, SOCKET)]
-    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        paths.append(os.path.join(runtime, "athena", name))
-    last = f"/tmp/athena-{os.getuid()}/{name}"  # right below /tmp, where nobody can rename what is ours
-    return next((path for path in paths if len(os.fsencode(path)) <= LONGEST), last)
-
-
-def _unix(home: str) -> socket.socket:
-    path = socket_path(home)
+def _unix(home: str, name: str) -> socket.socket:
+    path = socket_path(home, name)
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    if folder != os.path.dirname(os.path.join(home, SOCKET)):
+    if folder != os.path.dirname(os.path.join(home, name)):
         found = os.lstat(folder)
         if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
             raise Misconfigured(f"others can write to {folder}", hint="set ATHENA_HOME to a shorter path")
