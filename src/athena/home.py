@@ -1,10 +1,15 @@
 """Where this machine keeps Athena's data. Standard library only: every client needs it, fast."""
 
+from __future__ import annotations
+
 import os
 import sys
-from collections.abc import Callable, Mapping
 
 from athena.errors import Misconfigured
+
+TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 EVERYWHERE = "user"
 DEFAULT_PROJECT = "default"
