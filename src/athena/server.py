@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -12,8 +10,6 @@ import resource
 import secrets
 import signal
 import socket
-import stat
-import struct
 import sys
 import time
 from collections.abc import AsyncIterator, Generator
@@ -23,20 +19,19 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from athena import tokens
+from athena import sockets, tokens
 from athena.app import App
-from athena.errors import AthenaError, Conflict, Misconfigured
+from athena.errors import AthenaError, Misconfigured
 from athena.home import make_token
+from athena.lock import Held, take
 from athena.memory import upkeep
 from athena.memory.consolidation.schedule import Automatic, tend
 from athena.model.scope import Scope
 from athena.surfaces.guard import HEAD, HEADERS, Guard, Malformed, Policy, refusal
 from athena.surfaces.http import Application, Registry
 from athena.threads import start
+from athena.version import __version__
 
-LOCK = "server.json"
-SOCKET = "athena.sock"
-LONGEST = 100  # bytes of a socket's path: systems allow 103 to 107
 HURRY = 10.0  # seconds in which a head must have arrived
 CONNECTIONS = 2_000
 SPARE = 100  # files that are no connections
@@ -55,7 +50,7 @@ class Patient(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         peer = transport.get_extra_info("socket")
-        stranger = peer.family == socket.AF_UNIX and _user(peer) != os.getuid()
+        stranger = peer.family == socket.AF_UNIX and sockets.user(peer) != os.getuid()
         nobody = peer.family != socket.AF_UNIX and self.client is None  # gone already; without an address is trusted
         if stranger or nobody or len(self.connections) > self.room:
             transport.abort()
@@ -99,13 +94,6 @@ class Patient(H11Protocol):
         return cycle is not None and not cycle.response_complete
 
 
-def _user(peer: Any) -> int:
-    """Return who is at the other end of a Unix socket."""
-    if hasattr(socket, "SO_PEERCRED"):
-        return int(struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
-    return os.getuid()  # macOS: the socket's own rights, 0600, say the same
-
-
 class Stoppable(uvicorn.Server):
     """uvicorn, which stops on a signal and then lets us tidy up, instead of dying of the same signal again."""
 
@@ -131,37 +119,6 @@ class Stoppable(uvicorn.Server):
                 signal.signal(one, handler)
 
 
-class Held:
-    """The right to serve a home, for as long as this process lives."""
-
-    def __init__(self, home: str) -> None:
-        os.makedirs(home, mode=0o700, exist_ok=True)
-        self._path = os.path.join(home, LOCK)
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(self._file, 4096).decode(errors="replace")
-            os.close(self._file)
-            raise Conflict(f"this home is served already: {_who(holder)}", hint="stop that server first") from None
-
-    def say(self, **facts: Any) -> None:
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, json.dumps({"pid": os.getpid(), **facts}).encode(), 0)
-
-    def let_go(self) -> None:
-        os.ftruncate(self._file, 0)
-        os.close(self._file)
-
-
-def _who(holder: str) -> str:
-    try:
-        facts = json.loads(holder)
-        return f"process {facts['pid']} at {facts.get('url', 'a socket')}"
-    except (ValueError, KeyError):
-        return "another process"
-
-
 class Server:
     """An app behind HTTP."""
 
@@ -176,14 +133,15 @@ class Server:
         auth: bool,
         hosts: tuple[str, ...],
         consolidating: Automatic = "minimal",
+        held: Held | None = None,
     ) -> None:
         if not auth and host not in LOOPBACK:
             raise Misconfigured(
                 "--no-auth is for this machine only", hint="leave --host at 127.0.0.1, or keep the token"
             )
         self._app, self._home, self._project, self._consolidating = app, home, project, consolidating
-        self._held = Held(home)
-        self._sockets = [*_tcp(host, port), _unix(home)]
+        self._held = held or take(home, DRAIN + 5)
+        self._sockets = [*_tcp(host, port), sockets.bind(home)]
         self._path = self._sockets[-1].getsockname()
         self.port = self._sockets[0].getsockname()[1]
         shown = "localhost" if host in LOOPBACK else f"[{host}]" if ":" in host else host
@@ -206,7 +164,7 @@ class Server:
         self.guard = Guard(Application(self._registry.routes(), self._during), policy, _log)
         for one in self._sockets:
             one.listen(BACKLOG)  # who reads where we are may call at once
-        self._held.say(url=self.url, socket=self._path, since=time.time())
+        self._held.say(url=self.url, socket=self._path, since=time.time(), version=__version__, daemon=held is not None)
 
     def run(self) -> None:
         """Serve until told to stop; calls in flight are answered first."""
@@ -317,35 +275,6 @@ def _room() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
         soft = enough
     return CONNECTIONS if soft == resource.RLIM_INFINITY else max(10, min(CONNECTIONS, soft - SPARE))
-
-
-def socket_path(home: str) -> str:
-    """Return where the Unix socket of a home is: in it, or where its path is short enough."""
-    name = hashlib.sha256(os.fsencode(home)).hexdigest()[:24] + ".sock"
-    paths = [os.path.join(home, SOCKET)]
-    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        paths.append(os.path.join(runtime, "athena", name))
-    last = f"/tmp/athena-{os.getuid()}/{name}"  # right below /tmp, where nobody can rename what is ours
-    return next((path for path in paths if len(os.fsencode(path)) <= LONGEST), last)
-
-
-def _unix(home: str) -> socket.socket:
-    path = socket_path(home)
-    folder = os.path.dirname(path)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    if folder != os.path.dirname(os.path.join(home, SOCKET)):
-        found = os.lstat(folder)
-        if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
-            raise Misconfigured(f"others can write to {folder}", hint="set ATHENA_HOME to a shorter path")
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # we hold the lock, so nobody listens there
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        made.bind(path)
-    finally:
-        os.umask(before)
-    return made
 
 
 class _Lines(logging.Handler):
