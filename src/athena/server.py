@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -11,8 +10,6 @@ import resource
 import secrets
 import signal
 import socket
-import stat
-import struct
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
@@ -23,10 +20,11 @@ import uvicorn
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from athena import tokens
+from athena import sockets, tokens
 from athena.app import App
-from athena.errors import AthenaError, Conflict, Misconfigured
-from athena.home import MCP_SOCKET, SOCKET, make_token, socket_path
+from athena.errors import AthenaError, Misconfigured
+from athena.home import MCP_SOCKET, make_token
+from athena.lock import Held, take
 from athena.memory import upkeep
 from athena.memory.consolidation.schedule import Automatic, tend
 from athena.model.scope import Scope
@@ -36,8 +34,8 @@ from athena.surfaces.mcphttp import Endpoint, load
 from athena.surfaces.mcpstream import Door
 from athena.surfaces.seats import Seats
 from athena.threads import start
+from athena.version import __version__
 
-LOCK = "server.json"
 HURRY = 10.0  # seconds in which a head must have arrived
 CONNECTIONS = 2_000
 SPARE = 100  # files that are no connections
@@ -56,7 +54,7 @@ class Patient(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         peer = transport.get_extra_info("socket")
-        stranger = peer.family == socket.AF_UNIX and _user(peer) != os.getuid()
+        stranger = peer.family == socket.AF_UNIX and sockets.user(peer) != os.getuid()
         nobody = peer.family != socket.AF_UNIX and self.client is None  # gone already; without an address is trusted
         if stranger or nobody or len(self.connections) > self.room:
             transport.abort()
@@ -100,13 +98,6 @@ class Patient(H11Protocol):
         return cycle is not None and not cycle.response_complete
 
 
-def _user(peer: Any) -> int:
-    """Return who is at the other end of a Unix socket."""
-    if hasattr(socket, "SO_PEERCRED"):
-        return int(struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
-    return os.getuid()  # macOS: the socket's own rights, 0600, say the same
-
-
 class Stoppable(uvicorn.Server):
     """uvicorn, which stops on a signal and then lets us tidy up, instead of dying of the same signal again."""
 
@@ -132,37 +123,6 @@ class Stoppable(uvicorn.Server):
                 signal.signal(one, handler)
 
 
-class Held:
-    """The right to serve a home, for as long as this process lives."""
-
-    def __init__(self, home: str) -> None:
-        os.makedirs(home, mode=0o700, exist_ok=True)
-        self._path = os.path.join(home, LOCK)
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(self._file, 4096).decode(errors="replace")
-            os.close(self._file)
-            raise Conflict(f"this home is served already: {_who(holder)}", hint="stop that server first") from None
-
-    def say(self, **facts: Any) -> None:
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, json.dumps({"pid": os.getpid(), **facts}).encode(), 0)
-
-    def let_go(self) -> None:
-        os.ftruncate(self._file, 0)
-        os.close(self._file)
-
-
-def _who(holder: str) -> str:
-    try:
-        facts = json.loads(holder)
-        return f"process {facts['pid']} at {facts.get('url', 'a socket')}"
-    except (ValueError, KeyError):
-        return "another process"
-
-
 class Server:
     """An app behind HTTP."""
 
@@ -178,15 +138,16 @@ class Server:
         hosts: tuple[str, ...],
         consolidating: Automatic = "minimal",
         serves: Callable[[Mapping[str, str]], bool] = lambda _: True,
+        held: Held | None = None,
     ) -> None:
         if not auth and host not in LOOPBACK:
             raise Misconfigured(
                 "--no-auth is for this machine only", hint="leave --host at 127.0.0.1, or keep the token"
             )
         self._app, self._home, self._project, self._consolidating = app, home, project, consolidating
-        self._held = Held(home)
-        self._sockets = [*_tcp(host, port), _unix(home, SOCKET)]
-        self._lines = _unix(home, MCP_SOCKET)
+        self._held = held or take(home, DRAIN + 5)
+        self._sockets = [*_tcp(host, port), sockets.bind(home)]
+        self._lines = sockets.bind(home, MCP_SOCKET)
         self._paths = self._sockets[-1].getsockname(), self._lines.getsockname()
         self.port = self._sockets[0].getsockname()[1]
         shown = "localhost" if host in LOOPBACK else f"[{host}]" if ":" in host else host
@@ -208,12 +169,14 @@ class Server:
         )
         given = self._registry.calls, self._visitor, Seats(), project
         self._mcp = Endpoint(*given)
-        self._door = Door(*given, serves=serves, welcome=lambda peer: _user(peer) == os.getuid())
+        self._door = Door(*given, serves=serves, welcome=lambda peer: sockets.user(peer) == os.getuid())
         routes = [*self._registry.routes(), Route("/mcp", self._mcp)]
         self.guard = Guard(Application(routes, self._during), policy, _log)
         for one in (*self._sockets, self._lines):
             one.listen(BACKLOG)  # who reads where we are may call at once
-        self._held.say(url=self.url, socket=self._paths[0], since=time.time())
+        self._held.say(
+            url=self.url, socket=self._paths[0], since=time.time(), version=__version__, daemon=held is not None
+        )
 
     def run(self) -> None:
         """Serve until told to stop; calls in flight are answered first."""
@@ -336,25 +299,6 @@ def _room() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
         soft = enough
     return CONNECTIONS if soft == resource.RLIM_INFINITY else max(10, min(CONNECTIONS, soft - SPARE))
-
-
-def _unix(home: str, name: str) -> socket.socket:
-    path = socket_path(home, name)
-    folder = os.path.dirname(path)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    if folder != os.path.dirname(os.path.join(home, name)):
-        found = os.lstat(folder)
-        if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
-            raise Misconfigured(f"others can write to {folder}", hint="set ATHENA_HOME to a shorter path")
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # we hold the lock, so nobody listens there
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        made.bind(path)
-    finally:
-        os.umask(before)
-    return made
 
 
 class _Lines(logging.Handler):

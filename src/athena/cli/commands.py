@@ -17,6 +17,7 @@ from athena.cli.consolidate import consolidate
 from athena.cli.doctor import doctor
 from athena.cli.evaluate import evaluate
 from athena.cli.importing import import_file
+from athena.cli.mcp import mcp
 from athena.cli.migrate import migrate
 from athena.cli.programs import approve, run, shell
 from athena.cli.projects import projects

@@ -11,7 +11,7 @@ from athena import connect
 from athena.cli import pump
 
 if TYPE_CHECKING:
-    from _socket import socket as Socket
+    import _socket
 
 CORES = 4  # operations at once: one client asks
 
@@ -33,7 +33,7 @@ def mcp(tools: str, project: str | None) -> None:
     raise click.exceptions.Exit(pump.run(tools, project))
 
 
-def serve_here(project: str) -> "Socket":
+def serve_here(project: str) -> "_socket.socket":
     """Serve one client from a thread of this process; return its end of the connection."""
     ours, theirs = socket.socketpair()
     app = connect.shared_app()  # here, so that what is wrong with the settings is said

@@ -34,7 +34,7 @@ class _Form:
     parse_int = int
 
 
-_scan = make_scanner(_Form)
+_scan = make_scanner(_Form)  # type: ignore[arg-type]  # anything with these attributes will do
 
 
 class Refused(Exception):
@@ -78,7 +78,7 @@ class Pump:
         self._tools, self._project = tools, project
         self._home = home_folder()
         self._server: socket | None = None
-        self._here = False  # the server is a thread of this process
+        self._refused = False  # the server that runs does not want us
         self._workspace = ""
         self._more = True  # the client may have more to say
         self._part, self._skipping = bytearray(), False  # a line that has not arrived whole yet
@@ -219,6 +219,7 @@ class Pump:
 
     def _connect(self) -> None:
         """Find a server, start one, or be one."""
+        self._refused = False
         made = None if os.environ.get("ATHENA_DB_PATH") == ":memory:" else self._reached() or self._started()
         if made is None:
             from athena.cli.mcp import serve_here  # brings everything
@@ -245,9 +246,26 @@ class Pump:
             if getattr(error, "code", "") == "invalid_input":
                 raise
             say(f"{error}; serving from this process")
+            self._refused = True
             return None
 
     def _started(self) -> socket | None:
+        """Start a server in the background and return a connection to it, or nothing if that does not work."""
+        if self._refused:
+            return None
+        from athena.daemon import spawn  # only where none runs
+
+        try:
+            spawn(self._home)
+        except OSError as error:
+            say(f"no server could be started ({error}); serving from this process")
+            return None
+        until = time.monotonic() + STARTED
+        while time.monotonic() < until and not self._refused:
+            time.sleep(GLANCE)
+            if made := self._reached():
+                return made
+        say("no server came up; serving from this process")
         return None
 
     def _greeted(self, made: socket) -> socket:

@@ -1,0 +1,112 @@
+"""One warm server for each home, in the background. Standard library only, until it serves."""
+
+import os
+import sys
+import time
+from typing import Any
+
+from athena import lock, logs
+from athena.errors import Conflict, Unavailable
+from athena.home import home_folder
+from athena.version import __version__
+
+LOG = "daemon.log"
+WAIT = 15.0  # seconds in which a daemon is up
+DRAIN = 35.0  # seconds that it may take to answer what it has begun
+LEAVE = 3.0  # seconds that an old one gets, when it is asked to make room
+OWN = ("ATHENA_PROJECT",)  # what is a session's own and not the daemon's
+
+Facts = dict[str, Any]
+
+
+def spawn(home: str) -> int:
+    """Start the daemon of a home without waiting for it, and return its process; one too many ends by itself."""
+    python = sys.executable or "python3"
+    words = [python, "-P", "-m", "athena.daemon", home]  # -P: the folder that we happen to be in is nobody's code
+    around = {name: value for name, value in os.environ.items() if name not in OWN} | {"ATHENA_HOME": home}
+    nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
+    try:
+        return os.posix_spawn(python, words, around, file_actions=nothing, setsid=True)
+    except NotImplementedError:  # an old macOS; the daemon does it a moment later
+        return os.posix_spawn(python, words, around, file_actions=nothing)
+
+
+def start(home: str, wait: float = WAIT) -> Facts:
+    """Return what the server of a home says of itself, starting one if there is none or only an older one."""
+    deadline = time.monotonic() + wait
+    found = lock.served(home)
+    if found and not (is_older(found) and make_room(home, found)):
+        return found
+    child = spawn(home)
+    while not (found := lock.served(home)):
+        if time.monotonic() > deadline or _failed(child):
+            raise Unavailable("the daemon did not start", hint=f"see {os.path.join(home, logs.FOLDER, LOG)}")
+        time.sleep(lock.LOOK)
+    return found
+
+
+def _failed(child: int) -> bool:
+    """Tell whether a daemon that we started is gone, and not because there is another."""
+    try:
+        ended, status = os.waitpid(child, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return bool(ended and status)
+
+
+def is_older(facts: Facts) -> bool:
+    """Tell whether a daemon is of a version before ours; a server that a person started is left alone."""
+    return bool(facts.get("daemon")) and _order(str(facts.get("version"))) < _order(__version__)
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int("".join(filter(str.isdigit, part)) or 0) for part in version.split("."))
+
+
+def make_room(home: str, facts: Facts) -> bool:
+    """Ask an old daemon to leave as soon as nobody needs it; tell whether it is gone already."""
+    import signal  # after an upgrade alone
+
+    deadline = time.monotonic() + LEAVE
+    try:
+        os.kill(facts["pid"], signal.SIGHUP)
+        while time.monotonic() < deadline:
+            if (now := lock.served(home)) is None or now["pid"] != facts["pid"]:
+                return True
+            time.sleep(lock.LOOK)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def stop(home: str, wait: float = DRAIN) -> Facts | None:
+    """Stop the daemon of a home, and return what it said of itself; None if there was none."""
+    found = lock.served(home)
+    if found is None:
+        return None
+    if not found.get("daemon"):
+        raise Conflict(
+            f"this home is served by a server that somebody started: process {found['pid']}", hint="stop it there"
+        )
+    lock.end(found, wait)
+    return found
+
+
+def main() -> None:
+    """Be the daemon: take the home, or leave at once if somebody has it."""
+    home = sys.argv[1] if len(sys.argv) > 1 else home_folder()
+    os.closerange(3, 256)  # files of whoever started us
+    if os.getpid() != os.getsid(0):
+        os.setsid()
+    try:
+        held = lock.Held(home)
+    except Conflict:
+        return
+    sys.stderr = logs.Log(home, LOG)
+    from athena.background import serve  # brings everything
+
+    serve(home, held)
+
+
+if __name__ == "__main__":
+    main()

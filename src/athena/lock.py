@@ -1,0 +1,118 @@
+"""The right to serve a home, and who has it. Standard library only: every client asks."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import time
+from typing import Any
+
+from athena import sockets
+from athena.errors import Conflict
+
+LOCK = "server.json"
+KNOCK = 1.0  # seconds in which a server that lives takes a connection
+LOOK = 0.02  # seconds between two looks
+
+
+class Held:
+    """The right to serve a home, for as long as this process lives."""
+
+    def __init__(self, home: str) -> None:
+        os.makedirs(home, mode=0o700, exist_ok=True)
+        self.path = os.path.join(home, LOCK)
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = _facts(self.path)
+            os.close(self._file)
+            raise Conflict(f"this home is served already: {_who(holder)}", hint="stop that server first") from None
+        os.ftruncate(self._file, 0)  # what a process that was killed said of itself
+
+    def say(self, **facts: Any) -> None:
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, json.dumps({"pid": os.getpid(), **facts}).encode(), 0)
+
+    def is_ours(self) -> bool:
+        """Tell whether the home is still there, with our lock in it."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._file))
+        except OSError:
+            return False
+
+    def let_go(self) -> None:
+        os.ftruncate(self._file, 0)
+        os.close(self._file)
+
+
+def take(home: str, patience: float) -> Held:
+    """Take the right to serve a home, from its daemon if that has it; any other server keeps it."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return Held(home)
+        except Conflict:
+            found = served(home)
+            if time.monotonic() > deadline or (found and not found.get("daemon")):
+                raise
+            if found:
+                end(found, deadline - time.monotonic())
+            time.sleep(LOOK)
+
+
+def end(facts: dict[str, Any], patience: float) -> bool:
+    """End a server: it answers what it has begun, but not for ever. Tell whether it went by itself."""
+    deadline = time.monotonic() + patience
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(facts["pid"], how)
+        while _lives(facts["pid"]):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(LOOK)
+        else:
+            return how == signal.SIGTERM
+        deadline = time.monotonic() + KNOCK
+    return False
+
+
+def _lives(pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # a child of ours is there until somebody asks
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def served(home: str) -> dict[str, Any] | None:
+    """Return what the server of a home says of itself, if one of this user's answers there."""
+    facts = _facts(os.path.join(home, LOCK))
+    if facts is None:
+        return None
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
+            knocking.settimeout(KNOCK)
+            knocking.connect(facts.get("socket") or sockets.path_of(home))
+            if sockets.user(knocking) != os.getuid() or sockets.process(knocking) not in (0, facts["pid"]):
+                return None
+    except OSError:
+        return None
+    return facts
+
+
+def _facts(path: str) -> dict[str, Any] | None:
+    try:
+        with open(path, "rb") as file:
+            facts = json.loads(file.read(65_536))
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) and isinstance(facts.get("pid"), int) else None
+
+
+def _who(facts: dict[str, Any] | None) -> str:
+    return "another process" if facts is None else f"process {facts['pid']} at {facts.get('url', 'a socket')}"
