@@ -80,6 +80,8 @@ def compact(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return [compact(part) for part in schema] if isinstance(schema, list) else schema
     made = {key: compact(part) for key, part in schema.items() if key not in _NEEDLESS}
+    if isinstance(parts := schema.get("properties"), dict):  # whose keys are names, whatever they are called
+        made["properties"] = {name: compact(part) for name, part in parts.items()}
     if not made.get("required", True):
         del made["required"]
     if "anyOf" in made:
