@@ -96,5 +96,7 @@ def lines(home: Path, hello: bytes | None = b"{}") -> Generator[Lines]:
         connection.settimeout(30)
         connection.connect(str(home / "mcp.sock"))
         made = Lines(connection, hello)
-        yield made
-        made.close()
+        try:
+            yield made
+        finally:
+            made.close()
