@@ -284,7 +284,7 @@ def test_a_program_whose_caller_gives_up_stops(served: Running) -> None:
         code = f"workspace.write(path='begun', content='x', workspace='{name}')\nimport time\ntime.sleep(25)"
         async with connected(served, how) as client:
             call = asyncio.create_task(client.call_tool("execute_code", {"code": code, "workspace": name}))
-            while not served.call("list_files", workspace=name):
+            while not served.call("list_files", workspace=name):  # noqa: ASYNC110  # another process does it
                 await asyncio.sleep(0.02)
             call.cancel()
             await asyncio.wait({call})
@@ -348,7 +348,9 @@ def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: P
             await text(client, "remember_batch", items=many)
             found = await text(client, "recall", query="the harbour story", k=200)
             assert tokens.exactly(found) <= 2_100
-            shown, left, offset = re.search(r"\A(.*)\n\[(\d+) more: offset=(\d+)\]\Z", found, re.DOTALL).groups()  # type: ignore[union-attr]
+            match = re.fullmatch(r"(.*)\n\[\d+ more: offset=(\d+)\]", found, re.DOTALL)
+            assert match
+            shown, offset = match.groups()
             assert len(shown.splitlines()) == int(offset)
             after = await text(client, "recall", query="the harbour story", k=200, offset=int(offset))
             assert not set(shown.splitlines()) & set(after.splitlines())

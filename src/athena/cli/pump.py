@@ -262,9 +262,9 @@ class Pump:
             say(f"no server could be started ({error}); serving from this process")
             return None
         until = time.monotonic() + STARTED
-        while time.monotonic() < until and not (self._refused or _failed(child)):
+        while time.monotonic() < until and not _failed(child):
             time.sleep(GLANCE)
-            if made := self._reached():
+            if (made := self._reached()) or self._refused:
                 return made
         return None
 
