@@ -4,8 +4,10 @@ A client waits for this process each time it starts, so it imports next to nothi
 replaced by another with the next request: the client is told which calls were lost, and need not know more.
 """
 
+import _socket
 import os
 import select
+import sys
 import time
 from _json import encode_basestring_ascii as quoted
 from _json import make_scanner
@@ -14,6 +16,7 @@ from _socket import AF_UNIX, SHUT_WR, SOCK_STREAM, socket
 from athena.errors import AthenaError
 from athena.home import MCP_SOCKET, current_project, home_folder, socket_path
 
+SO_PEERCRED = getattr(_socket, "SO_PEERCRED", None)
 SURFACES = ("default", "code", "all")
 LONGEST = 16 << 20  # bytes of a message
 CHUNK = 64 << 10
@@ -237,6 +240,8 @@ class Pump:
         made = socket(AF_UNIX, SOCK_STREAM)
         try:
             made.connect(socket_path(self._home, MCP_SOCKET))
+            if _user(made) != os.getuid():
+                raise OSError("that server is somebody else's")
         except OSError:
             made.close()
             return None
@@ -244,11 +249,13 @@ class Pump:
             return self._greeted(made)
         except (Refused, OSError) as error:
             made.close()
-            if getattr(error, "why", "") == "invalid_input":
+            why = getattr(error, "why", "")
+            if why == "invalid_input":
                 raise
-            say(f"{error}; serving from this process")
-            self._refused = True
-            return None
+            if why == "conflict" or isinstance(error, TimeoutError):
+                say(f"{error}; serving from this process")
+                self._refused = True
+            return None  # one that stops, or has no room, is waited for
 
     def _started(self) -> socket | None:
         """Start a server in the background and return a connection to it, or nothing if that does not work."""
@@ -290,6 +297,13 @@ class Pump:
         if self._server is not None:
             self._server.shutdown(SHUT_WR)
             self._server.close()
+
+
+def _user(peer: socket) -> int:
+    """Return whose the server is; where the system does not tell, the socket's own rights must do."""
+    if SO_PEERCRED is None:
+        return os.getuid()
+    return int.from_bytes(peer.getsockopt(_socket.SOL_SOCKET, SO_PEERCRED, 12)[4:8], sys.byteorder)
 
 
 def _failed(child: int) -> bool:
