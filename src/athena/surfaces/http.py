@@ -57,7 +57,7 @@ class Registry:
         stopping: Callable[[], bool],
         at_once: int,
     ) -> None:
-        self.catalog = catalog.without(Effect.APPROVE)  # the token is the agent's too
+        self._whole, self._offered = catalog, catalog.without(Effect.APPROVE)  # the token is the agent's too
         self.metrics = Metrics()
         self._caller = caller
         self._ready = ready
@@ -68,6 +68,14 @@ class Registry:
         self._asking = asyncio.Lock()
         self._kept: dict[str, tuple[bytes, str]] = {}
         self._well = (0.0, False)
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is offered now: connected servers come and go."""
+        if self._offered.version != self._whole.version:
+            self._kept.clear()
+            self._offered = self._whole.without(Effect.APPROVE)
+        return self._offered
 
     def routes(self) -> list[Route]:
         return [
@@ -133,7 +141,8 @@ class Registry:
         return Response(self.metrics.text(figures), media_type="text/plain; version=0.0.4")
 
     def _constant(self, request: Request, key: str, make: Callable[[], Any]) -> Response:
-        """Answer with what does not change while the server runs; a client that has it is told so."""
+        """Answer with what changes only with the catalog; a client that has it is told so."""
+        key = f"{self.catalog.version} {key}"
         if key not in self._kept:
             body = json.dumps(make(), ensure_ascii=False, separators=(",", ":")).encode()
             self._kept[key] = body, f'"{hashlib.sha256(body).hexdigest()[:24]}"'
@@ -147,7 +156,8 @@ class Registry:
     @asynccontextmanager
     async def _turn(self, operation: AnyOperation) -> AsyncIterator[None]:
         """Wait until there is room; a long write keeps no read waiting, and a program nobody."""
-        turns = {Effect.READ: self._reading, Effect.EXECUTE: self._running}.get(operation.effect, self._writing)
+        effect = Effect.EXECUTE if operation.foreign else operation.effect  # who waits for others holds up nobody
+        turns = {Effect.READ: self._reading, Effect.EXECUTE: self._running}.get(effect, self._writing)
         try:
             async with asyncio.timeout(PATIENCE):
                 await turns.acquire()
