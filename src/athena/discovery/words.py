@@ -15,6 +15,7 @@ WEIGHTS = (2.5, 2.0, 1.5, 0.5, 0.4, 0.3, 0.5, 1.2)
 SATURATION, LENGTH_WEIGHT = 1.2, 0.3  # BM25's k1 and b
 FIRST, EARLY = 3, 1.3  # so many words come first, as what is to be done does, and count so much
 INTENT = 0.15  # what it counts that a request asks and the tool only looks, or that both do something
+ACTION = 0.1  # and that both do the same sort of thing
 
 POLITE = r"(?:please|hey|hi|ok(?:ay)?|could you|can you|would you|i(?:'d| would) like to|i want to|i need to|let me|,|\s)*"
 ASKING = re.compile(
@@ -45,6 +46,32 @@ GIVEN = (
     (re.compile(r"(?<![\w/])[~.]?/[\w.*-]+(?:/[\w.*-]*)+"), " file folder "),
     (re.compile(r"\b[\w-]+\.(?:[a-z]{2,4}|json|yaml|html|docx|xlsx|jpeg|toml|lock)\b(?!\.)"), " file "),
     (re.compile(r"\b[A-Z][A-Z0-9]+-\d+\b"), " issue "),
+)
+
+# What may be done, as tools name it and as people say it.
+ACTIONS = (
+    (
+        "create add new insert append write put upload make register record save remember log draft open start",
+        "add make create open start put set write file raise register log note jot record save store keep remember"
+        " remind offer plan book build publish insert append upload submit new introduce enter draft prepare schedule",
+    ),
+    (
+        "update edit modify set change adjust move rename transition merge convert restore relate link",
+        "change update edit correct fix set move rename shift reassign raise bump close mark reschedule push replace"
+        " overwrite adjust switch turn dim improve assign merge join link connect convert tick finish",
+    ),
+    (
+        "delete remove forget cancel purge erase stop end drop",
+        "delete remove drop erase throw rid forget cancel off kill clear discard end stop wipe shut destroy",
+    ),
+    (
+        "send post reply comment respond call share message note",
+        "send tell email mail text post reply answer respond comment notify inform write let ring phone message share",
+    ),
+    (
+        "run execute invoke start restart install build launch play retry activate turn",
+        "run execute call invoke launch start trigger bring play boot restart bounce install begin switch turn rerun",
+    ),
 )
 
 
@@ -94,6 +121,7 @@ class Words:
         every = [analysed(entry) for entry in entries]
         self._count = len(entries)
         self._looks = [entry.looks for entry in entries]
+        self._able = [_able(entry) for entry in entries]
         self._postings: dict[str, dict[int, float]] = {}
         for place, weight in enumerate(WEIGHTS):
             mean = sum(len(one.fields[place]) for one in every) / max(1, len(every)) or 1.0
@@ -118,7 +146,26 @@ class Words:
     def intents(self, request: str) -> list[float]:
         """Return how well what each entry does, look or change, fits what is wanted."""
         wanted = 1 if ASKING.match(request) else -1 if DOING.match(request) else 0
-        return [INTENT * (wanted if looks else -wanted) for looks in self._looks]
+        acts = _actions(request) if wanted < 1 else set()
+        return [
+            INTENT * (wanted if looks else -wanted) + (ACTION if acts & able else 0.0)
+            for looks, able in zip(self._looks, self._able, strict=True)
+        ]
+
+
+def _actions(request: str) -> set[int]:
+    """Return what is to be done, by the first words that say so."""
+    for word in re.findall(r"[a-z]+", request.lower())[:6]:
+        if found := {place for place, (_, said) in enumerate(ACTIONS) if word in said.split()}:
+            return found
+    return set()
+
+
+def _able(entry: Entry) -> set[int]:
+    """Return what a tool does, by its name and its summary's first word."""
+    words = {*spaced(entry.name).lower().split(), *entry.summary.lower().split()[:1]}
+    stemmed = words | {word.removesuffix("s") for word in words}
+    return {place for place, (named, _) in enumerate(ACTIONS) if stemmed & set(named.split())}
 
 
 def asked(request: str) -> list[str]:
