@@ -32,7 +32,7 @@ class Finder:
         self,
         entries: tuple[Entry, ...],
         request: str,
-        uses: Mapping[str, int] = {},  # noqa: B006  # never changed
+        uses: Mapping[str, int] = {},  # never changed
         *,
         hurry: bool = False,
     ) -> list[Entry]:

@@ -41,7 +41,7 @@ class Meaning:
     def __init__(self, encoder: Encoder, file: str | None = None) -> None:
         self._encoder, self._file = encoder, file
         self._vectors: dict[str, Any] = {}
-        self._ready = False  # the model is loaded, so that a question takes no longer than it must
+        self.ready = False  # the model is loaded, so that a question takes no longer than it must
         self._building = threading.Lock()
         self._stopped = threading.Event()
 
@@ -51,7 +51,7 @@ class Meaning:
 
     async def likeness(self, request: str, texts: Sequence[str]) -> "NDArray[np.float32] | None":
         """Return how far each text stands out by its likeness to a request, 0 where that is not known."""
-        if not (self._ready and self._encoder.works):
+        if not (self.ready and self._encoder.works):
             return None
         keys = [self.key(text) for text in texts]
         rows = [place for place, key in enumerate(keys) if key in self._vectors]
@@ -68,7 +68,7 @@ class Meaning:
     def prepare(self, texts: Iterable[str], after: float = SOON) -> None:
         """Have vectors made for these texts on another thread, where any is missing."""
         wanted = {self.key(text): text for text in texts}
-        if self._stopped.is_set() or (self._ready and wanted.keys() <= self._vectors.keys()):
+        if self._stopped.is_set() or (self.ready and wanted.keys() <= self._vectors.keys()):
             return
         if self._encoder.works and not self._building.locked():
             start(self._build, wanted, after)
@@ -95,7 +95,7 @@ class Meaning:
                 if self._stopped.is_set() or not self._add({key: wanted[key] for key in missing[at : at + BATCH]}):
                     return
             if not self._stopped.is_set():
-                self._ready = self._ready or drive(self._encoder.ask("ready")) is not None
+                self.ready = self.ready or drive(self._encoder.ask("ready")) is not None
             if missing:
                 self._write(wanted)
         finally:

@@ -13,13 +13,16 @@ from athena.discovery.entry import Entry, spaced
 # among the everyday words.
 WEIGHTS = (2.5, 2.0, 1.5, 0.5, 0.4, 0.3, 0.5, 1.2)
 SATURATION, LENGTH_WEIGHT = 1.2, 0.3  # BM25's k1 and b
-FIRST, EARLY = 3, 1.3  # so many words come first, as what is to be done does, and count so much
 INTENT = 0.15  # what it counts that a request asks and the tool only looks, or that both do something
+LONGEST = 2_000  # characters of a request whose words are looked at
 ACTION = 0.1  # and that both do the same sort of thing
 
-POLITE = r"(?:please|hey|hi|ok(?:ay)?|could you|can you|would you|i(?:'d| would) like to|i want to|i need to|let me|,|\s)*"
+POLITE = (
+    r"(?:please|hey|hi|ok(?:ay)?|could you|can you|would you|i(?:'d| would) like to|i want to|i need to|let me|,|\s)*"
+)
 ASKING = re.compile(
-    POLITE + r"(?:show|list|find|look|search|read|view|see|check|count|what|which|who|whose|where|when|why|how|is|are|was"
+    POLITE
+    + r"(?:show|list|find|look|search|read|view|see|check|count|what|which|who|whose|where|when|why|how|is|are|was"
     r"|were|do|does|did|am|will|any|have|has)\b|.*\?",
     re.IGNORECASE | re.DOTALL,
 )
@@ -42,7 +45,7 @@ DOING = re.compile(
 # What a tool would be given says what sort of thing it is about, not what is to be done with it.
 GIVEN = (
     (re.compile(r"https?://\S+"), " url "),
-    (re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+"), " person "),
+    (re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"), " person "),
     (re.compile(r"(?<![\w/])[~.]?/[\w.*-]+(?:/[\w.*-]*)+"), " file folder "),
     (re.compile(r"\b[\w-]+\.(?:[a-z]{2,4}|json|yaml|html|docx|xlsx|jpeg|toml|lock)\b(?!\.)"), " file "),
     (re.compile(r"\b[A-Z][A-Z0-9]+-\d+\b"), " issue "),
@@ -134,10 +137,10 @@ class Words:
     def scores(self, request: str) -> list[float]:
         """Return how well each entry fits a request: 1 for the best, 0 for those that share nothing with it."""
         found = [0.0] * self._count
-        for place, stem in enumerate(asked(request)):
+        for stem in asked(request):
             holding = self._postings.get(stem, {})
             rare = math.log(1 + (self._count - len(holding) + 0.5) / (len(holding) + 0.5))
-            weight = rare * (SATURATION + 1) * (EARLY if place < FIRST else 1.0)
+            weight = rare * (SATURATION + 1)
             for number, counts in holding.items():
                 found[number] += weight * counts / (counts + SATURATION)
         best = max(found, default=0.0) or 1.0
@@ -145,6 +148,7 @@ class Words:
 
     def intents(self, request: str) -> list[float]:
         """Return how well what each entry does, look or change, fits what is wanted."""
+        request = request[:LONGEST]
         wanted = 1 if ASKING.match(request) else -1 if DOING.match(request) else 0
         acts = _actions(request) if wanted < 1 else set()
         return [
@@ -172,6 +176,7 @@ def asked(request: str) -> list[str]:
     """Cut a request into distinct stems, in their order."""
     from athena.storage import terms
 
+    request = request[:LONGEST]
     for pattern, sort in GIVEN:
         request = pattern.sub(sort, request)
     with _guard:

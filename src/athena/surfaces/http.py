@@ -22,6 +22,7 @@ from athena.kernel.invoke import invoke
 from athena.kernel.operation import Effect
 from athena.kernel.shapes import plain
 from athena.model.page import Page
+from athena.operations import finding
 from athena.surfaces import openapi, registry
 from athena.surfaces.guard import STOPPING, Malformed, NoSuchMethod, NotJson
 from athena.surfaces.metrics import Metrics
@@ -105,9 +106,14 @@ class Registry:
             raise InvalidInput("q is too long", hint="a few words will do")
         if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= 100):
             raise InvalidInput(f"limit must be a number from 1 to 100, not {limit!r:.40}")
-        return _json(registry.search(self.catalog, query, int(limit)))
+        category = request.query_params.get("category")
+        return _json(await registry.search(self._calling(request), query, int(limit), category))
 
     async def _tool(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        own = name.startswith("skills.") and name not in self.catalog
+        if own and (skill := await finding.skill(self._calling(request), name)) is not None:
+            return _json(registry.skill(skill))
         operation = self._operation(request)
         return self._constant(request, f"tool {operation.name}", lambda: registry.tool(operation))
 
@@ -173,13 +179,8 @@ class Registry:
     def _operation(self, request: Request) -> AnyOperation:
         return self.catalog.find(request.path_params["name"])
 
-    async def _execute(self, request: Request) -> Response:
-        operation = self._operation(request)
-        try:
-            raw = await request.body()
-        except ClientDisconnect:
-            raise Malformed("the body broke off") from None
-        arguments = _arguments(request, raw) if len(raw) < LARGE else await start(_arguments, request, raw)
+    def _calling(self, request: Request) -> Any:
+        """Return the caller that the headers name."""
         key, named = request.headers.get("idempotency-key"), request.headers.get("x-athena-project")
         for name, value, most in (("Idempotency-Key", key, LONGEST_KEY), ("X-Athena-Project", named, LONGEST_NAME)):
             if value is not None and not (
@@ -188,12 +189,21 @@ class Registry:
                 raise Malformed(
                     f"{name} must have 1 to {most} printable ASCII characters", hint="percent-encode all others"
                 )
-        project = None if named is None else unquote(named, errors="replace")
+        return self._caller(None if named is None else unquote(named, errors="replace"), key)
+
+    async def _execute(self, request: Request) -> Response:
+        operation = self._operation(request)
+        try:
+            raw = await request.body()
+        except ClientDisconnect:
+            raise Malformed("the body broke off") from None
+        arguments = _arguments(request, raw) if len(raw) < LARGE else await start(_arguments, request, raw)
+        caller = self._calling(request)
         began = time.perf_counter()
         outcome = "done"
         try:
             async with self._turn(operation):
-                result = await invoke(self.catalog, operation.name, arguments, self._caller(project, key))
+                result = await invoke(self.catalog, operation.name, arguments, caller)
         except AthenaError as error:
             outcome = error.code
             raise
