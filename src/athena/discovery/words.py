@@ -12,7 +12,7 @@ from athena.discovery.entry import Entry, spaced
 # What a word counts in the name, category, summary, details, parameters, their help, the category's purpose, and
 # among the everyday words.
 WEIGHTS = (2.5, 2.0, 1.5, 0.5, 0.4, 0.3, 0.5, 1.2)
-SATURATION, LENGTH_WEIGHT = 1.2, 0.3  # BM25's k1 and b
+SATURATION, LENGTH_WEIGHT = 0.8, 0.3  # BM25's k1 and b
 INTENT = 0.15  # what it counts that a request asks and the tool only looks, or that both do something
 LONGEST = 2_000  # characters of a request whose words are looked at
 ACTION = 0.1  # and that both do the same sort of thing
