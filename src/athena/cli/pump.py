@@ -20,7 +20,6 @@ SO_PEERCRED = getattr(_socket, "SO_PEERCRED", None)
 SURFACES = ("default", "code", "all")
 LONGEST = 16 << 20  # bytes of a message
 CHUNK = 64 << 10
-PIPE = 512  # bytes that a pipe which can be written to takes without blocking, wherever we are
 GREETED = 30.0  # seconds in which a server must have answered the first line
 STARTED = 20.0  # seconds in which a server that we start must listen
 LEFT = 65.0  # seconds that calls may take after the client has said all; no program runs longer
@@ -95,6 +94,8 @@ class Pump:
         self._silent: list[object] = []  # ids whose answers the client has had already
 
     def run(self) -> int:
+        if os.isatty(0):
+            say("this is for MCP clients, e.g. claude mcp add athena -- athena mcp; Ctrl-D ends it")
         self._connect()
         until = 0.0
         while self._more or self._waiting or self._asked or self._down:
@@ -125,9 +126,9 @@ class Pump:
             if which == 1 and what & (select.POLLERR | select.POLLNVAL):
                 raise BrokenPipeError
             if which == 0:
-                self._from_client(os.read(0, CHUNK))
+                self._from_client(_input())
             elif which == 1:
-                del self._down[: os.write(1, self._down[:PIPE])]
+                del self._down[: os.write(1, self._down[: select.PIPE_BUF])]
             elif which == number:
                 self._exchange(what)
 
@@ -297,6 +298,13 @@ class Pump:
         if self._server is not None:
             self._server.shutdown(SHUT_WR)
             self._server.close()
+
+
+def _input() -> bytes:
+    try:
+        return os.read(0, CHUNK)
+    except OSError:  # there is none
+        return b""
 
 
 def _user(peer: socket) -> int:
