@@ -11,6 +11,7 @@ from types import ModuleType
 from bench import (
     batch,
     cold,
+    discovery,
     footprint,
     graph,
     http,
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "batch": batch,
     "footprint": footprint,
     "tokens": tokens,
+    "discovery": discovery,
     "patterns": patterns,
 }
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +48,8 @@ class Letters:
         for row, text in enumerate(texts):
             for letter in text.lower():
                 made[row, ord(letter) % self.dimensions] += 1
-        return made / np.linalg.norm(made, axis=1, keepdims=True)
+        unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+        return unit
 
 
 # --- the right tool -------------------------------------------------------------------------------------------------
