@@ -45,16 +45,13 @@ def run(run: Run) -> Result:
     hurried = [clocked(drive, finder.rank(every, one, hurry=True)) for one in questions]
     more = median(searches) / median(passes)
     rows.append(Row("a search, beside one pass of the model", "", f"{more:.1f} x: {ms(median(searches))}", None))
-    costs = Table(
-        ("detail", "five tools, o200k tokens (median)", "most"),
-        [_cost(finder, every, questions, one) for one in LEVELS],
-    )
+    costs = [(one, *_cost(finder, every, questions, one)) for one in LEVELS]
     finder.stop()
     return Result(
         "Finding tools",
         "Requests in plain language over our operations and the tools of 34 typical servers (`tests/data/`), each with "
-        "the few tools that would do. Which ones were held out was fixed before the ranking was tuned; all were written "
-        "by one hand, which also wrote the list of everyday words.",
+        "the few tools that would do. Which ones were held out was fixed before the ranking was tuned; all were "
+        "written by one hand, which also wrote the list of everyday words.",
         rows,
         [
             Table(("requests", "how many", "by", "first", "among the first three"), lines),
@@ -81,11 +78,7 @@ def _shares(
     return first / len(asked), third / len(asked)
 
 
-def _cost(
-    finder: Finder, every: tuple[Entry, ...], questions: list[str], detail: finding.Detail
-) -> tuple[str, str, str]:
-    counts = [
-        tokens.exactly("\n".join(finding.written(drive(finder.rank(every, one))[:5], detail, None)))
-        for one in questions
-    ]
-    return detail, f"{median(counts):.0f}", str(max(counts))
+def _cost(finder: Finder, every: tuple[Entry, ...], questions: list[str], detail: finding.Detail) -> tuple[str, str]:
+    answers = ["\n".join(finding.written(drive(finder.rank(every, one))[:5], detail, None)) for one in questions]
+    counts = [tokens.exactly(answer) for answer in answers]
+    return f"{median(counts):.0f}", str(max(counts))
