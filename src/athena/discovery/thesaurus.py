@@ -342,4 +342,14 @@ list users, profile = staff
 find path = how is connected, connected with, related to, link between
 create issue = write it up, somebody should, developers, maintainers
 notion search = where, about, find
+push files = upload, several files, together, generated
+notion database, airtable, list records = entries, with a, where, this week
+update calendar event = shift, stand-up, to another time, half past
+share file, permissions = readable, everyone, company, public, visible
+read file drive = open, minutes, document, slides
+remember, keep text = make a note, is called, name, lives in, is at
+recall = what was, again, name of, remind me what, which one was
+queue = play after, current
+create issue = let the team know, through an issue, broken
+metric cloudwatch = cpu, machine, load, graph
 """
