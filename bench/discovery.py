@@ -39,6 +39,10 @@ def run(run: Run) -> Result:
             if not hurry and half != "more":
                 what = f"the right one of {len(every)} tools in the first three, requests {told}"
                 rows.append(Row(what, f"at least {ENOUGH:.0%}", f"{third:.1%} of {len(asked)}", third >= ENOUGH))
+    before = tool_requests.requests("dev") + tool_requests.requests("held_out")
+    _, both = _shares(finder, every, before, hurry=False)
+    what = f"the right one of {len(every)} tools in the first three, both halves"
+    rows.append(Row(what, f"at least {ENOUGH:.0%}", f"{both:.1%} of {len(before)}", both >= ENOUGH))
     questions = [said for said, _ in tool_requests.requests("held_out")]
     passes = [clocked(model.ask, one) for one in questions]
     searches = [clocked(drive, finder.rank(every, one)) for one in questions]
