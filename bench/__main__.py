@@ -11,6 +11,7 @@ from types import ModuleType
 from bench import (
     batch,
     cold,
+    discovery,
     footprint,
     graph,
     http,
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "mcp": mcp,
     "footprint": footprint,
     "tokens": tokens,
+    "discovery": discovery,
     "patterns": patterns,
 }
 
