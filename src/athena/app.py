@@ -12,6 +12,7 @@ from athena import clock
 from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput, Misconfigured
+from athena.gateway.gateway import Gateway
 from athena.home import make_key
 from athena.kernel.operation import Effect
 from athena.memory.encoder import Encoder
@@ -20,6 +21,7 @@ from athena.memory.store import Store
 from athena.model.scope import Scope
 from athena.operations import CATALOG
 from athena.operations.context import Context
+from athena.operations.servers import forward
 from athena.programs.programs import Programs
 from athena.settings import Settings, load
 from athena.storage.database import Copying, Database
@@ -45,17 +47,22 @@ class App:
         chat: "Chat | None" = None,
         key: Callable[[], bytes] | None = None,
         bare: bool = False,
+        servers: str | None = None,
     ) -> None:
         self.store = Store(database, Encoder(embedder), time, weights, chat)
         self.programs = Programs(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
         self.catalog = CATALOG.copy()  # to which servers add theirs
+        self.gateway = Gateway(servers, forward, CATALOG.categories)
+        if servers is not None:
+            self.catalog.watch = lambda: self.gateway.refresh(self.catalog)
 
     def context(self, project: str, surface: str, key: str | None = None) -> Context:
-        made = Context(self.store, self.catalog, Scope.named(project), surface, self.programs, key=key)
+        made = Context(self.store, self.catalog, Scope.named(project), surface, self.programs, self.gateway, key=key)
         # A person sits at the command line; at the other end of everything else there may be the agent that asks.
         return replace(made, allowed=frozenset(Effect)) if surface in PEOPLE else made
 
     def close(self) -> None:
+        self.gateway.close()
         self.programs.close()
         self.store.database.close()  # first, so that what runs in the background ends at its next step
         self.store.encoder.stop()
@@ -74,6 +81,7 @@ def start(settings: Settings) -> App:
         chat=_chat(settings),
         key=key,
         bare=settings.sandbox_bare,
+        servers=settings.home,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from athena import tokens
 from athena.errors import AthenaError
+from athena.gateway.gateway import Gateway
 from athena.ids import digest
 from athena.kernel.catalog import Catalog
 from athena.kernel.operation import Effect
@@ -34,6 +35,7 @@ class Context:
     scope: Scope
     surface: str
     programs: Programs
+    gateway: Gateway
     allowed: frozenset[Effect] = frozenset(Effect) - {Effect.APPROVE}
     key: str | None = None
     current: Call | None = None
