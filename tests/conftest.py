@@ -24,6 +24,7 @@ ON_ONE = (
     "api/test_imports.py",
     "cli/test_evaluate.py",
     "embedding",
+    "gateway",
     "kernel",
     "memory/test_kill.py",
     "memory/test_passages.py",

@@ -65,6 +65,8 @@ class Child:
         """Close every pipe: the minder notices, and ends the server."""
         os.close(self._ours[3])
         for transport in self._transports:
+            if transport.is_closing():  # the server has left already
+                continue
             if isinstance(transport, asyncio.WriteTransport):
                 transport.abort()
             else:

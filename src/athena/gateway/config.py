@@ -19,6 +19,7 @@ FILE = "servers.json"
 KEY = "mcpServers"
 LARGEST = 4 << 20  # bytes of the file
 TIMEOUT = 60.0  # seconds for a call
+START = 30.0  # seconds until a server has introduced itself and its tools
 LONGEST = 600.0
 Approval = Literal["never", "destructive", "always"]
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -46,6 +47,10 @@ class Entry(NamedTuple):
     @property
     def timeout(self) -> float:
         return float(self.given.get("timeout", TIMEOUT))
+
+    @property
+    def start(self) -> float:
+        return float(self.given.get("startupTimeout", START))
 
     @property
     def approval(self) -> Approval:
@@ -126,9 +131,10 @@ def _check_address(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput
 
 
 def _check_ours(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput]) -> None:
-    timeout = given.get("timeout", TIMEOUT)
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= LONGEST:
-        raise wrong(f"timeout must be a number of seconds, at most {LONGEST:.0f}")
+    for key in ("timeout", "startupTimeout"):
+        seconds = given.get(key, 1.0)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST:
+            raise wrong(f"{key} must be a number of seconds, at most {LONGEST:.0f}")
     if given.get("approval", "never") not in ("never", "destructive", "always"):
         raise wrong("approval must be never, destructive or always")
     if not isinstance(given.get("disabled", False), bool):

@@ -17,7 +17,6 @@ from athena.gateway.config import Entry
 from athena.gateway.watch import Watch
 from athena.version import __version__
 
-START = 30.0  # seconds until a server has introduced itself and its tools
 AT_ONCE = 16  # calls of one server
 PAUSES = (1.0, 2.0, 5.0, 15.0, 60.0)  # seconds after one failure, two, ...
 PATIENCE = 3  # calls in a row that may fail without an answer before the connection is given up
@@ -72,25 +71,24 @@ class Link:
 
     async def call(self, tool: str, arguments: dict[str, Any], *, again: bool) -> Any:
         """Call a tool; `again` allows a second attempt when the connection is lost, for what changes nothing."""
-        until = time.monotonic() + self.entry.timeout
         try:
-            return await self._call(tool, arguments, until)
+            return await self._call(tool, arguments)
         except Lost as lost:
             if again and not self._watch.trouble:
                 with suppress(Lost):
-                    return await self._call(tool, arguments, until)
+                    return await self._call(tool, arguments)
             raise Unavailable(
                 f"the server {self.name} broke off during {tool}: {lost}",
                 hint="it may have been done or not: look before you call it again",
                 retry=False,
             ) from None
 
-    async def _call(self, tool: str, arguments: dict[str, Any], until: float) -> Any:
+    async def _call(self, tool: str, arguments: dict[str, Any]) -> Any:
+        client = await self.ready()
+        if why := self._refusals.get(tool):
+            raise refusal(self.name, tool, why)
         try:
-            async with asyncio.timeout_at(asyncio.get_running_loop().time() + until - time.monotonic()), self._room:
-                client = await self.ready()
-                if why := self._refusals.get(tool):
-                    raise refusal(self.name, tool, why)
+            async with asyncio.timeout(self.entry.timeout), self._room:
                 self._watch.begin()
                 asked = asyncio.ensure_future(client.call_tool(tool, arguments))
                 result = await self._unless_ended(asked)
@@ -173,7 +171,7 @@ class Link:
                     hint=f"it is tried again in {self.waits:.0f} s; athena servers list says more",
                 )
             try:
-                async with asyncio.timeout(min(START, self.entry.timeout)):
+                async with asyncio.timeout(self.entry.start):
                     self._client = await self._connect()
                     await self._compare(self._client)
             except Misconfigured as error:
@@ -259,7 +257,7 @@ class Link:
     async def _unconnected(self, error: Exception) -> AthenaError:
         status = self._watch.status
         if isinstance(error, TimeoutError):
-            words = f"it did not introduce itself within {min(START, self.entry.timeout):g} s"
+            words = f"it did not introduce itself within {self.entry.start:g} s"
         else:
             words = cleaning.line(str(_leaf(error)), 300) or type(error).__name__
         if self._keeper is not None:  # its last words may be on their way

@@ -8,7 +8,6 @@ from typing import Any
 from athena.gateway.child import CHUNK, Child
 from athena.gateway.watch import MOST, Watch
 
-TAIL = 2_000  # characters of what it says on its standard error
 # All of our environment that a server inherits; the rest may hold secrets that are none of its business.
 # fmt: off
 INHERITED = frozenset((
@@ -56,7 +55,7 @@ async def streams(
 async def _receive(pipe: Any, into: Any, watch: Watch) -> None:
     """Pass on the messages that somebody waits for."""
     from mcp.shared.message import SessionMessage
-    from mcp_types import JSONRPCNotification, jsonrpc_message_adapter
+    from mcp_types import JSONRPCNotification, JSONRPCRequest, jsonrpc_message_adapter
 
     try:
         async for line in _lines(pipe, watch):
@@ -72,6 +71,8 @@ async def _receive(pipe: Any, into: Any, watch: Watch) -> None:
             if isinstance(message, JSONRPCNotification):
                 watch.notified(message.method)
                 continue
+            if isinstance(message, JSONRPCRequest) and not watch.asked():
+                return
             with suppress(Exception):  # closed: it is over
                 await into.send(SessionMessage(message))
     finally:
@@ -106,4 +107,4 @@ async def _send(pipe: Any, outof: Any, watch: Watch) -> None:
 async def _overhear(pipe: Any, watch: Watch) -> None:
     """Keep the last of what the server says to people."""
     while chunk := await pipe.read(CHUNK):
-        watch.said = (watch.said + chunk.decode("utf-8", "replace"))[-TAIL:]
+        watch.overheard(chunk)

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from athena.gateway.watch import MOST, Watch
+from athena.gateway.watch import MOST, UNASKED, Watch
 
 
 @asynccontextmanager
@@ -20,11 +20,14 @@ async def streams(
             self._inner = inner
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            count = 0
+            size = events = 0
             async for chunk in self._inner:
-                count += len(chunk)
-                if count > MOST:
+                size, events = size + len(chunk), events + chunk.count(b"\ndata:")
+                if size > MOST:
                     watch.trouble = f"it answered with more than {MOST >> 20} MB at once"
+                elif events > UNASKED:
+                    watch.trouble = f"it sent more than {UNASKED:,} messages that nobody had asked for"
+                if watch.trouble:
                     watch.ended.set()
                     raise httpx2.ReadError(watch.trouble)
                 yield chunk
@@ -40,6 +43,11 @@ async def streams(
             response = await super().handle_async_request(request)
             if response.status_code >= 300:
                 watch.status = response.status_code
+            if response.headers.get("content-encoding", "identity").lower() != "identity":
+                await response.aclose()
+                watch.trouble = "it answered in a form that was not asked for"
+                watch.ended.set()
+                raise httpx2.ReadError(watch.trouble)
             response.stream = Counted(response.stream)
             return response
 
