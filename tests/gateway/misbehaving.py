@@ -308,7 +308,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_error(405)
 
-    do_DELETE = do_GET
+    def do_DELETE(self) -> None:
+        self.send_error(405)
 
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -1,7 +1,5 @@
 """Servers that misbehave: each is told apart, none harms the others, and what it costs is bounded."""
 
-import json
-import os
 import re
 import resource
 import subprocess
@@ -19,7 +17,6 @@ from athena.app import App
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError
 from athena.gateway.config import checked
-from athena.gateway.pins import usable
 from athena.kernel.invoke import invoke
 from athena.storage.sqlite.opening import MEMORY
 from athena.storage.sqlite.store import Sqlite

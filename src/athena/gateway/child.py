@@ -49,7 +49,7 @@ class Child:
             lambda: asyncio.streams.FlowControlMixin(loop=loop), os.fdopen(self._ours[0], "wb", 0)
         )
         self._transports.append(transport)
-        writer = asyncio.StreamWriter(transport, protocol, None, loop)  # type: ignore[arg-type]
+        writer = asyncio.StreamWriter(transport, protocol, None, loop)
         return writer, await self._reader(self._ours[1]), await self._reader(self._ours[2])
 
     async def _reader(self, pipe: int) -> asyncio.StreamReader:

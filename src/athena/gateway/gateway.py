@@ -161,9 +161,11 @@ class Gateway:
 
     def _refused(self, name: str, found: "Mapping[str, Why]") -> None:
         """Keep what is not as it was approved from being found and called, in every process."""
-        known = self._known.get(name)
-        if known is not None and known.pins is not None and dict(found) != dict(known.pins.refused):
-            self._store.write(name, known.pins._replace(refused=dict(found)))
+        kept, known = self._store.read(name), self._known.get(name)
+        if kept is None or known is None or known.pins is None or kept.at != known.pins.at:
+            return  # a person has decided meanwhile
+        if dict(found) != dict(kept.refused):
+            self._store.write(name, kept._replace(refused=dict(found)))
 
     def _auth(self, name: str, entry: "Entry") -> Any:
         return None

@@ -76,8 +76,9 @@ class Hub:
         if link is not None and link.entry == entry and link.approved is approved:
             return link
         if link is not None and link.entry == entry:
+            if link.approved.tools != approved.tools:
+                link.compare_again()
             link.approved = approved
-            link.compare_again()
             return link
         if link is not None:
             self._leaving = asyncio.get_running_loop().create_task(link.close())
