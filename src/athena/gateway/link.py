@@ -151,9 +151,12 @@ class Link:
                 hint="look at its log, or try again later",
                 retry=False,
             )
-        if code is not None:  # the server's own answer
+        if code is not None and code != stdio.UNREADABLE:  # the server's own answer
             return Unavailable(f"the server {self.name} refused {tool}: {words}", hint=HEALTH, retry=False)
-        return Unavailable(f"the server {self.name} answered {tool} with what is no result: {words}", hint=HEALTH)
+        said = self._watch.heard
+        return Unavailable(
+            f"the server {self.name} answered {tool} with what is no result: {words}{said}", hint=HEALTH, retry=False
+        )
 
     # --- connecting ---------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Talking with a server that is a program of this machine: lines of JSON through pipes, none too long to hold."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 from athena.gateway.child import CHUNK, Child
 from athena.gateway.watch import MOST, Watch
 
+UNREADABLE = -32700
+ANSWER = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
 # All of our environment that a server inherits; the rest may hold secrets that are none of its business.
 # fmt: off
 INHERITED = frozenset((
@@ -67,7 +70,8 @@ async def _receive(pipe: Any, into: Any, watch: Watch) -> None:
                 message = jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
             except ValueError:
                 watch.noise(line)
-                continue
+                if (message := unreadable(line)) is None:
+                    continue
             if isinstance(message, JSONRPCNotification):
                 watch.notified(message.method)
                 continue
@@ -78,6 +82,17 @@ async def _receive(pipe: Any, into: Any, watch: Watch) -> None:
     finally:
         watch.ended.set()
         into.close()
+
+
+def unreadable(line: bytes) -> Any:
+    """Return an error in place of an answer that cannot be read, so that nobody waits for it in vain."""
+    from mcp_types import ErrorData, JSONRPCError
+
+    number = ANSWER.search(line[:200])
+    if number is None or not re.search(rb'"(result|error)"', line[:400]):
+        return None
+    error = ErrorData(code=UNREADABLE, message="it cannot be read")
+    return JSONRPCError(jsonrpc="2.0", id=int(number[1]), error=error)
 
 
 async def _lines(pipe: Any, watch: Watch) -> AsyncIterator[bytes]:
