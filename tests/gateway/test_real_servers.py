@@ -9,11 +9,10 @@ import node_packages
 import pytest
 from click.testing import CliRunner, Result
 
-from athena import AthenaClient, connect
+from athena import connect
 from athena.cli.commands import athena
 from athena.errors import NotFound
 from athena.threads import drive
-from surfaces.http_tools import serving
 
 COPY = """
 graph = notes.read_graph()
@@ -55,7 +54,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     connect.close()
 
 
-def test_a_program_copies_data_between_servers_that_know_nothing_of_each_other(folder: Path, tmp_path: Path) -> None:
+def test_a_program_copies_data_between_servers_that_know_nothing_of_each_other(folder: Path) -> None:
     entities = [
         {"name": name, "entityType": "city", "observations": [f"{name} is a city"]} for name in ("Rome", "Oslo")
     ]
@@ -89,23 +88,3 @@ def test_a_program_copies_data_between_servers_that_know_nothing_of_each_other(f
     assert run("servers", "remove", "notes").output == "removed notes\n"
     with pytest.raises(NotFound):
         call("notes.read_graph")
-
-
-def test_servers_are_categories_over_http_and_come_while_the_server_runs(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path / "served") as server,
-        AthenaClient(f"http://localhost:{server.port}", server.token) as client,
-    ):
-        before = client.discover_tools()["total_tools"]
-        program = str(Path(__file__).with_name("misbehaving.py"))
-        words = ("servers", "add", "fine", "--json", "--", "python3", program, "fine")
-        said = CliRunner().invoke(athena, words, env={"ATHENA_HOME": str(server.home)}, standalone_mode=False)
-        assert json.loads(said.stdout)["tools"] == ["bad", "echo"]
-        found = client.discover_tools()
-        assert found["total_tools"] == before + 2
-        assert found["categories"]["fine"] == {"description": "The MCP server fine.", "count": 2, "tools": []}
-        assert [one["name"] for one in client.list_tools("fine")] == ["fine.echo", "fine.bad"]
-        assert client.get_tool("fine.echo")["parameters"][0]["type"] == "string"
-        assert client.call_tool("fine.echo", text="hello") == "hello"
-        assert client.execute_code("fine.echo(text='a') + fine.bad()")["result"] == "adid fine"
-        assert client.call_tool("list_servers")[0]["status"] == "connected"
