@@ -6,20 +6,19 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from http_tools import running
 
 from athena import AthenaClient
 from athena.cli.commands import athena
 
+PROGRAM = str(Path(__file__).parent.parent / "gateway" / "misbehaving.py")
+
 
 @pytest.mark.sqlite_only("the servers of a home are the same for both")
 def test_servers_are_categories_over_http_and_come_while_the_server_runs(tmp_path: Path) -> None:
-    with (
-        running(tmp_path) as server,
-        AthenaClient(f"http://localhost:{server.port}", token=server.token) as client,
-    ):
+    with running(tmp_path) as server, AthenaClient(f"http://localhost:{server.port}", token=server.token) as client:
         before = client.discover_tools()["total_tools"]
-        program = str(Path(__file__).parent.parent / "gateway" / "misbehaving.py")
-        words = ("servers", "add", "fine", "--json", "--", sys.executable, program, "fine")
+        words = ("servers", "add", "fine", "--json", "--", sys.executable, PROGRAM, "fine")
         said = CliRunner().invoke(athena, words, env={"ATHENA_HOME": str(server.home)}, standalone_mode=False)
         assert json.loads(said.stdout)["tools"] == ["bad", "echo"]
         found = client.discover_tools()
