@@ -49,6 +49,20 @@ def _pair(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
+def login(key: str) -> None:
+    """Have a person log in with a browser."""
+    gateway = opened()
+    name = gateway.named(key)
+
+    def show(address: str) -> None:
+        click.echo(f"to log in, open this address:\n{cleaning.visible(address)}", err=True)
+        if sys.stdin.isatty() and click.confirm("Open it in a browser now?", default=True, err=True):
+            click.launch(address)
+
+    gateway.login(name, show)
+    click.echo(f"logged in to {name}", err=True)
+
+
 def tried(entry: Entry) -> str:
     """Approve a server that was just added; return what is wrong with it."""
     gateway = opened()

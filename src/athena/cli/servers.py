@@ -15,7 +15,10 @@ yes = click.option("--yes", is_flag=True, help="Do not ask.")
 @click.group(invoke_without_command=True)
 @click.pass_context
 def servers(context: click.Context) -> None:
-    """Connect other MCP servers. Example: athena servers add files -- npx -y some-mcp-server ."""
+    """Connect other MCP servers.
+
+    Example: athena servers add files -- npx -y some-mcp-server .
+    """
     if context.invoked_subcommand is None:
         context.invoke(list_servers)
 
@@ -24,7 +27,10 @@ def servers(context: click.Context) -> None:
 @click.option("--check", is_flag=True, help="Connect each of them first.")
 @as_json
 def list_servers(check: bool = False, json_output: bool = False) -> None:
-    """List servers and how they are. Example: athena servers list --check"""
+    """List servers and how they are.
+
+    Example: athena servers list --check
+    """
     from athena.cli import approving  # what it needs is needed nowhere else
 
     gateway = approving.opened()
@@ -76,7 +82,10 @@ def add(name: str, command: tuple[str, ...], json_output: bool, **options: Any) 
 @yes
 @as_json
 def import_servers(file: str, yes: bool, json_output: bool) -> None:
-    """Add the servers of another client's file. Example: athena servers import ~/.cursor/mcp.json"""
+    """Add the servers of another client's file.
+
+    Example: athena servers import ~/.cursor/mcp.json
+    """
     from athena.cli import approving  # what it needs is needed nowhere else
 
     entries, gateway = approving.entries(file), approving.opened()
@@ -101,7 +110,10 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
 @click.argument("name")
 @as_json
 def remove(name: str, json_output: bool) -> None:
-    """Remove a server and what was approved of it. Example: athena servers remove github"""
+    """Remove a server and what was approved of it.
+
+    Example: athena servers remove github
+    """
     from athena.cli import approving  # what it needs is needed nowhere else
 
     gateway = approving.opened()
@@ -110,12 +122,29 @@ def remove(name: str, json_output: bool) -> None:
     return shown.as_json({"removed": found}) if json_output else click.echo(f"removed {found}")
 
 
+@servers.command("login")
+@click.argument("name")
+@as_json
+def login(name: str, json_output: bool) -> None:
+    """Log in to a server that is reached over HTTP.
+
+    Example: athena servers login github
+    """
+    from athena.cli import approving  # what it needs is needed nowhere else
+
+    approving.login(name)
+    approving.approve(name, json_output, ask=False)
+
+
 @servers.command("approve")
 @click.argument("name")
 @yes
 @as_json
 def approve(name: str, yes: bool, json_output: bool) -> None:
-    """Look at what a server offers now, and allow it. Example: athena servers approve github"""
+    """Look at what a server offers now, and allow it.
+
+    Example: athena servers approve github
+    """
     from athena.cli import approving  # what it needs is needed nowhere else
 
     approving.approve(name, json_output, ask=not yes)

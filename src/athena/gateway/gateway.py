@@ -8,7 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.errors import AthenaError, Conflict, Denied, Misconfigured, NotFound
+from athena.errors import AthenaError, Conflict, Denied, InvalidInput, Misconfigured, NotFound
 from athena.kernel.catalog import Catalog
 from athena.kernel.defined import Defined
 from athena.kernel.operation import Effect
@@ -168,7 +168,10 @@ class Gateway:
             self._store.write(name, kept._replace(refused=dict(found)))
 
     def _auth(self, name: str, entry: "Entry") -> Any:
-        return None
+        """Return what sends the token of a login, if there is one."""
+        from athena.gateway import oauth  # with the SDK
+
+        return oauth.silent(self.config.home, name, entry.expanded(self._environment).given["url"])
 
     # --- what there is ------------------------------------------------------------------------------------------------
 
@@ -239,6 +242,13 @@ class Gateway:
         made = pins.made(known.entry.fingerprint, offered, left_out, known.pins)
         self._store.write(name, made)
         return made
+
+    def login(self, name: str, show: Callable[[str], None]) -> None:
+        """Have a person log in to a server over HTTP; `show` is given the address to open."""
+        entry = self.known(name).entry
+        if entry.kind != "http":
+            raise InvalidInput(f"{name} is a program of this machine: there is nothing to log in to")
+        self._hub.login(name, entry, self.config.home, show)
 
     def remove(self, name: str) -> None:
         self.config.remove(self.known(name).entry.name)

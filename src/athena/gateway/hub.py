@@ -64,6 +64,30 @@ class Hub:
 
         return pins.usable(await self._loop.submit(work).outcome)
 
+    def login(self, server: str, entry: Entry, home: str, show: Callable[[str], None]) -> None:
+        """Connect a server with a person at hand who logs in."""
+        from athena.gateway import oauth  # only a person's command comes here
+
+        async def work() -> None:
+            given = entry.expanded(self._environment).given
+            auth, page = await oauth.interactive(home, server, given["url"], show)
+            patient = Entry(entry.name, {**entry.given, "startupTimeout": oauth.PATIENCE, "timeout": oauth.PATIENCE})
+            link = Link(server, patient, self._environment, lambda _: {}, lambda: auth)
+            try:
+                await link.ready()
+            finally:
+                await link.close()
+                page.close()
+
+        pending = self._loop.submit(work)
+        try:
+            while not pending.outcome.wait(0.2):  # a signal must find its way in
+                pass
+        except BaseException:
+            pending.cancel()
+            raise
+        pending.outcome.result()
+
     def standing(self, server: str) -> tuple[bool, str]:
         """Tell whether a server is connected, and what is wrong with it."""
         if (link := self._links.get(server)) is None:

@@ -268,6 +268,8 @@ class Link:
         reason = self._reason(words)
         await self._drop()
         self._failed(reason)
+        if isinstance(leaf := _leaf(error), AthenaError):
+            return leaf
         if status in (401, 403):
             self.error = f"it answered {status}"
             return _refused(self.name, status)

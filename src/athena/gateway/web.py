@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from athena.gateway.config import LOCAL
 from athena.gateway.watch import MOST, UNASKED, Watch
 
 
@@ -39,6 +40,8 @@ async def streams(
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             if request.method == "GET" and "last-event-id" not in request.headers and _is_channel(request):
                 return httpx2.Response(405)  # nothing that a server sends unasked is of use here
+            if not _allowed(request.url, origin):
+                raise httpx2.UnsupportedProtocol(f"the server sent us to {request.url.scheme}://{request.url.host}")
             request.headers["accept-encoding"] = "identity"  # a small answer must not become a large one
             response = await super().handle_async_request(request)
             if response.status_code >= 300:
@@ -51,6 +54,7 @@ async def streams(
             response.stream = Counted(response.stream)
             return response
 
+    origin = httpx2.URL(url)
     limits = httpx2.Timeout(seconds)
     client = httpx2.AsyncClient(headers=dict(headers), timeout=limits, transport=Guarded(), auth=auth, trust_env=False)
     async with (
@@ -61,6 +65,13 @@ async def streams(
             yield pair
         finally:
             watch.ended.set()
+
+
+def _allowed(url: Any, origin: Any) -> bool:
+    """Tell whether a request may go there: where a person pointed us, or, to log in, to an encrypted address."""
+    if (url.scheme, url.host, url.port) == (origin.scheme, origin.host, origin.port):
+        return True
+    return url.scheme == "https" or (url.host in LOCAL and origin.host in LOCAL)
 
 
 def _is_channel(request: Any) -> bool:
