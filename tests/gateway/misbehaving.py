@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -332,9 +333,12 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Location", "http://127.0.0.2:9/mcp")
             self.send_header("Content-Length", "0")
             return self.end_headers()
+        if calls and KIND == "http-forgets" and state["calls"] == 0:
+            state["calls"] = 1
+            return self.refuse(404)
         if "id" not in message:
             return self.refuse(202)
-        if calls and KIND != "good":
+        if calls and KIND not in ("good", "http-forgets"):
             return self.misbehave(message)
         return self.give(json.dumps(answer(message)).encode())
 
@@ -395,11 +399,19 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def serve_http() -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # who reads it has had enough
-    print(server.server_port, flush=True)
-    server.serve_forever()
+    global KIND
+    for kind in KIND.split(","):
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]  # who reads it has had enough
+        print(server.server_port, flush=True)
+        if os.fork() == 0:
+            KIND = kind
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            break
+        server.socket.close()
+    sys.stdin.read()
+    os._exit(0)
 
 
 if __name__ == "__main__":

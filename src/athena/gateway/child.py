@@ -10,7 +10,7 @@ from pathlib import Path
 
 MINDER = str(Path(__file__).with_name("minder.py"))
 CHUNK = 64 << 10
-LIFE = 3  # the minder's end of the pipe that ends with us
+REAPED = 4.0  # seconds after which a minder has ended for sure
 
 _leaving: set[int] = set()  # minders that have still to be waited for, or they stay in the table of processes
 
@@ -64,6 +64,7 @@ class Child:
     def close(self) -> None:
         """Close every pipe: the minder notices, and ends the server."""
         os.close(self._ours[3])
+        asyncio.get_running_loop().call_later(REAPED, reap)
         for transport in self._transports:
             if transport.is_closing():  # the server has left already
                 continue

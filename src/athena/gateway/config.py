@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
+from athena.kernel.defined import identifier
 
 FILE = "servers.json"
 KEY = "mcpServers"
@@ -166,6 +167,8 @@ class Config:
                     raise Conflict(
                         f"there is a server {entry.name!r} already", hint=f"athena servers remove {entry.name}"
                     )
+                if not replace and (other := _alike(entry.name, servers)):
+                    raise Conflict(f"{entry.name!r} and {other!r} would be the same in programs", hint="another name")
                 servers[entry.name] = dict(entry.given)
 
         self._change(change)
@@ -200,6 +203,11 @@ class Config:
             self.entries()  # what is broken is never written over
             change(whole.setdefault(KEY, {}))
             write_privately(self.path, json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+
+
+def _alike(name: str, servers: Mapping[str, Any]) -> str | None:
+    """Return the server that already has what would be this one's name."""
+    return next((one for one in servers if one != name and identifier(one) == identifier(name)), None)
 
 
 def parsed(raw: bytes, path: str) -> dict[str, Any]:

@@ -29,6 +29,10 @@ class Lost(Exception):
     """The connection ended while a call was under way."""
 
 
+class Forgotten(Lost):
+    """The server does not know us any more, and so has done nothing."""
+
+
 class Link:
     def __init__(
         self,
@@ -74,7 +78,7 @@ class Link:
         try:
             return await self._call(tool, arguments)
         except Lost as lost:
-            if again and not self._watch.trouble:
+            if (again or isinstance(lost, Forgotten)) and not self._watch.trouble:
                 with suppress(Lost):
                     return await self._call(tool, arguments)
             raise Unavailable(
@@ -143,6 +147,9 @@ class Link:
             if self._silent >= PATIENCE:
                 self._failed(self._reason("it ended during calls"))
             return error if isinstance(error, Lost) else Lost(self._reason(words))
+        if self._watch.status == 404:  # a server that was started anew knows no session of before
+            await self._drop()
+            return Forgotten("it answered 404")
         if self._watch.status in (401, 403):
             return _refused(self.name, self._watch.status)
         if self._watch.status >= 300:

@@ -66,6 +66,9 @@ async def _receive(pipe: Any, into: Any, watch: Watch) -> None:
                 continue
             if not watch.bearable(line):
                 return
+            if line.lstrip()[:1] != b"{":
+                watch.noise(line)
+                continue
             try:
                 message = jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
             except ValueError:
