@@ -17,7 +17,7 @@ from athena.kernel.defined import Defined
 from athena.memory.encoder import Encoder
 from athena.operations import CATALOG
 from athena.threads import drive
-from conftest import _model
+from conftest import FULL, _model
 from discovery_tools import tool, wait
 
 TOP = 3
@@ -91,9 +91,10 @@ def test_the_right_tool_is_among_the_first_three(hundreds: tuple[Finder, tuple[e
     dev, held_out = share(finder, every, "dev"), share(finder, every, "held_out")
     assert (dev + held_out) / 2 >= ENOUGH
     assert held_out >= HELD_OUT
-    assert share(finder, every, "more") >= ENOUGH
     for half in ("dev", "more", "held_out"):
         assert share(finder, every, half, hurry=True) >= 0.85, half
+    if FULL:
+        assert share(finder, every, "more") >= ENOUGH
 
 
 # --- words first, meaning soon --------------------------------------------------------------------------------------
@@ -121,6 +122,8 @@ def test_names_summaries_parameters_and_everyday_words_count() -> None:
     assert drive(finder.rank(every, "tell Bob by mail", hurry=True))[0].path == "mail.send_email"
     assert drive(finder.rank(every, "?!", hurry=True)) == []
     assert drive(finder.rank((), "cats")) == []
+    for odd in ("cat \ud800", "cat\x00s", "cat " + "a@" * 9_000, "cat " + "a-" * 9_000, "cat " + "/a" * 9_000):
+        assert drive(finder.rank(every, odd, hurry=True))[0].path == "pets.feed_cat"
 
 
 def test_what_was_used_comes_before_what_is_as_good() -> None:

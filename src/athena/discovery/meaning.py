@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from athena.discovery.entry import Entry, spaced
+from athena.discovery.entry import Entry, legible, spaced
 from athena.discovery.words import analysed
 from athena.embedding.embedder import Asked, Excerpt, Reading
 from athena.ids import digest
@@ -157,4 +157,4 @@ def text_of(entry: Entry) -> str:
     """Return what the model reads of a tool."""
     about = entry.about or entry.category
     said = f"{entry.summary} {entry.details}".strip()
-    return f"{about}: {spaced(entry.name)}. {said} {analysed(entry).also}"[:4_000]
+    return legible(f"{about}: {spaced(entry.name)}. {said} {analysed(entry).also}"[:4_000])
