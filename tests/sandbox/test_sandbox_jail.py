@@ -15,6 +15,7 @@ from small_world import KEY, run
 from athena import jail
 from athena.errors import Misconfigured
 from athena.sandbox import Limits, Sandbox
+from conftest import missing
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the launcher is for Linux")
 COMPILER = shutil.which("cc") or shutil.which("gcc")
@@ -65,7 +66,7 @@ def test_a_hostile_native_program_can_do_nothing(
     hostile: Path, victims: tuple[int, Path, str], layers: jail.Layers, profile: str
 ) -> None:
     if "bwrap" in layers and shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
+        missing("bubblewrap is not installed")
     pid, secret, named = victims
     readable = jail.monty_cell(str(hostile)).readable
     cell = jail.Cell(profile, (str(hostile), str(pid), str(secret), named), readable, cpu_s=5, memory_mb=256)
@@ -146,7 +147,7 @@ def test_without_a_jail_nothing_runs_unless_it_is_allowed() -> None:
 @pytest.mark.parametrize("layers", [*jail.LINUX[:3], ("bwrap", "seccomp")], ids="+".join)
 def test_both_engines_work_behind_every_choice_of_walls(layers: jail.Layers) -> None:
     if layers not in jail.choices():
-        pytest.skip("bubblewrap is not installed")
+        missing("bubblewrap is not installed")
     sandbox = Sandbox(Limits(), key=KEY, jails=(layers,))
     report = sandbox.probe()
     unreadable = os.geteuid() == 0 and not os.stat(Path(sys.base_prefix)).st_mode & 0o005

@@ -12,13 +12,17 @@ from athena.skills.shipped import shipped
 
 
 async def save(ctx: Context, name: str, code: str, description: str | None, example: str | None) -> KeptSkill:
-    """Keep a function as a skill once its example has run."""
+    """Keep a function as a skill once its types fit and its example has run."""
     read = source.read(name, code, description, example or "")
     refuse_taken(ctx.catalog, name)
     if not read.example:
         if read.parameters["required"]:
             raise InvalidInput("a skill needs an example", hint=f"e.g. example={name + '(...)'!r} with real arguments")
         read = source.read(name, code, description, f"{name}()")
+    if wrong := await ctx.programs.wrong(ctx.host, read.code):
+        said = "; ".join(f"line {one['line']}: {one['message']}" for one in wrong[:5])
+        hint = wrong[0]["hint"] or "describe_tool says what an operation takes"
+        raise InvalidInput(f"{name} cannot be saved: {said}", hint=hint)
     run = await ctx.programs.try_out(ctx.host, source.with_example(read))
     if run.error is not None or run.pause is not None:
         said = f"{run.error['type']}: {run.error['message']}" if run.error else "it waits for a person's approval"

@@ -24,7 +24,7 @@ async def save_skill(
         str | None, Param("Lines that call it; they are run before it is saved.", least=1, most=8_000)
     ] = None,
 ) -> KeptSkill:
-    """Save a function as a skill, if its example runs.
+    """Save a function as a skill, if its types fit and its example runs.
 
     Programs call it as `skills.name(...)`. Saved again, it gets a new version; `undo` brings the old one back.
 

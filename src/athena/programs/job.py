@@ -69,7 +69,7 @@ class Job:
         from athena.sandbox import Program
 
         calling = self._calling()
-        program = Program(code, self._names(), engine, self.state, timeout_s, self.kept.owner)
+        program = Program(code, self.names(), engine, self.state, timeout_s, self.kept.owner)
         return await self._result(self.programs.sandbox.start(program, calling), calling)
 
     async def _result(self, running: "Running", calling: "Calling") -> "Run":
@@ -113,7 +113,7 @@ class Job:
         running: Running | None = None
         try:
             running = self.programs.sandbox.go_on(
-                row.snapshot, calling, self._names(), approved=approved, refusal=reason, owner=kept["owner"]
+                row.snapshot, calling, self.names(), approved=approved, refusal=reason, owner=kept["owner"]
             )
             return await self._result(running, calling)
         except AthenaError:
@@ -121,7 +121,7 @@ class Job:
                 await self.host.database.write(lambda tx: runs.put(tx, self.host.scope, row))
             raise
 
-    def _names(self) -> Any:
+    def names(self) -> Any:
         from athena.programs.names import names_of
 
         return names_of(self.host.catalog, self.skills)
@@ -133,7 +133,7 @@ class Job:
         return Calling(
             self.host,
             self.programs.sandbox,
-            self._names(),
+            self.names(),
             self.skills,
             caller,
             self._begin,

@@ -20,7 +20,7 @@ from athena.storage.database import Transaction
 from athena.threads import Outcome, aside
 
 if TYPE_CHECKING:  # the sandbox is loaded with the first program
-    from athena.sandbox import Limits, Run, Sandbox
+    from athena.sandbox import Failure, Limits, Run, Sandbox
 
 MOST_WAITING = 100  # programs for one workspace
 PATIENCE = 60.0  # seconds that a person's decision waits for its workspace
@@ -88,6 +88,14 @@ class Programs:
         run = await job.run(skill.called_with(arguments), None, "auto")
         job.used(skill.name)
         return await job.keep(run)
+
+    async def wrong(self, host: Host, code: str) -> "list[Failure]":
+        """Say what is certainly wrong with a program, its types included; nothing of it is run."""
+        from athena.sandbox import Program
+
+        names = (await Job.made(self, host, serial(), "default", needs_skills=True, variables=False)).names()
+        box = self.sandbox
+        return await aside(lambda: box.check(Program(code, names)) or box.check_types(code, names))
 
     async def try_out(self, host: Host, code: str) -> "Run":
         """Check a program, run it once and keep nothing of it but what its calls did."""

@@ -1,6 +1,6 @@
 """What a program can call, as plain data: names with dots, the arguments they take, and what is near a wrong name."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -72,6 +72,9 @@ class Names:
         if path in self._spaces:
             return "namespace"
         return "function" if path in self._functions or path == "parallel" else None
+
+    def items(self) -> ItemsView[str, Function]:
+        return self._functions.items()
 
     def find(self, path: str) -> Function | None:
         return self._functions.get(path)

@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from athena.errors import AthenaError, Conflict, InvalidInput, LimitExceeded, Misconfigured
 from athena.jail import BARE, Layers, choices
-from athena.sandbox import needs
+from athena.sandbox import needs, typed
 from athena.sandbox.calls import Calls, current, working_for
 from athena.sandbox.check import problems
 from athena.sandbox.cpython import CPython
@@ -143,6 +143,10 @@ class Sandbox:
             return [rejected.failure]
         engine = self._choose(program, source, State())[0]
         return problems(source, program.names, approvals=engine == "monty")
+
+    def check_types(self, code: str, names: Names) -> list[Failure]:
+        """Say where a program's types certainly do not fit; nothing of it is run."""
+        return typed.wrong(self._opened().monty.types(code, typed.stubs(names)))
 
     # --- engines ------------------------------------------------------------------------------------------------------
 
