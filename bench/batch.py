@@ -82,7 +82,7 @@ def run(run: Run) -> Result:
     return Result(
         "The batch task",
         "For each record `open_nodes` and `add_observations` of one new observation, in a graph of as many records: by "
-        "one `execute_code`, every write durable, record by record and with 500 records in a call, and by the reference "
+        "one `execute_code`, every write durable, record by record and 500 in a call, and by the reference "
         "call by call over its standard input and "
         f"output. The reference updates at most {SAMPLE:,} records, and its time is scaled from those; every call "
         "rewrites its whole file, so the file is as large as it would be. Tokens (o200k) are those of arguments and "
