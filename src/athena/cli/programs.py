@@ -92,20 +92,30 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
     """
     if run_id is None:
         return _list_waiting(call("list_runs", project, status="needs_approval"), json_output)
+    if waits := call("get_run", project, run_id=run_id)["waiting"]:
+        click.echo(f"{'refused' if refuse else 'approved'}: {_asked(waits)}", err=True)
     done = call("approve_run", project, run_id=run_id, refuse=refuse, reason=reason)
     if json_output:
         shown.as_json(done)
-    elif code := show(done):
+        code = 0 if done["success"] else 1
+    else:
+        code = show(done)
+    if code:
         raise click.exceptions.Exit(code)
     return None
+
+
+def _asked(waiting: dict[str, Any]) -> str:
+    """Write the call that waits, as a program writes it."""
+    asked = ", ".join(f"{name}={value!r}" for name, value in waiting["arguments"].items())
+    return shown.safe(f"{waiting['operation']}({asked})")
 
 
 def _list_waiting(found: list[dict[str, Any]], json_output: bool) -> None:
     if json_output:
         return shown.as_json(found)
     for one in found:
-        asked = ", ".join(f"{name}={value!r}" for name, value in one["waiting"]["arguments"].items())
-        click.echo(shown.safe(f"{one['run_id']}  {one['waiting']['operation']}({asked})"))
+        click.echo(f"{one['run_id']}  {_asked(one['waiting'])}")
     if not found:
         click.echo("nothing waits", err=True)
     return None

@@ -12,7 +12,7 @@ from athena.errors import Conflict, LimitExceeded, NotFound
 from athena.ids import serial
 from athena.model.run import EngineName, Past, Result
 from athena.model.scope import Scope
-from athena.model.skill import Skill
+from athena.model.skill import GIVEN, Skill
 from athena.programs.host import Host
 from athena.programs.job import Job
 from athena.storage import runs
@@ -85,7 +85,7 @@ class Programs:
         if host.outer is None and (earlier := await self._earlier(host, number)) is not None:
             return earlier
         job = await Job.made(self, host, number, workspace, needs_skills=True, variables=False)
-        run = await job.run(skill.called_with(arguments), None, "auto")
+        run = await job.run(skill.program, None, "auto", {GIVEN: arguments})
         job.used(skill.name)
         return await job.keep(run)
 

@@ -1,5 +1,6 @@
 """Driving one program on Monty: answer each of its questions, in order, until it ends."""
 
+import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pydantic_monty
 
 _FAMILY = uuid.UUID("6f0d2d3e-0000-5000-8000-000000000001")
+MOST_SHOWN = 64 << 10  # bytes of arguments that a person is asked about
 _FEED = re.compile(r"<python-input-(\d+)>")
 
 
@@ -129,6 +131,10 @@ class Drive:
             except _Paused as paused:
                 seat.spoilt = True  # it still waits for its answer, which another session will get
                 return Ended("monty", pause=paused.pause)
+            except _Unpaused as error:
+                seat.spoilt = True
+                hint = "call it in a program of its own, with less"
+                return Ended("monty", error=failure("LimitExceeded", str(error), hint=hint), undone=True)
             except Exhausted as error:
                 seat.spoilt = True
                 return Ended("monty", error=failure("LimitExceeded", str(error), limit="calls"), undone=True)
@@ -149,6 +155,7 @@ class Drive:
             return Ended("monty", error=failure("WorkerDied", f"the engine failed: {error}"), died=True)
         finally:
             self.running.leave()
+            self.together.close()
             self.calls.close()
             if self.calls.depth:
                 self.calls.spent(max(0.0, seat.victim.cpu_s() - before))
@@ -338,7 +345,20 @@ class Drive:
             "made": self.calls.made,
             "before": (self.running.before or b"").hex(),
         }
-        return Pause(seal(self.key, "pause", self.owner, packed(head, dump)), path, arguments, error.request)
+        content, most = packed(head, dump), self.running.limits.state_bytes
+        if len(json.dumps(arguments)) > MOST_SHOWN:
+            raise _Unpaused(
+                f"{path} waits for a person, who cannot look at arguments of more than {MOST_SHOWN:,} bytes"
+            )
+        if len(content) > most * 2:  # with the variables as they were
+            raise _Unpaused(
+                f"{path} waits for a person, and this program holds more than {most >> 20} MB (state_bytes)"
+            )
+        return Pause(seal(self.key, "pause", self.owner, content), path, arguments, error.request)
+
+
+class _Unpaused(Exception):
+    """A run that should wait, and cannot."""
 
 
 class _Paused(Exception):

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from athena.model.text import storable
 from athena.sandbox.calls import Calls
 from athena.sandbox.limits import Limits
 from athena.sandbox.plain import shorten
@@ -30,8 +31,13 @@ class Output:
             self._dropped += len(text) - max(room, 0)
             text = text[: max(room, 0)]
         if text:
-            self._parts.append(text)
+            self._parts.append(storable(text))
             self._length += len(text)
+
+    @property
+    def seen(self) -> int:
+        """How much was printed."""
+        return self._length + self._dropped
 
     def drop(self, characters: int) -> None:
         self._dropped += characters
@@ -60,7 +66,7 @@ class Ended:
     undone: bool = False  # the variables are as before
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Running:
     calls: Calls
     limits: Limits

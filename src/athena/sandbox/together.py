@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from athena.sandbox.calls import Calls, Settled, Trouble
-from athena.sandbox.watch import Watch
+from athena.sandbox.watch import Alarm, Watch
 
 _CROSSING = {"ToolError": "RuntimeError"}  # only built-in exceptions cross into Monty
 _ENDED = Settled(trouble=Trouble("ToolError", "closed", "the run has ended"))
@@ -30,6 +30,7 @@ class Together:
         self._changed = threading.Condition()
         self._futures: dict[int, Settled | None] = {}
         self._pending: list[Pending] = []
+        self._sleeping: list[Alarm] = []
         self.troubles: dict[str, Trouble] = {}  # by their text, which is all of them that Monty keeps
 
     def answer(self, settled: Settled) -> Any:
@@ -66,7 +67,15 @@ class Together:
 
     def promise_time(self, number: int, seconds: float) -> None:
         self._futures[number] = None
-        self._watch.at(time.monotonic() + seconds, lambda: self._resolve(number, Settled()))
+        end = time.monotonic() + seconds
+        if end < self._calls.deadline:  # else the run ends before it
+            self._sleeping.append(self._watch.at(end, lambda: self._resolve(number, Settled())))
+
+    def close(self) -> None:
+        """Wake nobody any more."""
+        for alarm in self._sleeping:
+            alarm.cancel()
+        self._sleeping.clear()
 
     def sleep(self, seconds: float) -> None:
         """Wait, unless the run ends before."""
