@@ -514,7 +514,21 @@ def test_a_shell_keeps_variables_and_completes_names(
 ) -> None:
     from athena.cli.programs import completer
 
-    lines = iter(["x = 20", "for i in range(2):", "    x += i", "", "x * 2", "1 / 0", "return x"])
+    lines = iter(
+        [
+            "x = 20",
+            "for i in range(2):",
+            "    x += i",
+            "",
+            "x * 2",
+            "1 / 0",
+            "return x",
+            "_ + 1",
+            "help(memory.recall)",
+            "exit",
+            "never",
+        ]
+    )
 
     def typed(_: str = "") -> str:
         try:
@@ -524,7 +538,9 @@ def test_a_shell_keeps_variables_and_completes_names(
 
     monkeypatch.setattr("builtins.input", typed)
     said = terminal("shell")
-    assert said.out.split() == ["42", "21"]
+    assert said.out.split()[:3] == ["42", "21", "22"]
+    assert "def recall(" in said.out
+    assert next(lines) == "never"
     assert "ZeroDivisionError" in said.err
     complete = completer()
     assert complete("mem", 0) == "memory."

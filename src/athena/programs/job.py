@@ -70,7 +70,12 @@ class Job:
 
         calling = self._calling()
         program = Program(code, self.names(), engine, self.state, timeout_s, self.kept.owner)
-        return await self._result(self.programs.sandbox.start(program, calling), calling)
+        return self._helped(await self._result(self.programs.sandbox.start(program, calling), calling), code)
+
+    def _helped(self, run: "Run", code: str = "") -> "Run":
+        from athena.programs.hints import helped
+
+        return run if run.error is None else replace(run, error=helped(run.error, self.names(), code))
 
     async def _result(self, running: "Running", calling: "Calling") -> "Run":
         try:
@@ -115,7 +120,7 @@ class Job:
             running = self.programs.sandbox.go_on(
                 row.snapshot, calling, self.names(), approved=approved, refusal=reason, owner=kept["owner"]
             )
-            return await self._result(running, calling)
+            return self._helped(await self._result(running, calling))
         except AthenaError:
             if running is None or not calling.begun:  # nothing has gone on: it waits as before
                 await self.host.database.write(lambda tx: runs.put(tx, self.host.scope, row))

@@ -41,7 +41,8 @@ class Output:
         whole = "".join(self._parts)
         if not self._dropped:
             return whole
-        return f"{whole}\n[cut: {self._dropped:,} more characters were printed (limit output_chars)]"
+        more = f"{self._dropped:,} more characters were printed (limit output_chars)"
+        return f"{whole}\n[cut: {more}; write long text to a file: workspace.write]"
 
 
 @dataclass(slots=True)
