@@ -495,6 +495,8 @@ def test_programs_from_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal("approve", number).out == "0\n"
     assert terminal("approve").err == "nothing waits\n"
     assert terminal("run", str(tmp_path / "none.py")).code == 2
+    late = terminal("run", str(file), "--timeout", "100")
+    assert (late.code, "--timeout" in late.err, "60" in late.err) == (2, True, True)
     assert "weekly_summary" in terminal("skills").out
     assert terminal("skills", "export", str(tmp_path / "out")).code == 0
     assert (tmp_path / "out" / "weekly_summary.py").read_text().startswith("# Sum up")

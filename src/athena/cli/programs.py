@@ -67,7 +67,13 @@ def show(done: dict[str, Any], workspace: str | None = None, *, quiet: bool = Fa
 
 @click.command()
 @click.argument("file")
-@click.option("--timeout", default=30.0, show_default=True, help="Seconds until it is stopped.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.05, 60.0),
+    default=30.0,
+    show_default=True,
+    help="Seconds until it is stopped, at most 60.",
+)
 @click.option("--workspace", help="Whose variables and files; 'default' by default.")
 @click.option("--engine", type=click.Choice(["auto", "monty", "python"]), default="auto", help="What runs it.")
 @in_project

@@ -67,6 +67,7 @@ class Calls:
         self.deadline = float("inf")
         self.count = 0
         self.total = 0  # with those of the programs inside of this one
+        self.last = ""  # the latest that has begun
         self.cpu_s = 0.0  # of the programs inside of this one
         self._misses = 0
         self._closed = False
@@ -206,6 +207,7 @@ class Calls:
                 return Settled(trouble=Trouble("ToolError", "closed", "the run has ended"))
             tally = self._made.setdefault(function.path, [0, 0, 0])
             tally[2] += 1
+            self.last = function.path
             self._under_way += not counted
         trouble: Trouble | None = None
         value: Any = None

@@ -2,6 +2,7 @@
 
 from collections.abc import ItemsView, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from athena.errors import InvalidInput
@@ -73,6 +74,16 @@ class Names:
         if path in self._spaces:
             return "namespace"
         return "function" if path in self._functions or path in ("parallel", "parallel__") else None
+
+    @cached_property
+    def inside(self) -> dict[str, list[str]]:
+        """What stands in each namespace, by name."""
+        found: dict[str, list[str]] = {}
+        for path in (*self._spaces, *self._functions):
+            place, _, last = path.rpartition(".")
+            if place:
+                found.setdefault(place, []).append(last)
+        return {place: sorted(set(names)) for place, names in found.items()}
 
     def items(self) -> ItemsView[str, Function]:
         return self._functions.items()
