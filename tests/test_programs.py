@@ -500,6 +500,13 @@ def test_programs_from_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
     assert "weekly_summary" in terminal("skills").out
     assert terminal("skills", "export", str(tmp_path / "out")).code == 0
     assert (tmp_path / "out" / "weekly_summary.py").read_text().startswith("# Sum up")
+    double = tmp_path / "double.py"
+    double.write_text("def double(n: int) -> int:\n    return 2 * n\n")
+    assert terminal("skills", "save", str(double)).code == 2, "it needs a description and an example"
+    double.write_text(f"# Double a number.\n# Example:\n#   double(2)\n\n{double.read_text()}")
+    assert terminal("skills", "save", str(double)).out == "double(n: int): version 1\n"
+    assert terminal("skills", "run", "double", "--json", '{"n": 21}').out == "42\n"
+    assert terminal("skills", "run", "double", "--json", "[]").code == 2
     assert terminal("run", str(file), "--json").code == 1
     terminal("call", "forget", "--json", '{"memory_id": 1}')
     file.write_text("x = 1")
@@ -509,6 +516,13 @@ def test_programs_from_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal("undo").out.startswith("a purge cannot be undone; undo again takes back the change before it\n")
     assert "Needs approval in programs" in terminal("tools", "show", "purge").out
     assert "approval" not in terminal("tools", "show", "forget").out
+
+
+def test_a_program_from_python_is_a_function(isolated: App) -> None:
+    from athena import api
+
+    assert api.execute_code("x = 1\nx + 1", workspace="w")["result"] == 2
+    assert api.execute_code("1 / 0")["error"]["type"] == "ZeroDivisionError"
 
 
 def test_a_shell_keeps_variables_and_completes_names(

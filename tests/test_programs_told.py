@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from athena.app import App, database_at
+from athena.errors import InvalidInput
 from athena.kernel.shapes import plain
 from athena.threads import drive
 from conftest import _model
@@ -68,3 +69,28 @@ def test_a_long_output_says_where_it_belongs(app: App) -> None:
     from athena.cli.programs import show
 
     assert show(plain(done), "w") == 0
+
+
+# --- afterwards -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("refuse", [False, True])
+def test_an_agent_can_fetch_what_came_of_a_run_that_waited(app: App, refuse: bool) -> None:
+    waits = run(app, "print('before')\nn = memory.purge(expect=0)\n['gone', n]")
+    assert call(app, "get_run", run_id=waits.run_id).answer is None
+    call(app, "approve_run", run_id=waits.run_id, refuse=refuse, reason="not today")
+    past = call(app, "get_run", run_id=waits.run_id)
+    assert past.answer.output == "before\n"
+    if refuse:
+        assert (past.error, past.answer.error.line) == ("ToolError", 2)
+        assert "not today" in past.answer.error.message
+    else:
+        assert past.answer.result == ["gone", 0]
+    assert call(app, "list_runs", limit=1)[0].answer is None
+
+
+def test_an_example_that_needs_approval_says_what_to_do(app: App) -> None:
+    code = 'def clear_all() -> int:\n    """Clear."""\n    return memory.purge(expect=0)'
+    with pytest.raises(InvalidInput) as refused:
+        call(app, "save_skill", name="clear_all", code=code)
+    assert "dry_run=True" in str(refused.value.hint)

@@ -44,6 +44,17 @@ def _page(done: dict[str, Any], workspace: str | None) -> str:
     return json.dumps({"path": done["handle"], **named, "offset": 0, "limit": 1_000})
 
 
+def json_object(text: str) -> dict[str, Any]:
+    """Read arguments that are given as JSON."""
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"not valid JSON: {error}", param_hint="--json") from None
+    if not isinstance(given, dict):
+        raise click.BadParameter("a JSON object is needed", param_hint="--json")
+    return given
+
+
 def show(done: dict[str, Any], workspace: str | None = None, *, quiet: bool = False) -> int:
     """Print what came of a program: its output and value, what went wrong to standard error; return the exit code."""
     if done["output"]:
@@ -83,7 +94,7 @@ def run(file: str, timeout: float, workspace: str | None, engine: str, project: 
 
     Example: echo 'len(memory.list_memories(k=100))' | athena run -
     """
-    done = call("execute_code", project, code=_source(file), timeout_s=timeout, workspace=workspace, engine=engine)
+    done = call("execute_code", project, code=read_source(file), timeout_s=timeout, workspace=workspace, engine=engine)
     if json_output:
         shown.as_json(done)
         code = 0 if done["success"] else 1
@@ -93,7 +104,7 @@ def run(file: str, timeout: float, workspace: str | None, engine: str, project: 
         raise click.exceptions.Exit(code)
 
 
-def _source(file: str) -> str:
+def read_source(file: str) -> str:
     if file == "-":
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     try:

@@ -237,7 +237,8 @@ class Job:
             )
             run = replace(run, lost=(*run.lost, *kept))
         made = keeping.result(run, self.number, handle)
-        answer = keeping.as_json(made) if self.keyed else None
+        waited = self.claimed is not None  # then nobody else has the answer that the agent asks for later
+        answer = keeping.as_json(made) if self.keyed or waited else None
         await runs.put(tx, host.scope, self._ended(run, self._waits_for(run), answer))
         await calls.record(tx, host.call, "done", run.elapsed_ms)
         return made

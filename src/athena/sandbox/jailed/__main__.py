@@ -114,11 +114,11 @@ class _Tool:
         return _Tool(f"{self._path}.{name}")
 
     def __repr__(self) -> str:
-        inside = _inside.get(self._path)
+        inside = _inside.get(str(self._path))
         return f"<namespace {self._path}: {', '.join(inside)}>" if inside else f"<operation {self._path}>"
 
     def __dir__(self) -> list[str]:
-        return _inside.get(self._path, [])
+        return _inside.get(str(self._path), [])
 
     def _start(self, args: tuple[Any, ...], given: dict[str, Any], at_once: bool) -> _Pending:
         global _asked
