@@ -568,3 +568,5 @@ def test_doctor_shows_the_walls(terminal: Terminal) -> None:
     checks = {one["check"]: one for one in json.loads(terminal("doctor", "--json").out)}
     assert checks["monty"]["ok"]
     assert "seccomp" in checks["monty"]["detail"]
+    assert "ns," not in checks["monty"]["detail"]
+    assert "the strongest first" in checks["monty"]["detail"]

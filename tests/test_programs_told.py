@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from athena.app import App, database_at
-from athena.errors import InvalidInput
+from athena.errors import Denied, InvalidInput
 from athena.kernel.shapes import plain
 from athena.threads import drive
 from conftest import _model
@@ -94,3 +94,15 @@ def test_an_example_that_needs_approval_says_what_to_do(app: App) -> None:
     with pytest.raises(InvalidInput) as refused:
         call(app, "save_skill", name="clear_all", code=code)
     assert "dry_run=True" in str(refused.value.hint)
+
+
+def test_a_hint_says_how_a_call_is_written_once(app: App) -> None:
+    hint = run(app, "k = 0\nmemory.recall(query='x', k=k)").error.hint
+    assert hint.startswith("memory.recall(")
+    assert "parameters:" not in hint
+
+
+def test_only_a_person_approves_and_everybody_else_is_told_how(app: App) -> None:
+    with pytest.raises(Denied) as refused:
+        drive(app.catalog.find("approve_run")(app.context("p", "http", None), run_id="x"))
+    assert refused.value.hint == "a person runs: athena approve ID"

@@ -228,7 +228,8 @@ class Calls:
             trouble = Trouble("ToolError", error.code, f"{error}; this program cannot wait for that", how)
         except AthenaError as error:
             hint = error.hint
-            if isinstance(error, InvalidInput) and "parameters:" not in (hint or ""):
+            said = any(part in (hint or "") for part in ("parameters:", f"{function.path}("))  # how it is called
+            if isinstance(error, InvalidInput) and not said:
                 hint = "; ".join(filter(None, [hint, f"parameters: {function.signature()}"]))
             trouble = Trouble("ToolError", error.code, str(error), hint)
         except TooLarge as error:
