@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,8 @@ class Programs:
         row = await host.database.read(lambda tx: runs.find(tx, host.scope, number))
         if row is None:
             raise NotFound(f"there is no run {number!r:.60} in this project", hint="list_runs says which there are")
+        if row.error == "Purged":
+            raise Conflict(f"run {number} waited, but was ended by a purge", hint="run the program again")
         if row.status != "needs_approval" or row.snapshot is None:
             raise Conflict(f"run {number} does not wait for anybody: it is {row.status}", hint="nothing was done")
         from athena.programs import keeping  # brings the sandbox
@@ -161,7 +164,7 @@ class Programs:
         row = row or next((one for one in self._unwritten(host.scope.project) if one.id == number), None)
         if row is None:
             raise NotFound(f"there is no run {number!r:.60} in this project", hint="list_runs says which there are")
-        return keeping.past(row, host.clock())
+        return replace(keeping.past(row, host.clock()), answer=keeping.answered(row))
 
     def noted(self, project: str, row: runs.Row) -> None:
         """Remember a run that nobody waits for to be written down."""

@@ -237,6 +237,7 @@ class CPython:
         return {
             "code": source.text,
             "roots": sorted(running.calls.names.roots),
+            "inside": running.calls.names.inside,
             "variables": {name: value for name, value in state.plain.items() if name not in running.calls.names.roots},
             "definitions": list(state.sources.values()),
             "limits": {
@@ -281,6 +282,7 @@ class CPython:
         )
         lost = last.get("lost")
         names = tuple(storable(str(name))[:80] for name in lost[:100]) if isinstance(lost, list) else ()
+        names = (*names, *source.hides(roots))
         kept = new.sealed(key, owner) if new.plain or new.sources or new.dump else None
         if kept is not None and len(kept) > self.limits.state_bytes:
             kept = None

@@ -30,13 +30,16 @@ _FEED = re.compile(r"<python-input-(\d+)>")
 
 
 class _Namespace:
-    __slots__ = ("path",)
+    __slots__ = ("operations", "path")
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, operations: str) -> None:
+        self.path, self.operations = path, operations
 
     def __str__(self) -> str:
-        return f"<namespace {self.path}>"
+        return f"<namespace {self.path}: {self.operations}>"
+
+
+_Namespace.__name__ = "namespace"  # as Monty shows it
 
 
 @cache
@@ -45,12 +48,13 @@ def _identity(path: str) -> uuid.UUID:
 
 
 @cache
-def _namespace(path: str) -> Any:
+def _namespace(path: str, operations: str) -> Any:
     """Make a namespace that is the same object in every session, so that it survives a dump."""
     import pydantic_monty as pm
 
     kind = pm.ClassType(_Namespace, id=_identity("#"))
-    return pm.ClassInstance(_Namespace(path), id=_identity(path), class_type=kind)
+    shown = _Namespace(path, operations)
+    return pm.ClassInstance(shown, eager_attrs={"operations"}, id=_identity(path), class_type=kind)
 
 
 def _function(path: str) -> Any:
@@ -84,7 +88,7 @@ class Drive:
         if state.dump and state.dump_of != self.engine.wrote:
             state.forget_dump()
         self.feed = state.feeds or FEEDS
-        self.spots = {int(feed): Spots.from_json(value) for feed, value in state.spots.items()}
+        self.spots = self._read_spots(state.spots)
         seat, _ = (
             self.engine.seated(lambda session: session.load_session(state.dump), self._over)
             if state.dump
@@ -97,7 +101,7 @@ class Drive:
         head, dump = unpacked(content)
         self.state = State(**head["state"], dump=b"")
         self.code, self.feed = head["code"], head["feed"]
-        self.spots = {int(feed): Spots.from_json(value) for feed, value in head["spots"].items()}
+        self.spots = self._read_spots(head["spots"])
         if head["wrote"] != self.engine.wrote:
             message = "this paused run belongs to another version of the engine; nothing was run"
             return Ended("monty", error=failure("Conflict", message, hint="run the program again from its start"))
@@ -115,6 +119,9 @@ class Drive:
             return snapshot.resume(self.together.answer(Settled(trouble=trouble)))
 
         return self._seated(seat, first, source)
+
+    def _read_spots(self, kept: Mapping[str, Any]) -> dict[int, Spots]:
+        return {int(feed): Spots.from_json(value) for feed, value in kept.items()} | {0: self.engine.at_once}
 
     def _over(self) -> bool:
         return self.calls.closed
@@ -141,7 +148,7 @@ class Drive:
             except (pm.MontyRuntimeError, pm.MontySyntaxError) as error:
                 return self._failed(error, source)
             ended = self._value(value)
-            ended.state = self._kept(source)
+            ended.state, ended.lost = self._kept(source), source.hides(self.names.roots)
             return ended
         except pm.MontyCrashedError as error:
             return Ended("monty", error=died(error), died=True)
@@ -165,7 +172,7 @@ class Drive:
         session = seat.session
         self._define(session)
         inputs: dict[str, Any] = {name: self.state.plain[name] for name in self.state.newer if name in self.state.plain}
-        inputs |= {name: _namespace(name) for name in self.state.hidden if name in self.names.spaces}
+        inputs |= {name: self._namespace(name) for name in self.state.hidden if name in self.names.spaces}
         self.code = source.text
         self.spots[self.feed] = source.spots
         self.feed += 1
@@ -206,7 +213,7 @@ class Drive:
         kind = None if self.quiet else self.names.kind(path)
         if kind == "namespace":
             self.paths[_identity(path)] = path
-            return snapshot.resume(value=_namespace(path))
+            return snapshot.resume(value=self._namespace(path))
         if place and kind is None and not self.quiet:
             self.calls.missed(path)
             if snapshot.variable_name in METHODS:  # their arguments are not measured
@@ -216,6 +223,9 @@ class Drive:
             return snapshot.resume(value=_function(path))
         return snapshot.resume()
 
+    def _namespace(self, path: str) -> Any:
+        return _namespace(path, ", ".join(self.names.inside.get(path, ())))
+
     def _called(self, snapshot: "pydantic_monty.FunctionSnapshot") -> Any:
         name = str(snapshot.function_name)
         if snapshot.is_os_function:
@@ -224,7 +234,7 @@ class Drive:
         path = f"{place}.{name}" if place else name
         if self.quiet:
             return snapshot.resume({"exc_type": "RuntimeError", "message": "not here"})
-        if path == "parallel":
+        if path in ("parallel", "parallel__"):  # the second is called by the prelude's own
             return snapshot.resume(self.together.collect(snapshot.args, snapshot.kwargs))
         if self.names.kind(path) != "function":
             return snapshot.resume(self._unknown(path))
@@ -288,12 +298,13 @@ class Drive:
         return Ended("monty", value=copied, cut=cut, whole=whole)
 
     def _failed(self, error: Any, source: Source) -> Ended:
-        failed = told(error, self.feed - 1, self.running.limits, self.together.troubles)
+        failed = told(error, self.feed - 1, source, self.running.limits, self.together.troubles)
         if failed["type"] in ("MemoryError", "TimeoutError"):  # its memory may be half written
             self.seat.spoilt = True
             return Ended("monty", error=failed, died=bool(self.running.stopped), undone=True)
         unread = type(error).__name__ == "MontySyntaxError" or "monty syntax parser" in failed["message"]
-        return Ended("monty", error=failed, state=None if unread else self._kept(source))
+        state = None if unread else self._kept(source)
+        return Ended("monty", error=failed, state=state, lost=source.hides(self.names.roots))
 
     def _kept(self, source: Source) -> bytes | None:
         """Write down the variables for the next run; None leaves them as they were."""
@@ -326,7 +337,11 @@ class Drive:
             dump=dump,
             dump_of=self.engine.wrote,
             feeds=self.feed,
-            spots={str(feed): spots.to_json() for feed, spots in self.spots.items() if spots.awaited or spots.parallel},
+            spots={
+                str(feed): spots.to_json()
+                for feed, spots in self.spots.items()
+                if feed and (spots.awaited or spots.parallel)
+            },
         ).sealed(self.key, self.owner)
 
     def _pause(self, dump: bytes, path: str, arguments: dict[str, Any], error: NeedsApproval) -> Pause:
