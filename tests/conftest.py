@@ -35,6 +35,7 @@ ON_ONE = (
     "storage/postgres",
     "test_architecture.py",
     "test_docs.py",
+    "test_secrets.py",
     "test_threads.py",
     "test_tokens.py",
 )

@@ -11,7 +11,9 @@ import pytest
 from athena import api, connect, testing
 from athena.api import CompactMemory
 from athena.app import App
+from athena.memory import recall
 from athena.threads import drive
+from conftest import rounds
 
 NOON = datetime(2026, 3, 18, 12)  # a Wednesday
 WORDS = [
@@ -100,8 +102,10 @@ def test_as_many_as_asked_for_come_back_when_there_are_that_many(isolated: App) 
     assert api.search("quantum physics").total == 300
 
 
-def test_one_long_memory_does_not_crowd_out_the_others(isolated: App) -> None:
-    api.store(" ".join(f"On day {i} the weather was fine and the wind came from the west." for i in range(1_450)))
+def test_one_long_memory_does_not_crowd_out_the_others(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recall, "CANDIDATES", rounds(recall.CANDIDATES // 10, recall.CANDIDATES))
+    days = range(rounds(145, 1_450))
+    api.store(" ".join(f"On day {i} the weather was fine and the wind came from the west." for i in days))
     api.store_batch(["Deploys run on Fridays", "The cat sleeps", "Ann likes tea", "Invoices are due monthly"])
     wait_for_vectors()
     found = api.search("how was the weather", limit=5)
@@ -243,10 +247,11 @@ def test_going_through_the_store_meets_every_memory_once_in_ranked_order(isolate
 
 
 def test_going_through_a_larger_store_in_small_batches_repeats_nothing(isolated: App) -> None:
-    fill(1_000)
+    many = rounds(400, 1_000)
+    fill(many)
     found = list(api.search_iter("deploy the database on friday", batch_size=20))
     assert is_falling([m.score for m in found])
-    assert len(set(hashes(found))) == len(found) == 1_000
+    assert len(set(hashes(found))) == len(found) == many
 
 
 def test_going_through_the_store_takes_filters(isolated: App) -> None:
