@@ -298,7 +298,11 @@ def test_what_was_recorded_is_read_in_the_background_and_closing_does_not_wait_f
     while call(app, "health").awaiting_vectors:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    call(app, "record_events", items=[{"event_type": "tick", "content": f"number {i}"} for i in range(rounds(600, 2_000))])
+    call(
+        app,
+        "record_events",
+        items=[{"event_type": "tick", "content": f"number {i}"} for i in range(rounds(600, 2_000))],
+    )
     began = time.monotonic()
     app.close()
     assert time.monotonic() - began < 1
