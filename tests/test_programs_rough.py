@@ -92,7 +92,10 @@ def test_a_cancelled_run_writes_no_more_through_a_skill(app: App, code: str) -> 
             return await app.catalog.find(name)(app.context("p", "test"), **arguments)
 
         task = asyncio.create_task(ask("execute_code", code=code))
-        await asyncio.sleep(1.0)
+        for _ in range(400):
+            await asyncio.sleep(0.05)
+            if (await ask("list_files")) and int(await ask("read_file", path="c.txt")) > 1:
+                break
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

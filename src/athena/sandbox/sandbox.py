@@ -294,12 +294,7 @@ class Sandbox:
 
     def _state(self, program: Program) -> State:
         """Return the variables that a program begins with."""
-        state = State.opened(self._key, program.owner, program.state)
-        for name, value in program.inputs.items():
-            state.plain[name] = value
-            state.known = list(dict.fromkeys([*state.known, name]))
-            state.newer = list(dict.fromkeys([*state.newer, name]))
-        return state
+        return State.opened(self._key, program.owner, program.state).beside(program.inputs)
 
     def _on(self, engine: str, program: Program, running: Running, source: Source, state: State) -> Ended:
         if engine == "python":
