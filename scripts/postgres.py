@@ -90,9 +90,10 @@ class Server:
         while {pid for pid, _ in _processes()} & set(workers):
             time.sleep(0.01)
 
-    def stop(self) -> None:
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End connections, then the server itself; SIGQUIT: without a last word to the disk."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)  # ends connections, then itself
+            self._process.send_signal(how)
             try:
                 self._process.wait(10)
             except subprocess.TimeoutExpired:
@@ -143,7 +144,7 @@ def running(settings: tuple[str, ...] = ()) -> Generator[Server]:
         yield server
     finally:
         if server is not None:
-            server.stop()
+            server.stop(signal.SIGQUIT)  # what would be written is removed next
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -95,8 +95,9 @@ def test_the_python_of_the_readme_prints_what_its_comments_say(tmp_path: Path) -
         assert line in remaining, f"{line!r} is not printed, or not in this order, by:\n{source}\nit prints\n{printed}"
 
 
-def test_the_python_of_the_pages_prints_what_its_comments_say(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "memory.md").read_text("utf-8")
+@pytest.mark.parametrize("name", ["memory.md", "programs.md"])
+def test_the_python_of_the_pages_prints_what_its_comments_say(tmp_path: Path, name: str) -> None:
+    page = (ROOT / "docs" / name).read_text("utf-8")
     source = "\n".join(match["body"] for match in BLOCK.finditer(page) if match["kind"] == "python")
     expected = re.findall(r"  # -> (.+)$", source, re.MULTILINE)
     assert len(expected) >= 8

@@ -43,14 +43,13 @@ def run(name: str, home: Path) -> str:
         ("code_execution_agent.py", ["recall: ", "stored 400 records", "resumed from the file", "most in "]),
     ],
 )
-def test_an_example_runs_by_itself(name: str, lines: list[str], tmp_path: Path) -> None:
+def test_an_example_runs_by_itself_and_working_in_code_takes_few_of_the_tokens(
+    name: str, lines: list[str], tmp_path: Path
+) -> None:
     shown = run(name, tmp_path / "empty")
     for line in lines:
         assert line in shown
-
-
-@pytest.mark.parametrize("name", ["code_execution_agent.py", "crm_leads.py", "ticket_tags.py", "copy_records.py"])
-def test_working_in_code_takes_few_of_the_tokens(name: str, tmp_path: Path) -> None:
-    saved = re.search(r"saved: ([\d.]+)%", run(name, tmp_path / "empty"))
-    assert saved is not None
-    assert float(saved[1]) > 80
+    if name != "server_notes.py":  # which runs no program
+        saved = re.search(r"saved: ([\d.]+)%", shown)
+        assert saved is not None
+        assert float(saved[1]) > 80

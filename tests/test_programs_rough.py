@@ -92,7 +92,10 @@ def test_a_cancelled_run_writes_no_more_through_a_skill(app: App, code: str) -> 
             return await app.catalog.find(name)(app.context("p", "test"), **arguments)
 
         task = asyncio.create_task(ask("execute_code", code=code))
-        await asyncio.sleep(1.0)
+        for _ in range(400):
+            await asyncio.sleep(0.05)
+            if (await ask("list_files")) and int(await ask("read_file", path="c.txt")) > 1:
+                break
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -278,3 +281,41 @@ def test_an_answer_that_is_gone_does_not_make_a_run_lost(app: App) -> None:
     assert (again.status, again.error.type) == ("done", "Gone")
     with pytest.raises(Conflict):
         run(app, "2", key="k")
+
+
+# --- what a second review found ---------------------------------------------------------------------------------------
+
+
+def test_a_run_that_waits_cannot_be_replaced_by_another_of_the_same_key(app: App) -> None:
+    """Whoever approves a call must get that call."""
+    ids = [call(app, "remember", content=f"note {i}").id for i in range(3)]
+    call(app, "forget_batch", memory_ids=ids)
+    slow = f"import time\ntime.sleep(0.7)\nmemory.purge(memory_ids={ids[1:]})"
+    later = start(lambda: run(app, slow, key="k", workspace="w2"))
+    time.sleep(0.2)
+    first = run(app, slow.replace("0.7", "0.0"), key="k", workspace="w1")
+    later.wait()
+    with pytest.raises(Conflict):
+        later.result()
+    assert (first.status, first.waiting.arguments) == ("needs_approval", {"memory_ids": ids[1:]})
+    assert call(app, "get_run", run_id=first.run_id).waiting == first.waiting
+
+
+def test_a_skill_whose_value_is_too_large_for_a_program_says_so(app: App) -> None:
+    save(app, "many", "def many(n: int = 1) -> list:\n    return list(range(n))")
+    assert run(app, "len(skills.many(n=1_000))").result == 1_000
+    error = run(app, "len(skills.many(n=150_000))").error
+    assert "returned more than a program is given" in error.message
+
+
+def test_a_skill_takes_long_texts(app: App) -> None:
+    save(app, "long", "def long(text: str = '') -> int:\n    return len(text)")
+    assert call(app, "run_skill", name="long", arguments={"text": "a'\"\n" * 30_000}).result == 120_000
+    assert run(app, "skills.long(text='x' * 100_000)").result == 100_000
+
+
+def test_half_a_character_does_not_lose_a_run(app: App) -> None:
+    code = "import json\nmemory.remember(content='a')\nprint(json.loads('\"\\\\ud83d\"'))\n1"
+    done = run(app, code, key="half", engine="python")
+    assert (done.status, done.result) == ("done", 1)
+    assert run(app, code, key="half", engine="python") == done

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from athena.secrets import Finding, Redacted, redact
+from conftest import rounds
 
 
 def mixed(length: int) -> str:
@@ -444,10 +445,13 @@ REPEATED = [
 def test_twice_the_text_is_about_twice_the_work(unit: str) -> None:
     texts = {length: "password=" + unit * (length // len(unit)) for length in (40_000, 160_000)}
     least = dict.fromkeys(texts, float("inf"))
-    for _ in range(8):  # in turn, and CPU time only: other processes must not count
+    for turn in range(8):  # in turn, and CPU time only: other processes must not count
         for length, text in texts.items():
             start = time.process_time()
             redact(text)
             least[length] = min(least[length], time.process_time() - start)
-    # Four times the text, so that what is quadratic stands well clear of noise: 16 against 4.
-    assert least[160_000] < 9 * least[40_000] + 0.002
+        # Four times the text, so that what is quadratic stands well clear of noise: 16 against 4.
+        well = least[160_000] < 9 * least[40_000] + 0.002
+        if well and turn + 1 >= rounds(2, 8):
+            break
+    assert well

@@ -238,3 +238,11 @@ def test_purging_removes_a_deleted_skill(app: App, tmp_path: Path) -> None:
     call(app, "delete_skill", name="double")
     assert call(app, "purge", expect=1) == 1
     assert save(app).version == 1
+
+
+def test_a_skill_whose_types_do_not_fit_is_not_saved(app: App) -> None:
+    """Even where its example does not come past the mistake."""
+    code = "def found(n: int) -> list:\n    if n > 5:\n        return memory.recall(query=n)\n    return []"
+    with pytest.raises(InvalidInput, match=r"line 3: .*memory\.recall.* 'str', found 'int'"):
+        save(app, "found", code, description="Find.", example="found(1)")
+    assert "found" not in names(app)

@@ -5,8 +5,8 @@
         client.recall(query="when do we deploy?", k=3)
 
 It is safe to share between threads, keeps its connections open, and repeats what may be repeated: reads always,
-writes because each carries an idempotency key. A call ends within `timeout` seconds, however often it was tried.
-Errors are those of `athena.errors`.
+writes because each carries an idempotency key. A call ends within `timeout` seconds, however often it was tried; a
+program has its own time on top of that. Errors are those of `athena.errors`.
 """
 
 import io
@@ -30,6 +30,8 @@ RETRIES = 4
 PAUSE = 0.1  # seconds before the first repetition; then twice as long each time, more or less
 BATCH = 500  # memories fetched at a time by `recall_iter`
 LARGE = 1 << 20  # bytes of a request that a server may refuse before it has read them
+RUNS = ("execute_code", "run_skill")
+PROGRAM = 60.0  # seconds that a program has at most
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 NOT_OURS = "is it an Athena server?"
 _kinds = {kind.code: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AthenaError)}
@@ -207,7 +209,7 @@ class AthenaClient:
         # The same key for every attempt, so that a write whose answer was lost is not made twice.
         headers = {"Content-Type": "application/json", "Idempotency-Key": f"client-{os.urandom(12).hex()}"}
         headers["X-Athena-Project"] = self._named
-        answer = self._request("POST", path, headers, body)
+        answer = self._request("POST", path, headers, body, PROGRAM if name in RUNS else 0)
         if "data" not in answer:
             raise Unavailable(f"{self.url} answered without data", hint=NOT_OURS, retry=False)
         return answer
@@ -223,11 +225,12 @@ class AthenaClient:
             raise Unavailable(f"{self.url} answered without a list", hint=NOT_OURS, retry=False)
         return found
 
-    def _request(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> dict[str, Any]:
-        deadline = time.monotonic() + self.timeout
+    def _request(
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None, more: float = 0
+    ) -> dict[str, Any]:
+        deadline = time.monotonic() + self.timeout + more
         attempt = 0
         while True:
-            trouble: Exception
             after = 0.0
             pause = PAUSE * 2**attempt * (0.5 + random.random())
             try:
@@ -236,7 +239,7 @@ class AthenaClient:
             except AthenaError as error:
                 if not error.retry:
                     raise
-                trouble = error
+                trouble: Exception = error
                 pause = max(pause, after)
             except (OSError, HTTPException) as error:
                 trouble = error
@@ -248,7 +251,7 @@ class AthenaClient:
             raise trouble
         if isinstance(trouble, TimeoutError):
             raise Unavailable(
-                f"{self.url} did not answer within {self.timeout:g} s",
+                f"{self.url} did not answer within {self.timeout + more:g} s",
                 hint=f"ask for less, or wait longer: AthenaClient(timeout={self.timeout * 4:g})",
             ) from trouble
         raise Unavailable(

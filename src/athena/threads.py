@@ -134,7 +134,7 @@ class Crew:
     def __init__(self, most: int = 4, name: str = "athena") -> None:
         self.pid = os.getpid()
         self.most, self.name = most, name
-        self.jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.size = self.idle = 0
         self.guard = threading.Lock()
 
@@ -161,9 +161,14 @@ class Crew:
         self.submit(job)
         return outcome
 
+    def close(self) -> None:
+        """Let the threads end after what they are busy with and what waits."""
+        with self.guard:
+            for _ in range(self.size):
+                self.jobs.put(None)
+
     def _work(self) -> None:
-        while True:
-            job = self.jobs.get()
+        while (job := self.jobs.get()) is not None:
             with self.guard:
                 self.idle -= 1
             job()

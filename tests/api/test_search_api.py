@@ -11,7 +11,9 @@ import pytest
 from athena import api, connect, testing
 from athena.api import CompactMemory
 from athena.app import App
+from athena.memory import recall
 from athena.threads import drive
+from conftest import Engine, rounds
 
 NOON = datetime(2026, 3, 18, 12)  # a Wednesday
 WORDS = [
@@ -31,9 +33,9 @@ WORDS = [
 
 
 @pytest.fixture
-def wednesday() -> Generator[None]:
+def wednesday(engine: Engine) -> Generator[None]:
     """An empty store on a Wednesday."""
-    with testing.isolated(time=NOON.timestamp):
+    with testing.isolated(time=NOON.timestamp, database=engine.in_memory()):
         yield
 
 
@@ -80,28 +82,27 @@ def test_an_updated_memory_is_found_by_its_new_meaning_at_once(isolated: App) ->
 
 
 def test_scores_lie_between_nought_and_one_and_never_rise(isolated: App) -> None:
-    fill(200)
+    many = rounds(110, 200)
+    fill(many)
     for query in ("deploy the database on friday", "zebra", "cat", "?!", "what is it"):
-        scores = [m.score for m in api.search(query, limit=200).memories]
-        assert len(scores) == 200
+        scores = [m.score for m in api.search(query, limit=many).memories]
+        assert len(scores) == many
         assert all(0 <= score <= 1 and math.isfinite(score) for score in scores)
         assert is_falling(scores)
 
 
 def test_as_many_as_asked_for_come_back_when_there_are_that_many(isolated: App) -> None:
-    fill(300)
-    assert [len(api.search("quantum physics", limit=n).memories) for n in (1, 5, 299, 300, 1000)] == [
-        1,
-        5,
-        299,
-        300,
-        300,
-    ]
-    assert api.search("quantum physics").total == 300
+    many = rounds(120, 300)  # more than can be found without ranking everything
+    fill(many)
+    asked = (1, 5, many - 1, many, 1_000)
+    assert [len(api.search("quantum physics", limit=n).memories) for n in asked] == [1, 5, many - 1, many, many]
+    assert api.search("quantum physics").total == many
 
 
-def test_one_long_memory_does_not_crowd_out_the_others(isolated: App) -> None:
-    api.store(" ".join(f"On day {i} the weather was fine and the wind came from the west." for i in range(1_450)))
+def test_one_long_memory_does_not_crowd_out_the_others(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recall, "CANDIDATES", rounds(recall.CANDIDATES // 10, recall.CANDIDATES))
+    days = range(rounds(145, 1_450))
+    api.store(" ".join(f"On day {i} the weather was fine and the wind came from the west." for i in days))
     api.store_batch(["Deploys run on Fridays", "The cat sleeps", "Ann likes tea", "Invoices are due monthly"])
     wait_for_vectors()
     found = api.search("how was the weather", limit=5)
@@ -117,7 +118,7 @@ def test_a_search_for_nothing_that_is_there_says_so(isolated: App) -> None:
 
 
 def test_filters_act_before_the_ranking(isolated: App) -> None:
-    fill(295)
+    fill(rounds(115, 295))
     rare = api.store_batch([{"content": f"rare bird {i}", "tags": ["ornithology", "misc"]} for i in range(5)])
     found = api.search("deploy the database on friday", limit=5, tags="Ornithology")
     assert set(hashes(found.memories)) == set(rare)
@@ -235,18 +236,20 @@ def test_a_batch_of_searches_answers_each_in_order(isolated: App) -> None:
 
 @pytest.mark.parametrize("batch_size", [7, 100, 10_000])
 def test_going_through_the_store_meets_every_memory_once_in_ranked_order(isolated: App, batch_size: int) -> None:
-    fill(250)
+    many = rounds(120, 250)
+    fill(many)
     found = list(api.search_iter("deploy the database on friday", batch_size=batch_size))
-    assert len(set(hashes(found))) == len(found) == 250
+    assert len(set(hashes(found))) == len(found) == many
     assert is_falling([m.score for m in found])
-    assert found == list(api.search("deploy the database on friday", limit=250).memories)
+    assert found == list(api.search("deploy the database on friday", limit=many).memories)
 
 
 def test_going_through_a_larger_store_in_small_batches_repeats_nothing(isolated: App) -> None:
-    fill(1_000)
+    many = rounds(400, 1_000)
+    fill(many)
     found = list(api.search_iter("deploy the database on friday", batch_size=20))
     assert is_falling([m.score for m in found])
-    assert len(set(hashes(found))) == len(found) == 1_000
+    assert len(set(hashes(found))) == len(found) == many
 
 
 def test_going_through_the_store_takes_filters(isolated: App) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from small_world import KEY, run
 from athena import jail
 from athena.errors import Misconfigured
 from athena.sandbox import Limits, Sandbox
+from conftest import missing
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the launcher is for Linux")
 COMPILER = shutil.which("cc") or shutil.which("gcc")
@@ -46,8 +48,9 @@ def victims(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[int, Pa
     named.bind(path)
     os.chmod(path, 0o777)
     named.listen()
-    hidden.bind("\0athena-canary")
-    hidden.listen()
+    with suppress(OSError):  # else another test's listens there, which does as well
+        hidden.bind("\0athena-canary")
+        hidden.listen()
     sleeper = subprocess.Popen(["/bin/sleep", "600"], user=65534 if os.geteuid() == 0 else None)
     yield sleeper.pid, secret, path
     assert sleeper.poll() is None, "the victim was killed"
@@ -65,7 +68,7 @@ def test_a_hostile_native_program_can_do_nothing(
     hostile: Path, victims: tuple[int, Path, str], layers: jail.Layers, profile: str
 ) -> None:
     if "bwrap" in layers and shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
+        missing("bubblewrap is not installed")
     pid, secret, named = victims
     readable = jail.monty_cell(str(hostile)).readable
     cell = jail.Cell(profile, (str(hostile), str(pid), str(secret), named), readable, cpu_s=5, memory_mb=256)
@@ -146,7 +149,7 @@ def test_without_a_jail_nothing_runs_unless_it_is_allowed() -> None:
 @pytest.mark.parametrize("layers", [*jail.LINUX[:3], ("bwrap", "seccomp")], ids="+".join)
 def test_both_engines_work_behind_every_choice_of_walls(layers: jail.Layers) -> None:
     if layers not in jail.choices():
-        pytest.skip("bubblewrap is not installed")
+        missing("bubblewrap is not installed")
     sandbox = Sandbox(Limits(), key=KEY, jails=(layers,))
     report = sandbox.probe()
     unreadable = os.geteuid() == 0 and not os.stat(Path(sys.base_prefix)).st_mode & 0o005

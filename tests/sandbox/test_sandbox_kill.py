@@ -136,6 +136,9 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
         run(sandbox, "while True: pass", timeout_s=0.1)
         run(sandbox, "while True: pass", timeout_s=0.1, engine="python")
         sandbox.close()
+    deadline = time.monotonic() + 20  # on a busy machine the last of them are ended a little later
+    while descriptors() > before + 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert descriptors() <= before + 1
     assert gone(children(os.getpid()), 2)
     assert threading.active_count() <= threads + 3 * 8, "only threads that wait for work"

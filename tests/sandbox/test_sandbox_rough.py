@@ -19,7 +19,7 @@ while True: pass
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def sandbox() -> Any:
     made = Sandbox(Limits(), key=b"k" * 32)
     yield made

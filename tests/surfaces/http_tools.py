@@ -24,6 +24,12 @@ SECURE = {
 Headers = Sequence[tuple[str, str]]
 
 
+def serving_with(*changes: str) -> list[str]:
+    """Return the command of a server with other limits, so that a test need not wait as long as a caller might."""
+    first = "import athena.server, athena.surfaces.guard"
+    return [sys.executable, "-c", "; ".join((first, *changes, "from athena.cli import main", "main()")), "serve"]
+
+
 @dataclass
 class Reply:
     """One answer as it came over the wire."""

@@ -127,7 +127,7 @@ def throw(served: Running, seed: int, count: int) -> Counter[int]:
 def test_damaged_requests_break_nothing(served: Running) -> None:
     throw(served, 0, 100)
     before, began = served.resident(), time.monotonic()
-    each = rounds(10_000, 200_000) // AT_ONCE
+    each = rounds(5_000, 200_000) // AT_ONCE
     with ThreadPoolExecutor(AT_ONCE) as pool:
         seen = sum(pool.map(lambda seed: throw(served, seed, each), range(1, AT_ONCE + 1)), Counter[int]())
     assert seen[400] > each  # they were wrong, and were told so
@@ -141,11 +141,16 @@ def test_damaged_requests_break_nothing(served: Running) -> None:
 def test_the_document_and_the_answers_agree(tmp_path: Path, served: Running) -> None:
     """schemathesis makes calls from the OpenAPI document, right ones and wrong ones, and checks every answer."""
     program = Path(sys.executable).with_name("schemathesis")
+    paths = sorted(served.get("/openapi.json").json["paths"])
+    without = [path for number, path in enumerate(paths) if number % rounds(5, 1)]
+    if without:  # which of them are tried with all that a schema tells apart, and not only with some of it
+        config = f"[[operations]]\ninclude-path = {json.dumps(without)}\nphases.coverage.enabled = false\n"
+        (tmp_path / "schemathesis.toml").write_text(config)
     words = [
         *(str(program), "run", f"http://localhost:{served.port}/openapi.json"),
         *("-H", f"Authorization: Bearer {served.token}"),
         *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),  # no schema says what is a time or a hash
-        *("--phases", "examples,coverage,fuzzing", "--max-examples", str(rounds(10, 100))),
+        *("--phases", "examples,coverage,fuzzing", "--max-examples", str(rounds(3, 100))),
         *("--seed", "1", "--no-color", "--generation-database", "none", "--continue-on-failure"),
     ]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=rounds(110, 3_000))

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from http_tools import Reply, Running, read, request, running, surroundings
+from http_tools import Reply, Running, read, request, running, serving_with, surroundings
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -108,8 +108,7 @@ def test_a_home_can_be_served_again_after_its_server_was_killed(tmp_path: Path) 
 
 
 def test_calls_that_take_too_long_when_it_stops_are_told_so(tmp_path: Path) -> None:
-    hurried = "import athena.server; athena.server.DRAIN = 1; from athena.cli import main; main()"
-    with running(tmp_path, command=[sys.executable, "-c", hurried, "serve"]) as served:
+    with running(tmp_path, command=serving_with("athena.server.DRAIN = 1")) as served:
         items = [f"note {number}, which the model has to read before it is kept" for number in range(3_000)]
         replies: list[Reply] = []
         callers = [

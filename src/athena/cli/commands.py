@@ -1,6 +1,5 @@
 """The commands. Each turns words into a call of an operation and prints what comes back."""
 
-import json
 import os
 import re
 import sys
@@ -19,7 +18,7 @@ from athena.cli.evaluate import evaluate
 from athena.cli.importing import import_file
 from athena.cli.mcp import mcp
 from athena.cli.migrate import migrate
-from athena.cli.programs import approve, run, shell
+from athena.cli.programs import approve, json_object, run, shell
 from athena.cli.projects import projects
 from athena.cli.savings import savings
 from athena.cli.serve import serve, token
@@ -270,7 +269,8 @@ def undo(project: str | None, json_output: bool) -> None:
     if json_output:
         return shown.as_json(changes)
     for change in changes:
-        click.echo(f"{change['action']}: {change['before']['hash']} {shown.safe(change['before']['content'][:100])}")
+        about = f"{change['before']['hash']} {shown.safe(change['before']['content'][:100])}".strip()
+        click.echo(f"{change['action']}: {about}" if about else change["action"])
     return None
 
 
@@ -283,13 +283,7 @@ def call_operation(name: str, arguments: str, project: str | None) -> None:
 
     Example: athena call recall --json '{"query": "deploy", "k": 3}'
     """
-    text = _standard_input() if arguments == "-" else arguments
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise click.BadParameter(f"not valid JSON: {error}", param_hint="--json") from None
-    if not isinstance(given, dict):
-        raise click.BadParameter("a JSON object is needed", param_hint="--json")
+    given = json_object(_standard_input() if arguments == "-" else arguments)
     try:
         shown.as_json(call(name, project, **given))
     except InvalidInput as error:
@@ -355,10 +349,17 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
     count = call("purge", project, memory_ids=chosen, dry_run=True)
     if count and not yes:
         click.confirm(f"Remove {shown.counted(count)} for good? Nothing brings them back", abort=True, err=True)
+    before = call("stats", project)
     removed = call("purge", project, memory_ids=chosen, expect=count) if count else 0
+    spaces, waiting = (before["workspaces"], before["waiting_programs"]) if removed else (0, 0)
     if json_output:
-        return shown.as_json({"removed": removed})
-    return click.echo(f"{shown.counted(removed)} removed for good" if removed else "nothing to remove")
+        return shown.as_json({"removed": removed, "workspaces": spaces, "waiting_programs": waiting})
+    click.echo(f"{shown.counted(removed)} removed for good" if removed else "nothing to remove")
+    if spaces or waiting:
+        variables = f"variables of {shown.counted(spaces, 'workspace', 'workspaces')}"
+        programs = shown.counted(waiting, "waiting program", "waiting programs")
+        click.echo(f"{variables} and {programs} were removed too, since they may hold words of them")
+    return None
 
 
 athena.add_command(approve)

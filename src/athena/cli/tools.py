@@ -58,7 +58,8 @@ def show_tool(name: str, json_output: bool) -> None:
     """Show how a tool or skill is called. Example: athena tools show recall"""
     if json_output:
         operation = _catalog().find(name)
-        return shown.as_json(_summary(operation) | {"arguments": operation.arguments_schema})
+        more = {"approval": operation.approval, "arguments": operation.arguments_schema}
+        return shown.as_json(_summary(operation) | more)
     return click.echo(drive(finding.described(_context(), name)))
 
 

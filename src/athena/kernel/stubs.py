@@ -9,6 +9,8 @@ from athena.kernel.catalog import AnyOperation
 from athena.kernel.operation import Parameter
 from athena.model.skill import KeptSkill
 
+APPROVAL = "Needs approval in programs: one that calls it waits for a person."
+
 
 def line(operation: AnyOperation) -> str:
     """Write how a program calls an operation, what comes back, and what it does, in one line."""
@@ -32,6 +34,8 @@ def render(operation: AnyOperation) -> str:
     lines = [operation.summary]
     if operation.documentation.details:
         lines += ["", *operation.documentation.details.splitlines()]
+    if operation.approval:
+        lines += ["", APPROVAL]
     if helped := [p for p in operation.parameters if p.help]:
         lines += ["", *(f"{p.name}: {p.help}" for p in helped)]
     lines += [f">>> {example}" for example in operation.documentation.examples]

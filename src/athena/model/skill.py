@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+GIVEN = "given__"
+
 
 @dataclass(frozen=True, slots=True)
 class Skill:
@@ -14,9 +16,10 @@ class Skill:
     parameters: dict[str, Any] = field(default_factory=dict, hash=False)  # as JSON Schema
     example: str = ""
 
-    def called_with(self, arguments: dict[str, Any]) -> str:
-        """Write a program that calls it."""
-        return f"{self.code.rstrip()}\n\n{self.name}(**{arguments!r})\n"
+    @property
+    def program(self) -> str:
+        """A program that calls it with what the variable `GIVEN` holds."""
+        return f"{self.code.rstrip()}\n\n{self.name}(**{GIVEN})\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What the operations on skills have in common: reading, trying out, storing and finding them."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.kernel.catalog import Catalog, fit, words
@@ -10,21 +10,35 @@ from athena.operations.context import Context
 from athena.skills import source
 from athena.skills.shipped import shipped
 
+if TYPE_CHECKING:
+    from athena.sandbox import Run
+
 
 async def save(ctx: Context, name: str, code: str, description: str | None, example: str | None) -> KeptSkill:
-    """Keep a function as a skill once its example has run."""
+    """Keep a function as a skill once its types fit and its example has run."""
     read = source.read(name, code, description, example or "")
     refuse_taken(ctx.catalog, name)
     if not read.example:
         if read.parameters["required"]:
             raise InvalidInput("a skill needs an example", hint=f"e.g. example={name + '(...)'!r} with real arguments")
         read = source.read(name, code, description, f"{name}()")
+    if wrong := await ctx.programs.wrong(ctx.host, read.code):
+        said = "; ".join(f"line {one['line']}: {one['message']}" for one in wrong[:5])
+        hint = wrong[0]["hint"] or "describe_tool says what an operation takes"
+        raise InvalidInput(f"{name} cannot be saved: {said}", hint=hint)
     run = await ctx.programs.try_out(ctx.host, source.with_example(read))
     if run.error is not None or run.pause is not None:
         said = f"{run.error['type']}: {run.error['message']}" if run.error else "it waits for a person's approval"
         line = f" (line {run.error['line']})" if run.error and run.error["line"] else ""
-        raise InvalidInput(f"the example of {name} does not run: {said}{line}", hint=run.error and run.error["hint"])
+        raise InvalidInput(f"the example of {name} does not run: {said}{line}", hint=_instead(run))
     return await storing.save(ctx.store, read, ctx.call)
+
+
+def _instead(run: "Run") -> str | None:
+    """Say what to do about an example that does not run."""
+    if run.error is None or run.error["type"] == "ApprovalNeeded":
+        return "nobody approves an example: call it with dry_run=True, or with arguments that do not need it"
+    return run.error["hint"]
 
 
 def refuse_taken(catalog: Catalog, name: str) -> None:

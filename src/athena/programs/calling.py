@@ -12,7 +12,7 @@ from athena.kernel.invoke import invoke
 from athena.kernel.operation import Caller, Effect
 from athena.kernel.shapes import plain
 from athena.model.scope import Scope
-from athena.model.skill import Skill
+from athena.model.skill import GIVEN, Skill
 from athena.programs.host import Host
 from athena.programs.names import SKILLS, operations_of, path
 from athena.sandbox import Names, NeedsApproval, Program, Run, Sandbox, closed
@@ -37,11 +37,11 @@ class Calling:
         *,
         used: Callable[[str], None],
         inner: bool = False,
-        approved: bool = False,
+        approved: tuple[str, dict[str, Any]] | None = None,
     ) -> None:
         self._host, self._sandbox, self._names, self._skills, self._caller = host, sandbox, names, skills, caller
         self._begin, self._used, self._inner = begin, used, inner
-        self._approved = approved  # the first call, which waited
+        self._approved = approved  # the call that waited: once, and no other
         self._operations = operations_of(host.catalog)
         self._guard = threading.Lock()
         self._begun = False
@@ -70,10 +70,10 @@ class Calling:
 
     def _ask(self, operation: AnyOperation, arguments: dict[str, Any]) -> None:
         """Stop until a person agrees; a call that would fail anyway need not wait for that."""
-        operation.check(arguments)
         with self._guard:
-            approved, self._approved = self._approved, False
-        if approved:
+            approved, self._approved = self._approved, None
+        operation.check(arguments)
+        if approved is not None and (self._operations.get(approved[0]), approved[1]) == (operation, arguments):
             return
         message = f"{operation.name} needs a person's approval"
         if self._inner:
@@ -96,7 +96,7 @@ class Calling:
         inner = Calling(
             self._host, self._sandbox, self._names, self._skills, self._caller, self._note, used=self._used, inner=True
         )
-        run = inner.counted(self._sandbox.run(Program(skill.called_with(arguments), self._names), inner))
+        run = inner.counted(self._sandbox.run(Program(skill.program, self._names, inputs={GIVEN: arguments}), inner))
         self._used(name)
         with self._guard:
             self._more += run.calls
@@ -104,6 +104,9 @@ class Calling:
             where = "" if run.error["line"] is None else f" (line {run.error['line']} of the skill)"
             message = f"skills.{name}: {run.error['type']}: {run.error['message']}{where}"
             raise InvalidInput(message, hint=run.error["hint"])
+        if run.truncated:
+            message = f"skills.{name} returned more than a program is given"
+            raise LimitExceeded(message, hint="let it return less, or write it to a file of the workspace")
         return run.value
 
 

@@ -1,6 +1,7 @@
 """One run: what it began with, and what is kept of it."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -65,12 +66,19 @@ class Job:
 
     # --- in the sandbox -----------------------------------------------------------------------------------------------
 
-    async def run(self, code: str, timeout_s: float | None, engine: EngineName) -> "Run":
+    async def run(
+        self, code: str, timeout_s: float | None, engine: EngineName, inputs: Mapping[str, Any] | None = None
+    ) -> "Run":
         from athena.sandbox import Program
 
         calling = self._calling()
-        program = Program(code, self._names(), engine, self.state, timeout_s, self.kept.owner)
-        return await self._result(self.programs.sandbox.start(program, calling), calling)
+        program = Program(code, self.names(), engine, self.state, timeout_s, self.kept.owner, inputs or {})
+        return self._helped(await self._result(self.programs.sandbox.start(program, calling), calling), code)
+
+    def _helped(self, run: "Run", code: str = "") -> "Run":
+        from athena.programs.hints import helped
+
+        return run if run.error is None else replace(run, error=helped(run.error, self.names(), code))
 
     async def _result(self, running: "Running", calling: "Calling") -> "Run":
         try:
@@ -109,31 +117,31 @@ class Job:
         if kept["variables"] != self.kept.updated:  # other programs have run since: their variables stay
             self.variables = False
         self.kept = self.kept._replace(owner=kept["owner"])
-        calling = self._calling(approved)
+        calling = self._calling((kept["operation"], kept["arguments"]) if approved else None)
         running: Running | None = None
         try:
             running = self.programs.sandbox.go_on(
-                row.snapshot, calling, self._names(), approved=approved, refusal=reason, owner=kept["owner"]
+                row.snapshot, calling, self.names(), approved=approved, refusal=reason, owner=kept["owner"]
             )
-            return await self._result(running, calling)
+            return self._helped(await self._result(running, calling))
         except AthenaError:
             if running is None or not calling.begun:  # nothing has gone on: it waits as before
                 await self.host.database.write(lambda tx: runs.put(tx, self.host.scope, row))
             raise
 
-    def _names(self) -> Any:
+    def names(self) -> Any:
         from athena.programs.names import names_of
 
         return names_of(self.host.catalog, self.skills)
 
-    def _calling(self, approved: bool = False) -> "Calling":
+    def _calling(self, approved: tuple[str, dict[str, Any]] | None = None) -> "Calling":
         from athena.programs.calling import Calling
 
         caller = self.host.inside(self.number, self.workspace)
         return Calling(
             self.host,
             self.programs.sandbox,
-            self._names(),
+            self.names(),
             self.skills,
             caller,
             self._begin,
@@ -147,13 +155,14 @@ class Job:
         if self.on_disk or self.host.outer is not None:
             return
 
-        async def work(tx: Transaction) -> None:
-            if await runs.find(tx, self.host.scope, self.number) is not None:
-                raise Conflict(f"run {self.number} is under way already", hint="the same key was used twice at once")
-            await runs.put(tx, self.host.scope, self._row("running"))
-
-        drive(self.host.database.write(work))
+        drive(self.host.database.write(partial(self._add, self._row("running"))))
         self.on_disk = True
+
+    async def _add(self, row: runs.Row, tx: Transaction) -> None:
+        """Write this run down for the first time; what another one of its name says stays as it is."""
+        if not await runs.add(tx, self.host.scope, row):
+            hint = "the same key was used twice at once; ask for it again"
+            raise Conflict(f"run {self.number} is under way already", hint=hint, retry=True)
 
     def used(self, name: str) -> None:
         """Count a use of a skill, without being waited for."""
@@ -232,8 +241,10 @@ class Job:
             )
             run = replace(run, lost=(*run.lost, *kept))
         made = keeping.result(run, self.number, handle)
-        answer = keeping.as_json(made) if self.keyed else None
-        await runs.put(tx, host.scope, self._ended(run, self._waits_for(run), answer))
+        waited = self.claimed is not None  # then nobody else has the answer that the agent asks for later
+        answer = keeping.as_json(made) if self.keyed or waited else None
+        row = self._ended(run, self._waits_for(run), answer)
+        await (runs.put(tx, host.scope, row) if self.on_disk else self._add(row, tx))
         await calls.record(tx, host.call, "done", run.elapsed_ms)
         return made
 

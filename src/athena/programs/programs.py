@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from athena.errors import Conflict, LimitExceeded, NotFound
 from athena.ids import serial
 from athena.model.run import EngineName, Past, Result
 from athena.model.scope import Scope
-from athena.model.skill import Skill
+from athena.model.skill import GIVEN, Skill
 from athena.programs.host import Host
 from athena.programs.job import Job
 from athena.storage import runs
@@ -20,7 +21,7 @@ from athena.storage.database import Transaction
 from athena.threads import Outcome, aside
 
 if TYPE_CHECKING:  # the sandbox is loaded with the first program
-    from athena.sandbox import Limits, Run, Sandbox
+    from athena.sandbox import Failure, Limits, Run, Sandbox
 
 MOST_WAITING = 100  # programs for one workspace
 PATIENCE = 60.0  # seconds that a person's decision waits for its workspace
@@ -85,9 +86,17 @@ class Programs:
         if host.outer is None and (earlier := await self._earlier(host, number)) is not None:
             return earlier
         job = await Job.made(self, host, number, workspace, needs_skills=True, variables=False)
-        run = await job.run(skill.called_with(arguments), None, "auto")
+        run = await job.run(skill.program, None, "auto", {GIVEN: arguments})
         job.used(skill.name)
         return await job.keep(run)
+
+    async def wrong(self, host: Host, code: str) -> "list[Failure]":
+        """Say what is certainly wrong with a program, its types included; nothing of it is run."""
+        from athena.sandbox import Program
+
+        names = (await Job.made(self, host, serial(), "default", needs_skills=True, variables=False)).names()
+        box = self.sandbox
+        return await aside(lambda: box.check(Program(code, names)) or box.check_types(code, names))
 
     async def try_out(self, host: Host, code: str) -> "Run":
         """Check a program, run it once and keep nothing of it but what its calls did."""
@@ -101,6 +110,8 @@ class Programs:
         row = await host.database.read(lambda tx: runs.find(tx, host.scope, number))
         if row is None:
             raise NotFound(f"there is no run {number!r:.60} in this project", hint="list_runs says which there are")
+        if row.error == "Purged":
+            raise Conflict(f"run {number} waited, but was ended by a purge", hint="run the program again")
         if row.status != "needs_approval" or row.snapshot is None:
             raise Conflict(f"run {number} does not wait for anybody: it is {row.status}", hint="nothing was done")
         from athena.programs import keeping  # brings the sandbox
@@ -153,7 +164,7 @@ class Programs:
         row = row or next((one for one in self._unwritten(host.scope.project) if one.id == number), None)
         if row is None:
             raise NotFound(f"there is no run {number!r:.60} in this project", hint="list_runs says which there are")
-        return keeping.past(row, host.clock())
+        return replace(keeping.past(row, host.clock()), answer=keeping.answered(row))
 
     def noted(self, project: str, row: runs.Row) -> None:
         """Remember a run that nobody waits for to be written down."""

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any
 
 from athena import jail
 from athena.errors import Misconfigured, Unavailable
+from athena.model.text import storable
 from athena.sandbox.calls import LONGEST_NAME, Calls, Exhausted, Settled
 from athena.sandbox.keeper import Keeper, Victim
 from athena.sandbox.lexical import Source
@@ -29,6 +31,9 @@ from athena.sandbox.state import State
 READY = 2  # workers that wait for a program
 _WORKER = Path(__file__).with_name("jailed")
 _LARGEST = 16 << 20  # of one frame: a whole value, escaped
+_SMALL = 256 << 10  # of a frame of any other kind than these
+_LONG_ONES = (b'{"op": "call"', b'{"op": "done"')
+_PACE = 32 << 20  # bytes of such frames in a second
 _MOST_PARTS = 500_000  # containers in one frame: they cost far more memory than their text
 
 
@@ -57,6 +62,10 @@ class Worker:
         if length > _LARGEST:
             raise _Broken("a frame is too large")
         data = self._take(length)
+        if length > _SMALL:
+            if not data.startswith(_LONG_ONES):
+                raise _Broken("a frame of this kind is never so large")
+            time.sleep(length / _PACE)  # reading it holds up everybody: nobody may have us do that all the time
         if data.count(b"[") + data.count(b"{") > _MOST_PARTS:
             raise _Broken("a frame has too many parts")
         try:
@@ -215,11 +224,12 @@ class CPython:
         finally:
             running.leave()
             running.calls.close()
+            spent = worker.victim.cpu_s()
             if running.calls.depth:
-                running.calls.spent(worker.victim.cpu_s())
+                running.calls.spent(spent)
             code = self._keeper.ask(worker.end)
         if last is None:
-            return Ended("python", error=_ended(code, self.limits), died=True)
+            return Ended("python", error=_ended(code, spent, self.limits), died=True)
         return self._ended(last, source, running, state, key, owner)
 
     def _program(self, source: Source, running: Running, state: State) -> dict[str, Any]:
@@ -227,6 +237,7 @@ class CPython:
         return {
             "code": source.text,
             "roots": sorted(running.calls.names.roots),
+            "inside": running.calls.names.inside,
             "variables": {name: value for name, value in state.plain.items() if name not in running.calls.names.roots},
             "definitions": list(state.sources.values()),
             "limits": {
@@ -270,7 +281,8 @@ class CPython:
             spots=state.spots,
         )
         lost = last.get("lost")
-        names = tuple(str(name)[:80] for name in lost[:100]) if isinstance(lost, list) else ()
+        names = tuple(storable(str(name))[:80] for name in lost[:100]) if isinstance(lost, list) else ()
+        names = (*names, *source.hides(roots))
         kept = new.sealed(key, owner) if new.plain or new.sources or new.dump else None
         if kept is not None and len(kept) > self.limits.state_bytes:
             kept = None
@@ -317,7 +329,10 @@ def _conversation(worker: Worker, running: Running) -> dict[str, Any]:
             else:
                 _answer(worker, number, calls.settle(str(path), args or [], given))
         elif kind == "out":
-            running.output.write(str(frame.get("text")))
+            text = frame.get("text")
+            if not isinstance(text, str) or running.output.seen > 2 * running.limits.output_chars + _SMALL:
+                raise _Broken("it prints more than any worker of ours lets through")
+            running.output.write(text)
         elif kind == "done":
             return frame
         else:
@@ -355,8 +370,8 @@ def _told(last: dict[str, Any], limits: Limits) -> Failure | None:
     return failure(kind, message, where, hint)
 
 
-def _ended(code: int, limits: Limits) -> Failure:
-    if code == -signal.SIGXCPU:
+def _ended(code: int, spent: float, limits: Limits) -> Failure:
+    if code == -signal.SIGXCPU or spent > limits.cpu_s:  # a program may ignore the signal, and is killed then
         return failure("TimeoutError", f"more than {limits.cpu_s:g} s of computing (limit cpu_s)", limit="cpu_s")
     if code == -signal.SIGKILL:
         return failure("WorkerDied", "the process that ran the program was killed")

@@ -1,5 +1,6 @@
 """Driving one program on Monty: answer each of its questions, in order, until it ends."""
 
+import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -24,17 +25,21 @@ if TYPE_CHECKING:
     import pydantic_monty
 
 _FAMILY = uuid.UUID("6f0d2d3e-0000-5000-8000-000000000001")
+MOST_SHOWN = 64 << 10  # bytes of arguments that a person is asked about
 _FEED = re.compile(r"<python-input-(\d+)>")
 
 
 class _Namespace:
-    __slots__ = ("path",)
+    __slots__ = ("operations", "path")
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, operations: str) -> None:
+        self.path, self.operations = path, operations
 
     def __str__(self) -> str:
-        return f"<namespace {self.path}>"
+        return f"<namespace {self.path}: {self.operations}>"
+
+
+_Namespace.__name__ = "namespace"  # as Monty shows it
 
 
 @cache
@@ -43,12 +48,13 @@ def _identity(path: str) -> uuid.UUID:
 
 
 @cache
-def _namespace(path: str) -> Any:
+def _namespace(path: str, operations: str) -> Any:
     """Make a namespace that is the same object in every session, so that it survives a dump."""
     import pydantic_monty as pm
 
     kind = pm.ClassType(_Namespace, id=_identity("#"))
-    return pm.ClassInstance(_Namespace(path), id=_identity(path), class_type=kind)
+    shown = _Namespace(path, operations)
+    return pm.ClassInstance(shown, eager_attrs={"operations"}, id=_identity(path), class_type=kind)
 
 
 def _function(path: str) -> Any:
@@ -82,7 +88,7 @@ class Drive:
         if state.dump and state.dump_of != self.engine.wrote:
             state.forget_dump()
         self.feed = state.feeds or FEEDS
-        self.spots = {int(feed): Spots.from_json(value) for feed, value in state.spots.items()}
+        self.spots = self._read_spots(state.spots)
         seat, _ = (
             self.engine.seated(lambda session: session.load_session(state.dump), self._over)
             if state.dump
@@ -95,7 +101,7 @@ class Drive:
         head, dump = unpacked(content)
         self.state = State(**head["state"], dump=b"")
         self.code, self.feed = head["code"], head["feed"]
-        self.spots = {int(feed): Spots.from_json(value) for feed, value in head["spots"].items()}
+        self.spots = self._read_spots(head["spots"])
         if head["wrote"] != self.engine.wrote:
             message = "this paused run belongs to another version of the engine; nothing was run"
             return Ended("monty", error=failure("Conflict", message, hint="run the program again from its start"))
@@ -114,6 +120,9 @@ class Drive:
 
         return self._seated(seat, first, source)
 
+    def _read_spots(self, kept: Mapping[str, Any]) -> dict[int, Spots]:
+        return {int(feed): Spots.from_json(value) for feed, value in kept.items()} | {0: self.engine.at_once}
+
     def _over(self) -> bool:
         return self.calls.closed
 
@@ -129,13 +138,17 @@ class Drive:
             except _Paused as paused:
                 seat.spoilt = True  # it still waits for its answer, which another session will get
                 return Ended("monty", pause=paused.pause)
+            except _Unpaused as error:
+                seat.spoilt = True
+                hint = "call it in a program of its own, with less"
+                return Ended("monty", error=failure("LimitExceeded", str(error), hint=hint), undone=True)
             except Exhausted as error:
                 seat.spoilt = True
                 return Ended("monty", error=failure("LimitExceeded", str(error), limit="calls"), undone=True)
             except (pm.MontyRuntimeError, pm.MontySyntaxError) as error:
                 return self._failed(error, source)
             ended = self._value(value)
-            ended.state = self._kept(source)
+            ended.state, ended.lost = self._kept(source), source.hides(self.names.roots)
             return ended
         except pm.MontyCrashedError as error:
             return Ended("monty", error=died(error), died=True)
@@ -149,6 +162,7 @@ class Drive:
             return Ended("monty", error=failure("WorkerDied", f"the engine failed: {error}"), died=True)
         finally:
             self.running.leave()
+            self.together.close()
             self.calls.close()
             if self.calls.depth:
                 self.calls.spent(max(0.0, seat.victim.cpu_s() - before))
@@ -158,7 +172,7 @@ class Drive:
         session = seat.session
         self._define(session)
         inputs: dict[str, Any] = {name: self.state.plain[name] for name in self.state.newer if name in self.state.plain}
-        inputs |= {name: _namespace(name) for name in self.state.hidden if name in self.names.spaces}
+        inputs |= {name: self._namespace(name) for name in self.state.hidden if name in self.names.spaces}
         self.code = source.text
         self.spots[self.feed] = source.spots
         self.feed += 1
@@ -199,7 +213,7 @@ class Drive:
         kind = None if self.quiet else self.names.kind(path)
         if kind == "namespace":
             self.paths[_identity(path)] = path
-            return snapshot.resume(value=_namespace(path))
+            return snapshot.resume(value=self._namespace(path))
         if place and kind is None and not self.quiet:
             self.calls.missed(path)
             if snapshot.variable_name in METHODS:  # their arguments are not measured
@@ -209,6 +223,9 @@ class Drive:
             return snapshot.resume(value=_function(path))
         return snapshot.resume()
 
+    def _namespace(self, path: str) -> Any:
+        return _namespace(path, ", ".join(self.names.inside.get(path, ())))
+
     def _called(self, snapshot: "pydantic_monty.FunctionSnapshot") -> Any:
         name = str(snapshot.function_name)
         if snapshot.is_os_function:
@@ -217,7 +234,7 @@ class Drive:
         path = f"{place}.{name}" if place else name
         if self.quiet:
             return snapshot.resume({"exc_type": "RuntimeError", "message": "not here"})
-        if path == "parallel":
+        if path in ("parallel", "parallel__"):  # the second is called by the prelude's own
             return snapshot.resume(self.together.collect(snapshot.args, snapshot.kwargs))
         if self.names.kind(path) != "function":
             return snapshot.resume(self._unknown(path))
@@ -281,12 +298,13 @@ class Drive:
         return Ended("monty", value=copied, cut=cut, whole=whole)
 
     def _failed(self, error: Any, source: Source) -> Ended:
-        failed = told(error, self.feed - 1, self.running.limits, self.together.troubles)
+        failed = told(error, self.feed - 1, source, self.running.limits, self.together.troubles)
         if failed["type"] in ("MemoryError", "TimeoutError"):  # its memory may be half written
             self.seat.spoilt = True
             return Ended("monty", error=failed, died=bool(self.running.stopped), undone=True)
         unread = type(error).__name__ == "MontySyntaxError" or "monty syntax parser" in failed["message"]
-        return Ended("monty", error=failed, state=None if unread else self._kept(source))
+        state = None if unread else self._kept(source)
+        return Ended("monty", error=failed, state=state, lost=source.hides(self.names.roots))
 
     def _kept(self, source: Source) -> bytes | None:
         """Write down the variables for the next run; None leaves them as they were."""
@@ -319,7 +337,11 @@ class Drive:
             dump=dump,
             dump_of=self.engine.wrote,
             feeds=self.feed,
-            spots={str(feed): spots.to_json() for feed, spots in self.spots.items() if spots.awaited or spots.parallel},
+            spots={
+                str(feed): spots.to_json()
+                for feed, spots in self.spots.items()
+                if feed and (spots.awaited or spots.parallel)
+            },
         ).sealed(self.key, self.owner)
 
     def _pause(self, dump: bytes, path: str, arguments: dict[str, Any], error: NeedsApproval) -> Pause:
@@ -338,7 +360,20 @@ class Drive:
             "made": self.calls.made,
             "before": (self.running.before or b"").hex(),
         }
-        return Pause(seal(self.key, "pause", self.owner, packed(head, dump)), path, arguments, error.request)
+        content, most = packed(head, dump), self.running.limits.state_bytes
+        if len(json.dumps(arguments)) > MOST_SHOWN:
+            raise _Unpaused(
+                f"{path} waits for a person, who cannot look at arguments of more than {MOST_SHOWN:,} bytes"
+            )
+        if len(content) > most * 2:  # with the variables as they were
+            raise _Unpaused(
+                f"{path} waits for a person, and this program holds more than {most >> 20} MB (state_bytes)"
+            )
+        return Pause(seal(self.key, "pause", self.owner, content), path, arguments, error.request)
+
+
+class _Unpaused(Exception):
+    """A run that should wait, and cannot."""
 
 
 class _Paused(Exception):

@@ -21,6 +21,8 @@ T = TypeVar("T")
 class Keeper:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._guard = threading.Lock()
+        self._closed = False
         self._thread = threading.Thread(target=self._work, name="athena-keeper", daemon=True)
         self._thread.start()
 
@@ -36,7 +38,7 @@ class Keeper:
             except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
                 outcome.fail(error)
 
-        self._jobs.put(work)
+        self._put(work)
         outcome.wait()
         return outcome.result()
 
@@ -47,12 +49,20 @@ class Keeper:
             with suppress(Exception):
                 job()
 
-        self._jobs.put(work)
+        self._put(work)
 
     def close(self, wait_s: float) -> None:
         """End after what is already asked for."""
-        self._jobs.put(None)
+        with self._guard:
+            self._closed = True
+            self._jobs.put(None)
         self._thread.join(wait_s)
+
+    def _put(self, work: Callable[[], None]) -> None:
+        with self._guard:
+            if not self._closed:
+                return self._jobs.put(work)
+        return work()  # nothing is started any more, but what runs is still ended
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

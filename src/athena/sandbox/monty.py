@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from athena import jail
 from athena.errors import Misconfigured, Unavailable
-from athena.sandbox import prelude
+from athena.sandbox import prelude, typed
 from athena.sandbox.calls import NESTED
 from athena.sandbox.keeper import Keeper, Victim
 from athena.sandbox.limits import Limits
@@ -48,6 +48,7 @@ class Monty:
         self.layers: jail.Layers | None = None
         self.version = ""
         self.prelude = b""
+        self.at_once = prelude.spots(limits)
         self._pool: pydantic_monty.Monty | None = None
         self._door: jail.Door | None = None
         self._ready: list[Seat] = []
@@ -64,7 +65,7 @@ class Monty:
         """Name what a dump can be read by: it carries the limits that it was made under."""
         limits = self.limits
         carried = (limits.memory_mb, limits.cpu_s, limits.turn_s, limits.calls, limits.value_nodes, limits.value_bytes)
-        return f"monty {self.version} {carried}"
+        return f"monty {self.version} {prelude.VERSION} {carried}"
 
     def open(self) -> None:
         """Start the first worker, behind the strongest walls that it works behind."""
@@ -128,6 +129,22 @@ class Monty:
             "max_turn_duration_secs": limits.turn_s,
             "max_suspensions": limits.calls * 4,
         }
+
+    def types(self, code: str, stubs: str) -> str:
+        """Return the type checker's report on a program, as JSON; nothing of it is run."""
+        import pydantic_monty
+
+        self.open()
+        seat = self._keeper.ask(lambda: self._new_seat(stubs))
+        try:
+            seat.session.feed_run(f"{typed.NEVER}\n{code}")
+        except pydantic_monty.MontyTypingError as error:
+            return error.display()
+        except pydantic_monty.MontyError:  # it does not read all of Python
+            return "[]"
+        finally:
+            self._discard(seat)
+        return "[]"
 
     # --- seats ------------------------------------------------------------------------------------------------------
 
@@ -205,13 +222,19 @@ class Monty:
         if len(kinds) + 1 < sum(READY.values()):
             self._keeper.tell(self._refill)  # after whoever waits already
 
-    def _new_seat(self) -> Seat:
+    def _new_seat(self, stubs: str | None = None) -> Seat:
         import pydantic_monty
 
         if self._pool is None:
             raise Unavailable("the sandbox is closed")
         for attempt in range(3):
-            session = self._pool.checkout(limits=self._resources(), os_policy={"sleep": "call_host"})
+            session = self._pool.checkout(
+                limits=self._resources(),
+                os_policy={"sleep": "call_host"},
+                type_check=stubs is not None,
+                type_check_stubs=stubs,
+                type_check_format="json",
+            )
             try:
                 session.__enter__()
             except pydantic_monty.MontyCrashedError:  # a worker died while it was idle; the pool has replaced it

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
 
 from athena.errors import ApprovalNeeded
+from athena.model.text import storable
 from athena.sandbox.names import Names
 
 EngineName = Literal["auto", "monty", "python"]
@@ -20,6 +21,7 @@ class Program:
     state: bytes | None = None  # the variables that the last run left
     timeout_s: float | None = None  # at most `Limits.wall_s`
     owner: str = ""  # whose state this is: another owner's is refused
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # variables that it begins with, beside its state
 
 
 class Failure(TypedDict):
@@ -90,7 +92,9 @@ LONGEST_HINT = 2_000
 
 
 def failure(kind: str, message: str, line: int | None = None, hint: str | None = None, limit: str = "") -> Failure:
-    made: Failure = {"type": kind, "message": message[:4_000], "line": line, "hint": hint and hint[:LONGEST_HINT]}
+    """Say what went wrong, in text that can be stored and sent whatever a program put into it."""
+    said = storable(hint[:LONGEST_HINT]) if hint else None
+    made: Failure = {"type": storable(kind), "message": storable(message[:4_000]), "line": line, "hint": said}
     if limit:
         made["limit"] = limit
     return made

@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from athena.errors import AthenaError, Conflict, InvalidInput, LimitExceeded, Misconfigured
 from athena.jail import BARE, Layers, choices
-from athena.sandbox import needs
+from athena.sandbox import needs, typed
 from athena.sandbox.calls import Calls, current, working_for
 from athena.sandbox.check import problems
 from athena.sandbox.cpython import CPython
@@ -62,12 +62,17 @@ class _Inside:
         self.callers = [Crew(limits.parallel * 2, f"athena-call-{depth}") for depth in range(limits.depth)]
         self.waiting = 0
         self.guard = threading.Lock()
+        self.running: weakref.WeakSet[Running] = weakref.WeakSet()
 
     def close(self) -> None:
+        for one in list(self.running):
+            one.cancel()
         self.keeper.tell(self.monty.close)
         self.keeper.tell(self.python.close)
         self.keeper.close(2.0)
         self.watch.close()
+        for crew in (self.runners, *self.callers):
+            crew.close()
 
 
 class Sandbox:
@@ -144,6 +149,10 @@ class Sandbox:
         engine = self._choose(program, source, State())[0]
         return problems(source, program.names, approvals=engine == "monty")
 
+    def check_types(self, code: str, names: Names) -> list[Failure]:
+        """Say where a program's types certainly do not fit; nothing of it is run."""
+        return typed.wrong(self._opened().monty.types(code, typed.stubs(names)))
+
     # --- engines ------------------------------------------------------------------------------------------------------
 
     def probe(self) -> dict[str, EngineReport]:
@@ -202,7 +211,9 @@ class Sandbox:
                 message = f"the programs inside of this one have computed for {self.limits.cpu_s:g} s (limit cpu_s)"
                 raise LimitExceeded(message, hint="do less in one program")
         calls = Calls(names, call, self.limits, inside.callers[depth], depth, outer)
-        return Running(calls, self.limits, before, wall, Output(self.limits.output_chars))
+        made = Running(calls, self.limits, before, wall, Output(self.limits.output_chars))
+        inside.running.add(made)
+        return made
 
     def _submit(self, running: Running, work: Callable[[], Ended]) -> None:
         """Wait for a turn, in order. A run inside of another one has its turn already."""
@@ -262,7 +273,7 @@ class Sandbox:
 
     def _run(self, program: Program, running: Running) -> Ended:
         source = Source(program.code, self.limits.source_bytes)
-        state = State.opened(self._key, program.owner, program.state)
+        state = self._state(program)
         engine, running.reason = self._choose(program, source, state)
         waits = engine == "monty" and not running.calls.depth
         if found := problems(source, program.names, approvals=waits):
@@ -276,10 +287,14 @@ class Sandbox:
             running.output = Output(self.limits.output_chars)
             inside = self._opened()
             (inside.python if ended.engine == "python" else inside.monty).distrust()
-            ended = self._on(engine, program, running, source, State.opened(self._key, program.owner, program.state))
+            ended = self._on(engine, program, running, source, self._state(program))
         if engine == "monty" and program.engine == "auto" and self._may_retry(ended, running):
             return self._again(program, running, source, ended)
         return ended
+
+    def _state(self, program: Program) -> State:
+        """Return the variables that a program begins with."""
+        return State.opened(self._key, program.owner, program.state).beside(program.inputs)
 
     def _on(self, engine: str, program: Program, running: Running, source: Source, state: State) -> Ended:
         if engine == "python":
@@ -344,7 +359,7 @@ class Sandbox:
         if not running.reopen():
             return first
         printed, running.output = running.output, Output(self.limits.output_chars)
-        state = State.opened(self._key, program.owner, program.state)
+        state = self._state(program)
         try:
             second = self._opened().python.run(source, running, state, self._key, program.owner)
         except Misconfigured:
@@ -355,6 +370,8 @@ class Sandbox:
             running.engine, running.reason = "python", f"Monty: {first.error['message'][:200]}"
             return second
         running.output = printed
+        if second.error["type"] == first.error["type"]:  # CPython always knows the place
+            first.error["line"] = second.error["line"]
         return first
 
 

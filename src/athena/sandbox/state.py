@@ -65,6 +65,13 @@ class State:
     feeds: int = 0  # how many sources Monty's memory has seen
     spots: dict[str, Any] = field(default_factory=dict)  # calls of earlier sources that run at once: see lexical.py
 
+    def beside(self, values: Mapping[str, Any]) -> "State":
+        """Put more variables beside those that are there."""
+        self.plain |= values
+        self.known = list(dict.fromkeys([*self.known, *values]))
+        self.newer = list(dict.fromkeys([*self.newer, *values]))
+        return self
+
     def sealed(self, key: bytes, owner: str) -> bytes:
         head = {name: getattr(self, name) for name in _HEAD}
         return seal(key, "state", owner, packed(head, self.dump))

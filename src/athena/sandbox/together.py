@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from athena.sandbox.calls import Calls, Settled, Trouble
-from athena.sandbox.watch import Watch
+from athena.sandbox.prelude import WRONG
+from athena.sandbox.watch import Alarm, Watch
 
 _CROSSING = {"ToolError": "RuntimeError"}  # only built-in exceptions cross into Monty
 _ENDED = Settled(trouble=Trouble("ToolError", "closed", "the run has ended"))
@@ -30,6 +31,7 @@ class Together:
         self._changed = threading.Condition()
         self._futures: dict[int, Settled | None] = {}
         self._pending: list[Pending] = []
+        self._sleeping: list[Alarm] = []
         self.troubles: dict[str, Trouble] = {}  # by their text, which is all of them that Monty keeps
 
     def answer(self, settled: Settled) -> Any:
@@ -66,7 +68,15 @@ class Together:
 
     def promise_time(self, number: int, seconds: float) -> None:
         self._futures[number] = None
-        self._watch.at(time.monotonic() + seconds, lambda: self._resolve(number, Settled()))
+        end = time.monotonic() + seconds
+        if end < self._calls.deadline:  # else the run ends before it
+            self._sleeping.append(self._watch.at(end, lambda: self._resolve(number, Settled())))
+
+    def close(self) -> None:
+        """Wake nobody any more."""
+        for alarm in self._sleeping:
+            alarm.cancel()
+        self._sleeping.clear()
 
     def sleep(self, seconds: float) -> None:
         """Wait, unless the run ends before."""
@@ -89,8 +99,7 @@ class Together:
         """Answer `parallel(...)`: wait for all, then raise the first error or give all results."""
         items = args[0] if len(args) == 1 else None
         if not isinstance(items, list | tuple | dict) or set(given) - {"return_errors"}:
-            message = "parallel() takes one list, tuple or dict of calls, and return_errors=False"
-            return {"exc_type": "TypeError", "message": message}
+            return {"exc_type": "TypeError", "message": WRONG}
         values = list(items.values()) if isinstance(items, dict) else list(items)
         held = [value for value in values if isinstance(value, Pending)]
         self._wait(lambda: all(one.settled is not None for one in held))

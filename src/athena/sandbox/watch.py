@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from itertools import count
 
+CROWDED = 1_000  # alarms, at which those that are off are thrown away
+
 
 class Alarm:
     """Something to be done at a time, unless it is called off."""
@@ -17,6 +19,11 @@ class Alarm:
 
     def cancel(self) -> None:
         self.off = True
+        self.action = _nothing  # what it would have done may hold a whole run
+
+
+def _nothing() -> None:
+    pass
 
 
 class Watch:
@@ -27,14 +34,16 @@ class Watch:
         self._asleep_until = 0.0
         self._thread: threading.Thread | None = None
         self._ended = False
+        self._crowded = CROWDED
 
     def at(self, when: float, action: Callable[[], None]) -> Alarm:
         """Do something at a moment of `time.monotonic`."""
         alarm = Alarm(when, action)
         with self._changed:
-            if len(self._alarms) > 1_000:
+            if len(self._alarms) > self._crowded:
                 self._alarms = [entry for entry in self._alarms if not entry[2].off]
                 heapq.heapify(self._alarms)
+                self._crowded = max(CROWDED, 2 * len(self._alarms))
             heapq.heappush(self._alarms, (when, next(self._order), alarm))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="athena-watch", daemon=True)

@@ -1,7 +1,7 @@
 """Runs of programs: which there were, how they ended, and what one waits for.
 
 The words of a program are kept only as far as going on needs them: in the snapshot of one that waits for a person,
-and in the answer of one that may be asked for again with its key. A purge empties both.
+and in the answer of one that has waited, or may be asked for again with its key. A purge empties both.
 """
 
 from typing import Any, NamedTuple
@@ -58,8 +58,19 @@ async def newest(tx: Any, scope: Scope, limit: int, status: str | None) -> list[
     return [_row(row) for row in rows]
 
 
+async def add(tx: Any, scope: Scope, run: Row) -> bool:
+    """Write down a run that is new; False if there is one of that name, which stays as it is."""
+    given = ", ".join(f":{name}" for name in Row._fields)
+    added: int = await tx.execute(
+        f"INSERT INTO runs (scope, {COLUMNS}) VALUES (:scope, {given}) ON CONFLICT (scope, id) DO NOTHING",
+        scope=scope.project,
+        **run._asdict(),
+    )
+    return added > 0
+
+
 async def put(tx: Any, scope: Scope, run: Row) -> None:
-    """Write down how a run stands."""
+    """Write down how a run stands, by whoever began it."""
     given = ", ".join(f":{name}" for name in Row._fields)
     changed = ", ".join(f"{name} = excluded.{name}" for name in Row._fields[1:])
     await tx.execute(

@@ -19,7 +19,7 @@ from athena.model.memory import Filter
 from athena.model.scope import Scope
 from athena.storage.database import Indexed, Transaction
 from athena.storage.passages import SPAN
-from athena.storage.postgres import vectors
+from athena.storage.postgres import store, vectors
 from athena.storage.postgres.fulltext import PostgresWords
 from athena.storage.postgres.store import Postgres
 from athena.storage.terms import terms_of
@@ -344,7 +344,10 @@ def test_a_store_works_while_its_graph_is_being_drawn(middling: tuple[str, App])
     assert found[0].content.startswith("filler stone7 ")
 
 
-def test_a_graph_that_was_left_unfinished_is_drawn_again(middling: tuple[str, App]) -> None:
+def test_a_graph_that_was_left_unfinished_is_drawn_again(
+    middling: tuple[str, App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LATER", rounds(3, 10))
     url, app = middling
     with psycopg.connect(url, autocommit=True) as holding:
         building(url, holding)

@@ -66,6 +66,7 @@ _replies: dict[int, dict[str, Any]] = {}
 _asked = 0
 _open: set[int] = set()
 _limits: dict[str, int] = {}
+_inside: dict[str, list[str]] = {}  # what stands in each namespace
 
 
 def _collect() -> None:
@@ -113,7 +114,11 @@ class _Tool:
         return _Tool(f"{self._path}.{name}")
 
     def __repr__(self) -> str:
-        return f"<operation {self._path}>"
+        inside = _inside.get(str(self._path))
+        return f"<namespace {self._path}: {', '.join(inside)}>" if inside else f"<operation {self._path}>"
+
+    def __dir__(self) -> list[str]:
+        return _inside.get(str(self._path), [])
 
     def _start(self, args: tuple[Any, ...], given: dict[str, Any], at_once: bool) -> _Pending:
         global _asked
@@ -139,20 +144,39 @@ def _defer(function: Any, *args: Any, **given: Any) -> Any:
     return function._start(args, given, at_once=True) if isinstance(function, _Tool) else function(*args, **given)
 
 
-def parallel(items: Any, *, return_errors: bool = False) -> Any:
+_WRONG = "parallel() takes one list, tuple or dict of calls or functions, and return_errors=False"
+_COROUTINE = "parallel() takes calls of operations and functions; for coroutines there is await asyncio.gather()"
+
+
+def _begun(value: Any) -> Any:
+    """Call what stands in the list of `parallel`; an operation without waiting for it."""
+    if isinstance(value, types.CoroutineType):
+        raise TypeError(_COROUTINE)
+    if not callable(value):
+        return value
+    function, args, given = value, (), {}
+    if type(value).__name__ == "partial":
+        function, args, given = value.func, value.args, value.keywords
+    return _defer(function, *args, **given)
+
+
+def parallel(*given: Any, return_errors: bool = False) -> Any:
     """Wait for calls that run at once."""
-    if not isinstance(items, (list, tuple, dict)):
-        raise TypeError("parallel() takes one list, tuple or dict of calls, and return_errors=False")
+    if len(given) != 1 or not isinstance(given[0], (list, tuple, dict)):
+        raise TypeError(_WRONG)
+    items = given[0]
     wrong: list[Exception] = []
 
-    def one(value: Any) -> Any:
+    def tried(do: Any, *value: Any) -> Any:
         try:
-            return value.result() if isinstance(value, _Pending) else value
+            return do(*value)
         except Exception as error:
             wrong.append(error)
             return {"error": str(error)}
 
-    done = {key: one(value) for key, value in items.items()} if isinstance(items, dict) else [one(v) for v in items]
+    begun = [tried(_begun, value) for value in (items.values() if isinstance(items, dict) else items)]
+    results = [tried(value.result) if isinstance(value, _Pending) else value for value in begun]
+    done: Any = dict(zip(items, results, strict=True)) if isinstance(items, dict) else results
     if wrong and not return_errors:
         raise wrong[0]
     return done
@@ -309,6 +333,7 @@ def main() -> None:
     ):
         _calm_asyncio()
     _limits.update(frame["limits"])
+    _inside.update(frame["inside"])
     out.most = _limits["output"]
     scope: dict[str, Any] = {
         "__name__": "__main__",
