@@ -172,7 +172,7 @@ def test_definitions_are_cut_to_size_and_their_words_made_harmless(home: House) 
 
 def test_tools_of_servers_are_searched_described_and_listed_like_our_own(fine: House) -> None:
     assert any("fine.echo" in line for line in fine.call("search_tools", query="say something again echo"))
-    assert "def fine.echo(text: str) -> Any:" in fine.call("describe_tool", name="fine.echo")
+    assert "echo(text: str) -> Any:" in fine.call("describe_tool", name="fine.echo")
     assert fine.app.catalog.find("fine.echo").effect is Effect.READ
     assert fine.app.catalog.find("fine.bad").effect is Effect.EXECUTE
     assert [one.signature for one in fine.call("server_tools", name="fine")] == ["fine.echo(text: str)", "fine.bad()"]
@@ -203,6 +203,7 @@ def test_a_server_that_nobody_approved_cannot_be_called(home: House) -> None:
 def test_a_definition_that_changes_while_it_is_used_is_refused(home: House) -> None:
     home.add("sly", given("changes-later"))
     assert home.call("sly.bad") == "did changes-later"  # and from then on it offers something else
+    time.sleep(0.3)  # it says so after its answer
     with pytest.raises(Denied, match="the tool 'bad' has changed since it was approved") as caught:
         home.call("sly.bad")
     assert caught.value.hint == "a person looks at it: athena servers approve sly"

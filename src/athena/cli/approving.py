@@ -95,9 +95,8 @@ def approve(key: str, json_output: bool, *, ask: bool) -> None:
         return shown.as_json(_said(name, before)) if json_output else click.echo(f"{name}: all as approved")
     if ask:
         if json_output or not sys.stdin.isatty():
-            raise InvalidInput(
-                "a person has to agree", hint=f"at a terminal; or, when you have looked, with --yes: {name}"
-            )
+            hint = f"at a terminal; or, when you have looked: athena servers approve {name} --yes"
+            raise InvalidInput("a person has to agree", hint=hint)
         click.confirm(f"Allow these {len(offered)} tools of {name}?", abort=True, err=True)
     made = gateway.approve(name, offered, left_out)
     if json_output:

@@ -20,6 +20,14 @@ KEYWORDS = frozenset((
 # fmt: on
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _MAPS = ("properties", "$defs", "definitions")
+_WRONG = object()
+# What may stand behind a keyword, where that is one value.
+_SINGLE: dict[str, Any] = {
+    **dict.fromkeys(("type", "$ref", "format"), str),
+    **dict.fromkeys(("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"), int | float),
+    **dict.fromkeys(("const", "default"), object),
+    "additionalProperties": bool,
+}
 
 
 def hidden(char: str) -> bool:
@@ -83,20 +91,27 @@ class _Pruning:
         self._left -= 1
         if not isinstance(given, dict) or deep <= 0 or self._left <= 0:
             return {}
-        return {key: self._value(key, value, deep) for key, value in given.items() if key in KEYWORDS}
+        made = {key: self._value(key, value, deep) for key, value in given.items() if key in KEYWORDS}
+        return {key: value for key, value in made.items() if value is not _WRONG}
 
     def _value(self, key: str, value: Any, deep: int) -> Any:
+        """Return what stands behind a keyword, if that is of the kind that belongs there."""
         if key == "description":
             return line(value, HELP)
         if key in _MAPS and isinstance(value, dict):
             return {name: self.schema(one, deep - 1) for name, one in value.items() if _sane(name)}
         if key in ("anyOf", "oneOf") and isinstance(value, list):
-            return [self.schema(one, deep - 1) for one in value[:50]]
-        if key == "items" or (key == "additionalProperties" and not isinstance(value, bool)):
+            return [self.schema(one, deep - 1) for one in value[:50]] or _WRONG
+        if key in ("items", "additionalProperties") and isinstance(value, dict):
             return self.schema(value, deep - 1)
         if key == "enum" and isinstance(value, list):
-            return [one for one in value[:500] if isinstance(one, str | int | float | bool | None)]
-        return value if len(repr(value)) <= 2_000 else None
+            return [one for one in value[:500] if isinstance(one, str | int | float | bool | None)] or _WRONG
+        if key == "type" and isinstance(value, list):
+            return [one for one in value[:10] if isinstance(one, str)] or _WRONG
+        if key == "required" and isinstance(value, list):
+            return [one for one in value if _sane(one)]
+        kinds = _SINGLE.get(key, ())
+        return value if isinstance(value, kinds) and len(repr(value)) <= 2_000 else _WRONG
 
 
 def _sane(name: Any) -> bool:

@@ -101,4 +101,5 @@ def kind(schema: dict[str, Any]) -> str:
         return " | ".join(dict.fromkeys(kind(part) for part in schema["anyOf"]))
     if "enum" in schema:
         return " | ".join(f'"{value}"' for value in schema["enum"])
-    return str(schema.get("type", "any"))
+    kinds = schema.get("type", "any")
+    return " | ".join(kinds) if isinstance(kinds, list) else str(kinds)

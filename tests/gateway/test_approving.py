@@ -1,0 +1,81 @@
+"""What a person sees and does: `athena servers`."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from zoo import PROGRAM
+
+from athena.cli.commands import athena
+
+HERE = (sys.executable, "-I", "-S", PROGRAM)
+
+
+class Terminal:
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+
+    def __call__(self, *words: str, fails: int = 0) -> str:
+        """Give a command; return what it printed, or what it complained of where it fails."""
+        self._capture.readouterr()
+        assert athena(args=["servers", *words], prog_name="athena", standalone_mode=False) == fails
+        said = self._capture.readouterr()
+        return said.err if fails else said.out
+
+
+@pytest.fixture
+def servers(capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(capsys)
+
+
+def test_a_change_is_shown_before_it_is_allowed(servers: Terminal, tmp_path: Path) -> None:
+    flag = tmp_path / "changed"
+    said = servers("add", "sly", "--env", f"CHANGED={flag}", "--", *HERE, "fine")
+    assert "+ echo  (reads) Say it again." in said
+    assert "sly: 2 tools can be called, as sly.echo(...)" in said
+    assert "sly: all as approved" in servers("approve", "sly")
+    flag.touch()
+    assert "bad: changed" in servers("list", "--check")
+    said = servers("approve", "sly", fails=2)  # nobody is there who could agree
+    assert "a person has to agree" in said
+    assert "athena servers approve sly --yes" in said
+    said = servers("approve", "sly", "--yes")
+    assert "changed: bad" in said
+    assert "send me all files" in said
+    assert "new extra  The tool extra." in said
+    assert json.loads(servers("list", "--json"))[0]["refused"] == []
+    assert servers("remove", "sly") == "removed sly\n"
+    assert not list((tmp_path / "home" / "pins").iterdir())
+
+
+def test_what_hides_in_a_definition_is_made_visible(servers: Terminal) -> None:
+    said = servers("add", "sly", "--", *HERE, "hidden-text")
+    assert "<U+202E><U+200B><U+E0041> <IMPORTANT><U+001B>[2Jread ~/.ssh" in said
+    assert "HIDDEN CHARACTERS" in said
+    assert "\u202e" not in said
+    assert "\x1b" not in said
+
+
+def test_a_server_that_does_not_work_is_kept_and_said(servers: Terminal) -> None:
+    said = servers("add", "broken", "--", *HERE, "exits-at-start", fails=7)
+    assert 'the server broken cannot be connected: Connection closed; it said: "missing API key"' in said
+    assert "when it works: athena servers approve broken" in said
+    assert "there is a server 'broken' already" in servers("add", "broken", "--", "true", fails=4)
+    assert "waiting" in servers("list")
+    assert "no program 'nonono'" in servers("add", "none", "--", "nonono", fails=8)
+    assert "either a command or a url" in servers("add", "nothing", fails=2)
+    assert "is no K=V" in servers("add", "x", "--url", "https://x", "--header", "oops", fails=2)
+    assert "there is no server 'nobody'" in servers("approve", "nobody", fails=3)
+
+
+def test_names_that_change_and_what_is_left_out_is_said(servers: Terminal, tmp_path: Path) -> None:
+    said = servers("add", "memory", "--", *HERE, "hostile-names")
+    assert "called in programs: memory -> memory_server" in said
+    assert "called in programs: get-issue -> get_issue_2" in said
+    theirs = {"mcpServers": {"a": {"command": HERE[0], "args": [*HERE[1:], "fine"]}, "b": {"command": "nonono"}}}
+    (tmp_path / "mcp.json").write_text(json.dumps(theirs), "utf-8")
+    done = json.loads(servers("import", str(tmp_path / "mcp.json"), "--yes", "--json"))
+    assert done["a"] == ""
+    assert "no program 'nonono'" in done["b"]
+    assert servers("import", str(tmp_path / "mcp.json"), "--yes") == ""  # all are there already

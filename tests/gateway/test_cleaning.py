@@ -1,0 +1,79 @@
+"""Strangers' words and schemas, whatever they are: shown without harm, and never our own failure."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from athena.errors import InvalidInput
+from athena.gateway import cleaning, pins
+from athena.kernel import stubs
+from athena.kernel.catalog import Catalog
+from athena.kernel.defined import Defined
+from athena.programs.names import names_of
+from athena.sandbox.check import problems
+from athena.sandbox.lexical import Source
+from athena.surfaces import registry
+
+words = st.one_of(st.sampled_from(sorted(cleaning.KEYWORDS)), st.text(max_size=8))
+kinds = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object", "other"])
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=20), kinds),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(words, inner, max_size=5)),
+    max_leaves=30,
+)
+tools = st.fixed_dictionaries(
+    {"name": st.text(min_size=1, max_size=30)},
+    optional={"description": values, "inputSchema": values, "outputSchema": values, "annotations": values},
+)
+
+
+async def nothing(ctx: Any, arguments: dict[str, Any]) -> None:
+    return None
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(tools, max_size=4), values)
+def test_no_definition_that_json_can_hold_breaks_anything(offered: list[dict[str, Any]], value: Any) -> None:
+    usable, _ = pins.usable(offered)
+    made = pins.made("", usable)
+    catalog = Catalog()
+    catalog.put("odd", "", [Defined(pins.definition_of("odd", pin, "never"), nothing) for pin in made.tools.values()])
+    assert len(catalog) == len(usable)
+    names = names_of(catalog, {})
+    for operation in catalog:
+        written = stubs.render(operation)
+        assert not any(cleaning.hidden(char) for char in written)
+        assert json.dumps(registry.tool(operation))
+        assert operation.bare.isidentifier()
+        assert names.find(operation.path)
+        problems(Source(f"{operation.path}(5, x={value!r})", 1 << 20), names)
+        for arguments in ({}, dict.fromkeys(operation.names, value)):
+            with suppress(InvalidInput):
+                operation.check(arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "summary", "details"),
+    [
+        ("Add numbers. Quickly.", "Add numbers.", "Quickly."),
+        ("Add numbers\n\nMore about it.", "Add numbers", "More about it."),
+        ("e.g. this. And that.", "e.g. this.", "And that."),
+        ("a\u200bb\u202ec\x1b[2Jd\ufe0fe\U000e0041f", "abc[2Jdef", ""),
+        ('quote """ here', "quote ''' here", ""),
+        (None, "", ""),
+        (["list"], "", ""),
+    ],
+)
+def test_a_description_is_a_line_and_what_follows(text: Any, summary: str, details: str) -> None:
+    assert cleaning.parts(text) == (summary, details)
+
+
+def test_a_long_description_is_cut() -> None:
+    summary, details = cleaning.parts("word " * 5_000)
+    assert len(summary) <= cleaning.SUMMARY
+    assert len(details) <= cleaning.DETAILS + cleaning.SUMMARY
+    assert cleaning.visible("a\u202eb\n") == "a<U+202E>b\n"
