@@ -18,7 +18,7 @@ import click
 
 from athena import AthenaClient, api, errors, settings
 from athena.cli.commands import athena
-from athena.kernel import shapes
+from athena.kernel import shapes, stubs
 from athena.kernel.catalog import AnyOperation
 from athena.operations import CATALOG
 from athena.surfaces import guard
@@ -87,7 +87,8 @@ def described(operation: AnyOperation) -> Iterator[str]:
         ]
         yield from (*table(("parameter", "type", "default", "meaning"), rows), "")
     short = f" Short name: `{operation.category}.{operation.short}`." if operation.short else ""
-    yield f"Effect: `{operation.effect}`.{short}"
+    approval = f" {stubs.APPROVAL}" if operation.approval else ""
+    yield f"Effect: `{operation.effect}`.{short}{approval}"
     if documentation.examples:
         yield from ("", "Example:", "", "```python", *documentation.examples, "```")
 

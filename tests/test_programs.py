@@ -388,8 +388,9 @@ def test_a_purge_lets_go_of_what_programs_kept(app: App) -> None:
     again = run(app, "'the parrot is green'", key="k")
     assert (again.status, again.result, again.error.type) == ("done", None, "Gone")
     assert keyed.success
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match="ended by a purge") as refused:
         call(app, "approve_run", run_id=waits.run_id)
+    assert refused.value.hint == "run the program again"
 
 
 # --- never twice ------------------------------------------------------------------------------------------------------
@@ -498,6 +499,14 @@ def test_programs_from_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal("skills", "export", str(tmp_path / "out")).code == 0
     assert (tmp_path / "out" / "weekly_summary.py").read_text().startswith("# Sum up")
     assert terminal("run", str(file), "--json").code == 1
+    terminal("call", "forget", "--json", '{"memory_id": 1}')
+    file.write_text("x = 1")
+    terminal("run", str(file))
+    said = terminal("purge", "--yes")
+    assert "variables of 1 workspace and 1 waiting program were removed too" in said.out
+    assert terminal("undo").out.startswith("a purge cannot be undone; undo again takes back the change before it\n")
+    assert "Needs approval in programs" in terminal("tools", "show", "purge").out
+    assert "approval" not in terminal("tools", "show", "forget").out
 
 
 def test_a_shell_keeps_variables_and_completes_names(

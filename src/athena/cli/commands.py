@@ -268,7 +268,8 @@ def undo(project: str | None, json_output: bool) -> None:
     if json_output:
         return shown.as_json(changes)
     for change in changes:
-        click.echo(f"{change['action']}: {change['before']['hash']} {shown.safe(change['before']['content'][:100])}")
+        about = f"{change['before']['hash']} {shown.safe(change['before']['content'][:100])}".strip()
+        click.echo(f"{change['action']}: {about}" if about else change["action"])
     return None
 
 
@@ -353,10 +354,17 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
     count = call("purge", project, memory_ids=chosen, dry_run=True)
     if count and not yes:
         click.confirm(f"Remove {shown.counted(count)} for good? Nothing brings them back", abort=True, err=True)
+    before = call("stats", project)
     removed = call("purge", project, memory_ids=chosen, expect=count) if count else 0
+    spaces, waiting = (before["workspaces"], before["waiting_programs"]) if removed else (0, 0)
     if json_output:
-        return shown.as_json({"removed": removed})
-    return click.echo(f"{shown.counted(removed)} removed for good" if removed else "nothing to remove")
+        return shown.as_json({"removed": removed, "workspaces": spaces, "waiting_programs": waiting})
+    click.echo(f"{shown.counted(removed)} removed for good" if removed else "nothing to remove")
+    if spaces or waiting:
+        variables = f"variables of {shown.counted(spaces, 'workspace', 'workspaces')}"
+        programs = shown.counted(waiting, "waiting program", "waiting programs")
+        click.echo(f"{variables} and {programs} were removed too, since they may hold words of them")
+    return None
 
 
 athena.add_command(approve)

@@ -51,7 +51,8 @@ def show_tool(name: str, json_output: bool) -> None:
     """Show how an operation is called. Example: athena tools show recall"""
     operation = CATALOG.find(name)
     if json_output:
-        return shown.as_json(_summary(operation) | {"arguments": operation.arguments_schema})
+        more = {"approval": operation.approval, "arguments": operation.arguments_schema}
+        return shown.as_json(_summary(operation) | more)
     return click.echo(render_module([operation]))
 
 

@@ -7,6 +7,9 @@ from athena.kernel import shapes
 from athena.kernel.catalog import AnyOperation
 
 
+APPROVAL = "Needs approval in programs: one that calls it waits for a person."
+
+
 def render(operation: AnyOperation, *, bare: bool = False) -> str:
     """Write one operation as a function with its types and help; `bare` leaves out the help."""
     arguments = ", ".join(
@@ -19,6 +22,8 @@ def render(operation: AnyOperation, *, bare: bool = False) -> str:
     lines = [head, f'    """{operation.summary}']
     if operation.documentation.details:
         lines += ["", *(f"    {line}".rstrip() for line in operation.documentation.details.splitlines())]
+    if operation.approval:
+        lines += ["", f"    {APPROVAL}"]
     if helped := [p for p in operation.parameters if p.help]:
         lines += ["", *(f"    {p.name}: {p.help}" for p in helped)]
     lines += [f"    >>> {example}" for example in operation.documentation.examples]

@@ -10,7 +10,7 @@ from athena.memory.ranking import HALF_LIFE
 from athena.memory.store import Store
 from athena.model.memory import Filter, Memory, distinction, preview
 from athena.model.scope import Scope
-from athena.storage import checks, memories, topics
+from athena.storage import checks, memories, runs, topics, workspaces
 from athena.storage.database import Transaction
 from athena.threads import aside
 from athena.version import __version__
@@ -77,7 +77,9 @@ async def stats(store: Store, scope: Scope) -> dict[str, Any]:
 
     async def work(tx: Transaction) -> dict[str, Any]:
         used = await topics.most_recalled(tx, Filter(scope), now, HALF_LIFE, MOST)
-        more = {"most_recalled": [_used(*one) for one in used], "bytes": await store.database.size(tx)}
+        more: dict[str, Any] = {"most_recalled": [_used(*one) for one in used], "bytes": await store.database.size(tx)}
+        more["workspaces"], _ = await workspaces.used(tx, scope, besides="")
+        more["waiting_programs"] = await runs.count(tx, scope, "needs_approval")
         return await checks.figures(tx, scope, ages) | more
 
     return await store.database.read(work)

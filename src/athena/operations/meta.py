@@ -31,7 +31,8 @@ async def stats(ctx: Context) -> dict[str, Any]:
     `by_kind` counts all kinds; `by_type`, `memories_by_age` (none counts twice), `tags`, `most_used_tags`,
     `most_recalled`, `characters`, `oldest` and `newest` are about memories. `occurrences` counts how often memories
     were stored, repeats too; `forgotten` what this project has forgotten, of any kind, and can bring back; `projects`
-    those of the whole store, and `bytes` its size. `strength` grows towards 1 with each recall and halves in 30 days.
+    those of the whole store, and `bytes` its size. `workspaces` have variables of programs, and `waiting_programs` wait
+    for a person; a purge removes both. `strength` grows towards 1 with each recall and halves in 30 days.
 
     >>> meta.stats()
     """

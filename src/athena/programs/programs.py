@@ -109,6 +109,8 @@ class Programs:
         row = await host.database.read(lambda tx: runs.find(tx, host.scope, number))
         if row is None:
             raise NotFound(f"there is no run {number!r:.60} in this project", hint="list_runs says which there are")
+        if row.error == "Purged":
+            raise Conflict(f"run {number} waited, but was ended by a purge", hint="run the program again")
         if row.status != "needs_approval" or row.snapshot is None:
             raise Conflict(f"run {number} does not wait for anybody: it is {row.status}", hint="nothing was done")
         from athena.programs import keeping  # brings the sandbox

@@ -8,6 +8,7 @@ from typing import Any
 
 from athena.sandbox.lexical import Source
 from athena.sandbox.names import Function, Names
+from athena.sandbox.prelude import WRONG as WRONG_PARALLEL
 from athena.sandbox.program import Failure, failure
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -24,7 +25,7 @@ _UNKNOWN = object()
 
 def problems(source: Source, names: Names, *, approvals: bool = True) -> list[Failure]:
     """Return what is wrong, in the order of the lines; `approvals` says whether the engine can wait for a person."""
-    found = [*_calls(source, names, approvals), *_imports(source)]
+    found = [*_calls(source, names, approvals), *_parallels(source, names), *_imports(source)]
     return sorted(found, key=lambda one: one["line"] or 0)
 
 
@@ -55,6 +56,23 @@ def _calls(source: Source, names: Names, approvals: bool) -> Iterator[Failure]:
             message = f"{path} may have to wait for a person's approval, which this program cannot: {_NO_WAITING}"
             yield failure("ApprovalNeeded", message, node.lineno, 'run it with engine="monty", in a program of its own')
         yield from _arguments(node, path, function)
+
+
+def _parallels(source: Source, names: Names) -> Iterator[Failure]:
+    """Find calls of `parallel` that cannot be right, before what stands in them is called."""
+    for node in source.nodes:
+        if not isinstance(node, ast.Call) or dotted(node.func) != "parallel" or "parallel" in source.bound:
+            continue
+        wrong = any(word.arg not in (None, "return_errors") for word in node.keywords)
+        if not any(isinstance(one, ast.Starred) for one in node.args):
+            wrong |= len(node.args) != 1 or _is_single(node.args[0], names)
+        if wrong:
+            hint = "write parallel([one(), other()]), with brackets"
+            yield failure("TypeError", WRONG_PARALLEL, node.lineno, hint)
+
+
+def _is_single(node: ast.expr, names: Names) -> bool:
+    return isinstance(node, ast.Constant | ast.Lambda) or names.find(dotted(node) or "") is not None
 
 
 _NO_WAITING = "programs on CPython cannot wait, nor can skills inside of programs"

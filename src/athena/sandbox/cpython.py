@@ -271,6 +271,7 @@ class CPython:
         )
         lost = last.get("lost")
         names = tuple(str(name)[:80] for name in lost[:100]) if isinstance(lost, list) else ()
+        names = (*names, *source.hides(roots))
         kept = new.sealed(key, owner) if new.plain or new.sources or new.dump else None
         if kept is not None and len(kept) > self.limits.state_bytes:
             kept = None

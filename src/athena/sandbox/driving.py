@@ -82,7 +82,7 @@ class Drive:
         if state.dump and state.dump_of != self.engine.wrote:
             state.forget_dump()
         self.feed = state.feeds or FEEDS
-        self.spots = {int(feed): Spots.from_json(value) for feed, value in state.spots.items()}
+        self.spots = self._read_spots(state.spots)
         seat, _ = (
             self.engine.seated(lambda session: session.load_session(state.dump), self._over)
             if state.dump
@@ -95,7 +95,7 @@ class Drive:
         head, dump = unpacked(content)
         self.state = State(**head["state"], dump=b"")
         self.code, self.feed = head["code"], head["feed"]
-        self.spots = {int(feed): Spots.from_json(value) for feed, value in head["spots"].items()}
+        self.spots = self._read_spots(head["spots"])
         if head["wrote"] != self.engine.wrote:
             message = "this paused run belongs to another version of the engine; nothing was run"
             return Ended("monty", error=failure("Conflict", message, hint="run the program again from its start"))
@@ -113,6 +113,9 @@ class Drive:
             return snapshot.resume(self.together.answer(Settled(trouble=trouble)))
 
         return self._seated(seat, first, source)
+
+    def _read_spots(self, kept: Mapping[str, Any]) -> dict[int, Spots]:
+        return {int(feed): Spots.from_json(value) for feed, value in kept.items()} | {0: self.engine.at_once}
 
     def _over(self) -> bool:
         return self.calls.closed
@@ -135,7 +138,7 @@ class Drive:
             except (pm.MontyRuntimeError, pm.MontySyntaxError) as error:
                 return self._failed(error, source)
             ended = self._value(value)
-            ended.state = self._kept(source)
+            ended.state, ended.lost = self._kept(source), source.hides(self.names.roots)
             return ended
         except pm.MontyCrashedError as error:
             return Ended("monty", error=died(error), died=True)
@@ -217,7 +220,7 @@ class Drive:
         path = f"{place}.{name}" if place else name
         if self.quiet:
             return snapshot.resume({"exc_type": "RuntimeError", "message": "not here"})
-        if path == "parallel":
+        if path in ("parallel", "parallel__"):  # the second is called by the prelude's own
             return snapshot.resume(self.together.collect(snapshot.args, snapshot.kwargs))
         if self.names.kind(path) != "function":
             return snapshot.resume(self._unknown(path))
@@ -281,12 +284,13 @@ class Drive:
         return Ended("monty", value=copied, cut=cut, whole=whole)
 
     def _failed(self, error: Any, source: Source) -> Ended:
-        failed = told(error, self.feed - 1, self.running.limits, self.together.troubles)
+        failed = told(error, self.feed - 1, source, self.running.limits, self.together.troubles)
         if failed["type"] in ("MemoryError", "TimeoutError"):  # its memory may be half written
             self.seat.spoilt = True
             return Ended("monty", error=failed, died=bool(self.running.stopped), undone=True)
         unread = type(error).__name__ == "MontySyntaxError" or "monty syntax parser" in failed["message"]
-        return Ended("monty", error=failed, state=None if unread else self._kept(source))
+        state = None if unread else self._kept(source)
+        return Ended("monty", error=failed, state=state, lost=source.hides(self.names.roots))
 
     def _kept(self, source: Source) -> bytes | None:
         """Write down the variables for the next run; None leaves them as they were."""
@@ -319,7 +323,11 @@ class Drive:
             dump=dump,
             dump_of=self.engine.wrote,
             feeds=self.feed,
-            spots={str(feed): spots.to_json() for feed, spots in self.spots.items() if spots.awaited or spots.parallel},
+            spots={
+                str(feed): spots.to_json()
+                for feed, spots in self.spots.items()
+                if feed and (spots.awaited or spots.parallel)
+            },
         ).sealed(self.key, self.owner)
 
     def _pause(self, dump: bytes, path: str, arguments: dict[str, Any], error: NeedsApproval) -> Pause:

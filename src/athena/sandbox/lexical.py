@@ -13,7 +13,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _OPEN, _CLOSE = b"cap__((", b"))"
 _ARGUMENT = b"arg__(("
-_OURS = {"cap__", "arg__", "keep__"}
+_OURS = {"cap__", "arg__", "keep__", "parallel__"}
 # Exceptions leave the worker with their text.
 _BUILT_IN = frozenset(
     name for name, kind in vars(builtins).items() if not (isinstance(kind, type) and issubclass(kind, BaseException))
@@ -90,6 +90,10 @@ class Source:
             if isinstance(node, ast.Global):
                 found.update(dict.fromkeys(node.names))
         return [name for name in found if not name.startswith("__") and name != "*"]
+
+    def hides(self, roots: set[str]) -> tuple[str, ...]:
+        """Name the variables that only this run sees: the next one finds operations there."""
+        return tuple(f"{name} (the name of a category)" for name in self.kept if name in roots)
 
     @cached_property
     def used(self) -> set[str]:
@@ -170,21 +174,13 @@ class Source:
                 todo += ast.iter_child_nodes(node)
 
     def for_monty(self) -> str:
-        """Return the source with its value wrapped, and `parallel([lambda: f()])` as `parallel([        f()])`."""
+        """Return the source with its value wrapped."""
+        if not self.tree.body:  # Monty does not count a source that is empty
+            return "pass"
         text = bytearray(self.bytes)
-        for node in self._parallels():
-            for inner in ast.walk(node):
-                if _is_thunk(inner):
-                    start, end = self.span(inner)[0], self.span(inner.body)[0]  # type: ignore[attr-defined]
-                    for place in range(start, end):
-                        if text[place] not in b"\n\r(":
-                            text[place] = 32
         for place, inserted in reversed(self._insertions):
             text[place:place] = inserted
         return text.decode()
-
-    def _parallels(self) -> list[ast.Call]:
-        return [node for node in self.nodes if isinstance(node, ast.Call) and _called(node) == "parallel"]
 
     @cached_property
     def spots(self) -> Spots:
@@ -262,21 +258,13 @@ def _called(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) and node.func.attr == "gather" else ""
 
 
-def _is_thunk(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Lambda)
-        and not (node.args.args or node.args.vararg or node.args.kwarg or node.args.kwonlyargs)
-        and isinstance(node.body, ast.Call)
-    )
-
-
 def direct(node: ast.AST) -> Iterator[ast.Call]:
     """Yield the calls whose value is itself an element: never those inside of an argument or an expression."""
     if isinstance(node, ast.Call):
         yield node
-    elif isinstance(node, ast.Lambda):
-        if _is_thunk(node):
-            yield from direct(node.body)
+    elif isinstance(node, ast.Lambda):  # `parallel` calls it, and nobody else can
+        if isinstance(node.body, ast.Call):
+            yield node.body
     elif isinstance(node, ast.List | ast.Tuple | ast.Set):
         for element in node.elts:
             yield from direct(element)

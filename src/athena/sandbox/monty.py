@@ -48,6 +48,7 @@ class Monty:
         self.layers: jail.Layers | None = None
         self.version = ""
         self.prelude = b""
+        self.at_once = prelude.spots(limits)
         self._pool: pydantic_monty.Monty | None = None
         self._door: jail.Door | None = None
         self._ready: list[Seat] = []
@@ -64,7 +65,7 @@ class Monty:
         """Name what a dump can be read by: it carries the limits that it was made under."""
         limits = self.limits
         carried = (limits.memory_mb, limits.cpu_s, limits.turn_s, limits.calls, limits.value_nodes, limits.value_bytes)
-        return f"monty {self.version} {carried}"
+        return f"monty {self.version} {prelude.VERSION} {carried}"
 
     def open(self) -> None:
         """Start the first worker, behind the strongest walls that it works behind."""

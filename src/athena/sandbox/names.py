@@ -71,7 +71,7 @@ class Names:
     def kind(self, path: str) -> Literal["namespace", "function"] | None:
         if path in self._spaces:
             return "namespace"
-        return "function" if path in self._functions or path == "parallel" else None
+        return "function" if path in self._functions or path in ("parallel", "parallel__") else None
 
     def items(self) -> ItemsView[str, Function]:
         return self._functions.items()

@@ -1,10 +1,14 @@
 """What every Monty program finds defined, as source for Monty."""
 
+import zlib
+
+from athena.sandbox.lexical import Spots
 from athena.sandbox.limits import Limits
 from athena.sandbox.plain import CUT, DEEPEST
 
 # A class and its instance must not leave together: Monty 1.4 ends on that. So classes leave as their names.
 # `map`, `filter` and `sorted` are Python here because Monty's own cannot wait for an operation inside of them.
+# `parallel` calls the functions in its list; operations that it calls begin at once, see `spots`.
 _SOURCE = """
 ToolError = RuntimeError
 
@@ -23,6 +27,30 @@ def sorted(it, *, key=None, reverse=False):
     places = list(range(len(xs)))
     places.sort(key=lambda i: ks[i], reverse=reverse)
     return [xs[i] for i in places]
+
+def parallel(*given, return_errors=False, str=str, type=type, isinstance=isinstance, enumerate=enumerate, list=list,
+             tuple=tuple, dict=dict, zip=zip, len=len, Exception=Exception, TypeError=TypeError):
+    if len(given) != 1 or not isinstance(given[0], (list, tuple, dict)):
+        raise TypeError('WRONG_PARALLEL')
+    calls = given[0]
+    values = list(calls.values()) if isinstance(calls, dict) else list(calls)
+    failed = {}
+    for i, call in enumerate(values):
+        kind = str(type(call))
+        if kind == "<class 'coroutine'>":
+            raise TypeError('WRONG_COROUTINE')
+        if kind in ("<class 'function'>", "<class 'functools.partial'>", "<class 'type'>"):
+            try:
+                values[i] = call()
+            except Exception as error:
+                failed[i] = error
+                values[i] = None
+    done = parallel__(values, return_errors=return_errors or len(failed) > 0)
+    for i, error in failed.items():
+        if not return_errors:
+            raise error
+        done[i] = {'error': str(error)}
+    return dict(zip(calls, done)) if isinstance(calls, dict) else done
 
 def arg__(v, NoneType=type(None), bool=bool, int=int, float=float, str=str, bytes=bytes, dict=dict, list=list,
           tuple=tuple, set=set, frozenset=frozenset, isinstance=isinstance, len=len, RuntimeError=RuntimeError):
@@ -89,16 +117,28 @@ def cap__(v, strict=False):
         return ('CUT',) if left[2] or left[3] else r
     return ('CUT', r, len(v)) if left[2] else r
 """
+VERSION = zlib.crc32(_SOURCE.encode())  # memory that was written with another one is not read
+_AT_ONCE = "values[i] = call()"
+WRONG = "parallel() takes one list, tuple or dict of calls or functions, and return_errors=False"
+WRONG_COROUTINE = "parallel() takes calls of operations and functions; for coroutines there is await asyncio.gather()"
 
 
 def source(limits: Limits) -> str:
     # Half of the budget for what is cut: the copy must not outgrow what the host takes.
     values: dict[str, int | str] = {"MOST_NODES": limits.value_nodes, "MOST_SIZE": limits.value_bytes}
     values |= {"NODES": limits.value_nodes // 2, "SIZE": limits.value_bytes // 2, "DEEPEST": DEEPEST - 5, "CUT": CUT}
+    values |= {"WRONG_PARALLEL": WRONG, "WRONG_COROUTINE": WRONG_COROUTINE}
     text = _SOURCE
     for name, value in values.items():
         text = text.replace(name, str(value))
     return text
+
+
+def spots(limits: Limits) -> Spots:
+    """Find the call in `parallel` whose result is not waited for there."""
+    text = source(limits)
+    end = text.index(_AT_ONCE) + len(_AT_ONCE)
+    return Spots(parallel=frozenset({(end - len("call()"), end)}))
 
 
 def keeping(names: list[str]) -> str:

@@ -359,6 +359,8 @@ class Sandbox:
             running.engine, running.reason = "python", f"Monty: {first.error['message'][:200]}"
             return second
         running.output = printed
+        if second.error["type"] == first.error["type"]:  # CPython always knows the place
+            first.error["line"] = second.error["line"]
         return first
 
 

@@ -1,19 +1,28 @@
 """What Monty says went wrong, as an agent is told it."""
 
+import ast
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from athena.sandbox.calls import Trouble
+from athena.sandbox.lexical import Source
 from athena.sandbox.limits import Limits
 from athena.sandbox.program import Failure, failure
 
+# Of a call that does not fit a function of the program's own, Monty names the function's place and not the call's.
+_UNFIT = re.compile(
+    r"(?:\w+\.)*(?P<name>\w+)\(\) (?:missing .*|takes .* positional arguments? but (?P<given>\d+) (?:was|were) given)"
+)
 
-def told(error: Any, feed: int, limits: Limits, troubles: Mapping[str, Trouble]) -> Failure:
+
+def told(error: Any, feed: int, source: Source, limits: Limits, troubles: Mapping[str, Trouble]) -> Failure:
     """Say what went wrong in the program, and where."""
     kind, message = _said(error)
     frames = [frame for frame in error.traceback() if frame.filename == f"<python-input-{feed}>"]
     line = frames[-1].line if frames else None
+    if kind == "TypeError" and (unfit := _UNFIT.fullmatch(message)):
+        line = _called_at(source, unfit)
     lower = message.lower()
     if trouble := troubles.get(message):
         return failure(trouble.kind, trouble._replace(hint=None).text, line, trouble.hint)
@@ -38,6 +47,26 @@ def told(error: Any, feed: int, limits: Limits, troubles: Mapping[str, Trouble])
     if match:
         return failure(kind, match[1], line, match[2])
     return failure(kind, message, line)
+
+
+def _called_at(source: Source, unfit: re.Match[str]) -> int | None:
+    """Find the line of a call by what is said of it; None where several would do."""
+    missing = re.findall(r"'(\w+)'", unfit.string)
+    lines = set()
+    for node in source.nodes:
+        if not isinstance(node, ast.Call) or _last(node.func) != unfit["name"]:
+            continue
+        spread = any(isinstance(one, ast.Starred) for one in node.args) or any(one.arg is None for one in node.keywords)
+        given = len(node.args) + isinstance(node.func, ast.Attribute)  # a method has one more
+        count = unfit["given"] is None or given == int(unfit["given"])
+        named = any(one.arg in missing for one in node.keywords)
+        if spread or (count and not named):
+            lines.add(node.lineno)
+    return lines.pop() if len(lines) == 1 else None
+
+
+def _last(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _said(error: Any) -> tuple[str, str]:

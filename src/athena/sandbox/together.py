@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from athena.sandbox.calls import Calls, Settled, Trouble
+from athena.sandbox.prelude import WRONG
 from athena.sandbox.watch import Watch
 
 _CROSSING = {"ToolError": "RuntimeError"}  # only built-in exceptions cross into Monty
@@ -89,8 +90,7 @@ class Together:
         """Answer `parallel(...)`: wait for all, then raise the first error or give all results."""
         items = args[0] if len(args) == 1 else None
         if not isinstance(items, list | tuple | dict) or set(given) - {"return_errors"}:
-            message = "parallel() takes one list, tuple or dict of calls, and return_errors=False"
-            return {"exc_type": "TypeError", "message": message}
+            return {"exc_type": "TypeError", "message": WRONG}
         values = list(items.values()) if isinstance(items, dict) else list(items)
         held = [value for value in values if isinstance(value, Pending)]
         self._wait(lambda: all(one.settled is not None for one in held))

@@ -139,20 +139,39 @@ def _defer(function: Any, *args: Any, **given: Any) -> Any:
     return function._start(args, given, at_once=True) if isinstance(function, _Tool) else function(*args, **given)
 
 
-def parallel(items: Any, *, return_errors: bool = False) -> Any:
+_WRONG = "parallel() takes one list, tuple or dict of calls or functions, and return_errors=False"
+_COROUTINE = "parallel() takes calls of operations and functions; for coroutines there is await asyncio.gather()"
+
+
+def _begun(value: Any) -> Any:
+    """Call what stands in the list of `parallel`; an operation without waiting for it."""
+    if isinstance(value, types.CoroutineType):
+        raise TypeError(_COROUTINE)
+    if not callable(value):
+        return value
+    function, args, given = value, (), {}
+    if type(value).__name__ == "partial":
+        function, args, given = value.func, value.args, value.keywords
+    return _defer(function, *args, **given)
+
+
+def parallel(*given: Any, return_errors: bool = False) -> Any:
     """Wait for calls that run at once."""
-    if not isinstance(items, (list, tuple, dict)):
-        raise TypeError("parallel() takes one list, tuple or dict of calls, and return_errors=False")
+    if len(given) != 1 or not isinstance(given[0], (list, tuple, dict)):
+        raise TypeError(_WRONG)
+    items = given[0]
     wrong: list[Exception] = []
 
-    def one(value: Any) -> Any:
+    def tried(do: Any, *value: Any) -> Any:
         try:
-            return value.result() if isinstance(value, _Pending) else value
+            return do(*value)
         except Exception as error:
             wrong.append(error)
             return {"error": str(error)}
 
-    done = {key: one(value) for key, value in items.items()} if isinstance(items, dict) else [one(v) for v in items]
+    begun = [tried(_begun, value) for value in (items.values() if isinstance(items, dict) else items)]
+    results = [tried(value.result) if isinstance(value, _Pending) else value for value in begun]
+    done: Any = dict(zip(items, results, strict=True)) if isinstance(items, dict) else results
     if wrong and not return_errors:
         raise wrong[0]
     return done

@@ -47,8 +47,8 @@ class Rewriter(ast.NodeTransformer):
         if isinstance(node, ast.Call) and self.ours(node.func):
             deferred = ast.Call(ast.Name("__defer__", ast.Load()), [node.func, *node.args], node.keywords)
             return ast.copy_location(deferred, node)
-        if isinstance(node, ast.Lambda) and not node.args.args and isinstance(node.body, ast.Call):
-            return self.direct(node.body)
+        if isinstance(node, ast.Lambda) and isinstance(node.body, ast.Call):  # `parallel` calls it, nobody else can
+            node.body = self.direct(node.body)
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
             node.elts = [self.direct(one) for one in node.elts]
         elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
