@@ -251,7 +251,7 @@ class CPython:
         found = found if isinstance(found, dict) else {}
         roots = running.calls.names.roots
         values = {name: one for name, one in found.items() if _is_variable(name, roots) and sieve.keeps(one)}
-        sources = state.sources | dict(source.definitions())
+        sources = state.sources | source.definitions
         changed = [name for name, value in values.items() if name not in state.plain or state.plain[name] != value]
         for name in changed:
             sources.pop(name, None)
@@ -261,7 +261,7 @@ class CPython:
             newer=list(dict.fromkeys([*state.newer, *changed])),
             sources=sources,
             newer_sources=[
-                name for name in sources if name in state.newer_sources or name in dict(source.definitions())
+                name for name in sources if name in state.newer_sources or name in source.definitions
             ],
             hidden=state.hidden,
             dump=state.dump,

@@ -312,7 +312,7 @@ class Drive:
             self.quiet = False
         if len(dump) > limits.state_bytes:
             return None
-        defined, sieve = dict(source.definitions()), Sieve()
+        defined, sieve = source.definitions, Sieve()
         values = {name: value for name, value in values.items() if sieve.keeps(value)}
         sources = {name: text for name, text in state.sources.items() if name not in values} | defined
         return State(

@@ -2,9 +2,11 @@
 
 import ast
 import builtins
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 
 from athena.sandbox.program import Rejected, failure
 
@@ -99,18 +101,19 @@ class Source:
     def used(self) -> set[str]:
         return {node.id for node in self.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
-    def definitions(self) -> Iterator[tuple[str, str]]:
-        """Yield imports, and functions and classes whose definition does nothing but define, as source."""
+    @cached_property
+    def definitions(self) -> dict[str, str]:
+        """Imports, and functions and classes whose definition does nothing but define, as source by their names."""
+        found: dict[str, str] = {}
         for node in self.tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
-                for alias in node.names:
-                    if alias.name != "*":
-                        yield (
-                            (alias.asname or alias.name).partition(".")[0],
-                            ast.get_source_segment(self.text, node) or "",
-                        )
+                for name, text in _imported(node):
+                    together = "." in text and found.get(name, "").startswith("import ")  # `import a.b, a.c`
+                    found[name] = f"{found[name]}\n{text}" if together else text
             elif isinstance(node, Function | ast.ClassDef) and _only_defines(node):
-                yield node.name, ast.get_source_segment(self.text, node) or ""
+                start, end = self.span(node)
+                found[node.name] = self.bytes[start:end].decode()
+        return found
 
     # --- as Monty is to read it -----------------------------------------------------------------------------------
 
@@ -127,6 +130,12 @@ class Source:
             start, end = self.span(node)
             found += [(start, _ARGUMENT), (end, _CLOSE)]
         return sorted(found, key=lambda pair: pair[0])
+
+    @cached_property
+    def _shifts(self) -> tuple[list[int], list[int]]:
+        """The places of all insertions, and how long those before each of them are."""
+        lengths = accumulate((len(text) for _, text in self._insertions), initial=0)
+        return [place for place, _ in self._insertions], list(lengths)
 
     def _arguments(self) -> Iterator[ast.expr]:
         """Yield what may be given to an operation: it is measured before it crosses to the host, all at once.
@@ -177,10 +186,11 @@ class Source:
         """Return the source with its value wrapped."""
         if not self.tree.body:  # Monty does not count a source that is empty
             return "pass"
-        text = bytearray(self.bytes)
-        for place, inserted in reversed(self._insertions):
-            text[place:place] = inserted
-        return text.decode()
+        parts, last = [], 0
+        for place, inserted in self._insertions:
+            parts += [self.bytes[last:place], inserted]
+            last = place
+        return b"".join([*parts, self.bytes[last:]]).decode()
 
     @cached_property
     def spots(self) -> Spots:
@@ -197,9 +207,8 @@ class Source:
 
     def _shifted(self, node: ast.AST) -> Span:
         start, end = self.span(node)
-        before = sum(len(text) for place, text in self._insertions if place <= start)
-        inside = sum(len(text) for place, text in self._insertions if place < end)
-        return start + before, end + inside
+        places, lengths = self._shifts
+        return start + lengths[bisect_right(places, start)], end + lengths[bisect_left(places, end)]
 
 
 def _parsed(text: str) -> ast.Module:
@@ -227,6 +236,15 @@ def _names(node: ast.AST) -> Iterator[str]:
         yield node.name
     elif isinstance(node, ast.MatchMapping) and node.rest:
         yield node.rest
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """Yield what an import makes, and an import that makes this alone."""
+    start = "import" if isinstance(node, ast.Import) else f"from {'.' * node.level}{node.module or ''} import"
+    for alias in node.names:
+        if alias.name != "*":
+            renamed = f" as {alias.asname}" if alias.asname else ""
+            yield (alias.asname or alias.name).partition(".")[0], f"{start} {alias.name}{renamed}"
 
 
 def _only_defines(node: Function | ast.ClassDef) -> bool:

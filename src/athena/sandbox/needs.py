@@ -6,8 +6,10 @@ measured; `tests/sandbox/test_needs.py` fails when another version of Monty has 
 
 import ast
 import builtins
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import cached_property
 
-from athena.sandbox.check import dotted
 from athena.sandbox.lexical import Source
 from athena.sandbox.names import Names
 
@@ -150,6 +152,49 @@ class _Reader:
                 if isinstance(node.ctx, ast.Store):
                     self.stored.add(node.attr)
 
+    # What is asked of many nodes is found once: a hostile program has thousands of them, one inside of the other.
+
+    @cached_property
+    def functions(self) -> set[str]:
+        return {one.name for one in self.source.nodes if isinstance(one, ast.FunctionDef)}
+
+    @cached_property
+    def roots(self) -> dict[int, str]:
+        """The first name of each attribute's chain: `a` of `a.b.c`."""
+        found: dict[int, str] = {}
+        for node in reversed(self.source.nodes):  # what is inside first
+            if isinstance(node, ast.Attribute):
+                inner = node.value
+                found[id(node)] = inner.id if isinstance(inner, ast.Name) else found.get(id(inner), "")
+        return found
+
+    @cached_property
+    def operations(self) -> list[int]:
+        """Where operations are named."""
+        return self._places(lambda node: self.roots.get(id(node)) in self.ours)
+
+    @cached_property
+    def endless(self) -> list[int]:
+        return self._places(lambda node: isinstance(node, ast.Call) and _last(node.func) in _ENDLESS)
+
+    @cached_property
+    def asked_of(self) -> dict[tuple[str, str], list[int]]:
+        """Where something is asked of a name that only CPython's exceptions have."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for node in self.source.nodes:
+            if isinstance(node, ast.Attribute) and node.attr in _OF_EXCEPTIONS and isinstance(node.value, ast.Name):
+                found.setdefault((node.value.id, node.attr), []).append(self.source.span(node)[0])
+        return {asked: sorted(places) for asked, places in found.items()}
+
+    def _places(self, wanted: Callable[[ast.AST], bool]) -> list[int]:
+        return sorted(self.source.span(node)[0] for node in self.source.nodes if wanted(node))
+
+    def _holds(self, node: ast.AST, places: list[int]) -> bool:
+        """Tell whether one of these places is inside of a node."""
+        start, end = self.source.span(node)
+        found = bisect_left(places, start)
+        return found < len(places) and places[found] < end
+
     def reason(self) -> str:
         for node in self.source.nodes:
             if reason := _SYNTAX.get(type(node)) or self._of(node):
@@ -170,17 +215,15 @@ class _Reader:
         if isinstance(node, ast.comprehension):
             return "an asynchronous comprehension" if node.is_async else ""
         if isinstance(node, ast.GeneratorExp):
-            endless = any(isinstance(one, ast.Call) and _last(one.func) in _ENDLESS for one in ast.walk(node))
-            return "a generator over something endless" if endless else ""
-        return _caught(node) if isinstance(node, ast.ExceptHandler) else ""
+            return "a generator over something endless" if self._holds(node, self.endless) else ""
+        return self._caught(node) if isinstance(node, ast.ExceptHandler) else ""
 
     def _name(self, node: ast.Name) -> str:
         missing = node.id in NO_BUILTINS and isinstance(node.ctx, ast.Load) and node.id not in self.source.bound
         return node.id if missing and hasattr(builtins, node.id) else ""
 
     def _attribute(self, node: ast.Attribute) -> str:
-        path = dotted(node)
-        if path and path.partition(".")[0] in self.ours:
+        if self.roots[id(node)] in self.ours:
             return ""
         module = self.modules.get(_last(node.value)) if isinstance(node.value, ast.Name) else None
         if module in MODULES:
@@ -203,23 +246,21 @@ class _Reader:
         if name == "bytes" and node.args and isinstance(node.args[0], ast.List | ast.Tuple | ast.ListComp):
             return "bytes of numbers"
         keys = [one.value for one in node.keywords if one.arg == "key"]
-        if name in ("max", "min", "sort", "groupby") and any(self._asks(key) for key in keys):
+        if name in ("max", "min", "sort", "groupby") and any(self._holds(key, self.operations) for key in keys):
             return f"an operation called in {name}(key=)"
         return ""
 
     def _is_function(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Lambda):
             return True
-        functions = {one.name for one in self.source.nodes if isinstance(one, ast.FunctionDef)}
-        return isinstance(node, ast.Name) and node.id in functions
+        return isinstance(node, ast.Name) and node.id in self.functions
 
-    def _asks(self, node: ast.AST) -> bool:
-        """Tell whether a key function calls an operation: Monty cannot wait there."""
-        return any(
-            (dotted(one) or "").partition(".")[0] in self.ours
-            for one in ast.walk(node)
-            if isinstance(one, ast.Attribute)
-        )
+    def _caught(self, node: ast.ExceptHandler) -> str:
+        """Find what is asked of an exception: Monty keeps its type and its text alone."""
+        for name, attribute in ((node.name, one) for one in sorted(_OF_EXCEPTIONS)):
+            if self._holds(node, self.asked_of.get((name or "", attribute), [])):
+                return f"{attribute} of an exception"
+        return ""
 
 
 def _last(node: ast.AST) -> str:
@@ -252,13 +293,4 @@ def _class(node: ast.ClassDef) -> str:
             return "a class that holds more than methods and values"
         elif isinstance(part, ast.Assign) and _last(part.targets[0]).startswith("__"):
             return _last(part.targets[0])
-    return ""
-
-
-def _caught(node: ast.ExceptHandler) -> str:
-    """Find what is asked of an exception: Monty keeps its type and its text alone."""
-    for part in node.body if node.name else []:
-        for one in ast.walk(part):
-            if isinstance(one, ast.Attribute) and one.attr in _OF_EXCEPTIONS and _last(one.value) == node.name:
-                return f"{one.attr} of an exception"
     return ""
