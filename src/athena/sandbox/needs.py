@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import cached_property
 
+from athena.sandbox import lazy
 from athena.sandbox.lexical import Source
 from athena.sandbox.names import Names
 
@@ -199,7 +200,7 @@ class _Reader:
         for node in self.source.nodes:
             if reason := _SYNTAX.get(type(node)) or self._of(node):
                 return reason
-        return ""
+        return lazy.Reader(self.source, self.ours, self.roots, set(self.modules)).reason()
 
     def _of(self, node: ast.AST) -> str:
         if isinstance(node, ast.Name):

@@ -52,6 +52,57 @@ def parallel(*given, return_errors=False, str=str, type=type, isinstance=isinsta
         done[i] = {'error': str(error)}
     return dict(zip(calls, done)) if isinstance(calls, dict) else done
 
+class Few__:
+    def __init__(self, what):
+        self.what = what
+        self.hit = False
+    def put(self, v):
+        if self.what == 'next' or (not v if self.what == 'all' else v):
+            self.hit = True
+        return v
+    def over(self, it, iter=iter):
+        return Over__(self, iter(it))
+
+class Over__:
+    def __init__(self, few, it):
+        self.few = few
+        self.it = it
+    def __iter__(self):
+        return self
+    def __next__(self, next=next, StopIteration=StopIteration):
+        if self.few.hit:
+            raise StopIteration
+        return next(self.it)
+
+def any__(make):
+    few = Few__('any')
+    make(few)
+    return few.hit
+
+def all__(make):
+    few = Few__('all')
+    make(few)
+    return not few.hit
+
+def next__(make, *default, StopIteration=StopIteration):
+    few = Few__('next')
+    made = make(few)
+    if few.hit:
+        return made[0]
+    if default:
+        return default[0]
+    raise StopIteration
+
+async def ready__(v):
+    return v
+
+def wait__(v, NoneType=type(None), bool=bool, int=int, float=float, str=str, bytes=bytes, dict=dict, list=list,
+           tuple=tuple, set=set, isinstance=isinstance):
+    return ready__(v) if isinstance(v, (NoneType, bool, int, float, str, bytes, dict, list, tuple, set)) else v
+
+def waits__(values):
+    return [wait__(v) for v in values]
+
 def arg__(v, NoneType=type(None), bool=bool, int=int, float=float, str=str, bytes=bytes, dict=dict, list=list,
           tuple=tuple, set=set, frozenset=frozenset, isinstance=isinstance, len=len, RuntimeError=RuntimeError):
     if isinstance(v, (NoneType, bool, int, float)):

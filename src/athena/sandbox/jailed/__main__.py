@@ -16,6 +16,7 @@ import types
 
 from rewriting import NAME, compiled  # type: ignore[import-not-found]  # this folder is the worker's sys.path
 from values import Copier, Pending, TooLarge, exact  # type: ignore[import-not-found]
+from waiting import awaitable, prepare_asyncio  # type: ignore[import-not-found]
 
 MYPY = False
 if MYPY:  # typing costs some milliseconds of every cold start
@@ -219,28 +220,6 @@ class _Out:
         return False
 
 
-def _calm_asyncio() -> None:
-    """Give asyncio an event loop without sockets: nothing outside could wake it."""
-    import asyncio
-
-    class Loop(asyncio.SelectorEventLoop):
-        def _make_self_pipe(self) -> None:
-            self._ssock = self._csock = None
-            self._internal_fds = 0
-
-        def _close_self_pipe(self) -> None:
-            pass
-
-        def _write_to_self(self) -> None:
-            pass
-
-    class Policy(asyncio.DefaultEventLoopPolicy):
-        def new_event_loop(self) -> Loop:
-            return Loop()
-
-    asyncio.set_event_loop_policy(Policy())
-
-
 def _executed(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
     for text in frame["definitions"]:
         try:
@@ -326,7 +305,7 @@ def main() -> None:
         or "await" in frame["code"]
         or any("asyncio" in text for text in frame["definitions"])
     ):
-        _calm_asyncio()
+        prepare_asyncio()
     _limits.update(frame["limits"])
     out.most = _limits["output"]
     scope: dict[str, Any] = {
@@ -335,7 +314,7 @@ def main() -> None:
         "ToolError": ToolError,
         "parallel": parallel,
     }
-    scope |= {"__defer__": _defer, "__Return__": _Return}
+    scope |= {"__defer__": _defer, "__Return__": _Return, "__wait__": awaitable}
     scope |= {root: _Tool(root) for root in frame["roots"]}
     initial = set(scope)
     scope.update(frame["variables"])

@@ -10,6 +10,7 @@ if MYPY:  # typing costs some milliseconds of every cold start
     from typing import Any
 
 NAME = "<program>"
+_STARTING = ("gather", "create_task", "ensure_future", "wait_for", "shield")  # of asyncio
 
 
 class Rewriter(ast.NodeTransformer):
@@ -41,7 +42,10 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_Await(self, node: ast.Await) -> ast.AST:
         self.generic_visit(node)
-        return node.value if isinstance(node.value, ast.Call) and self.ours(node.value.func) else node
+        if isinstance(node.value, ast.Call) and self.ours(node.value.func):
+            return node.value
+        node.value = ast.copy_location(ast.Call(ast.Name("__wait__", ast.Load()), [node.value], []), node.value)
+        return node
 
     def direct(self, node: Any) -> Any:
         if isinstance(node, ast.Call) and self.ours(node.func):
@@ -65,7 +69,7 @@ class Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         function = node.func
         name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
-        if name == "parallel" or (name == "gather" and not self.ours(function)):
+        if name == "parallel" or (name in _STARTING and not self.ours(function)):
             node.args = [self.direct(one) for one in node.args]
         return node
 

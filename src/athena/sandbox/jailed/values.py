@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import types
 from itertools import islice
 
 MYPY = False
@@ -42,7 +41,7 @@ def _simpler(value: Any) -> Any:
         return value.value
     if hasattr(value, "tolist"):
         return value.tolist()
-    if isinstance(value, (map, filter, zip, range, types.GeneratorType)) or type(value).__name__.startswith("dict_"):
+    if isinstance(value, range) or hasattr(type(value), "__next__") or type(value).__name__.startswith("dict_"):
         return list(islice(value, 200_001))
     return str(value)[:2000]
 
