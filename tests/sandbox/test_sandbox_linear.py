@@ -1,6 +1,7 @@
 """Reading a program takes the host time in proportion to its length, however it is written."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 from small_world import NAMES
@@ -36,7 +37,7 @@ def around(start: str, end: str, size: int, inside: str, levels: int = 90) -> st
     return start * levels + inside * (size // len(inside)) + end * levels
 
 
-SOURCES = {
+SOURCES: dict[str, Callable[[int], str]] = {
     "definitions": lambda size: repeated("def f#(x):\n    return x\n", size),
     "classes": lambda size: repeated("class A#:\n    def f(self): pass\n", size),
     "imports": lambda size: repeated("import json\n", size),
@@ -95,7 +96,7 @@ def seconds(text: str) -> float:
     assert source.kept is not None
     assert source.definitions is not None
     assert source.for_monty()
-    assert source.spots
+    assert source.spots is not None
     needs.cpython(source, NAMES)
     problems(source, NAMES)
     return time.process_time() - began

@@ -14,6 +14,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from athena.sandbox.lexical import Source
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 FIRSTS = frozenset({"any", "all", "next"})
 LAZY = frozenset({"map", "filter", "zip", "enumerate", "reversed"})
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -21,18 +26,18 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FULL = frozenset({"list", "tuple", "set", "frozenset", "dict", "sum", "max", "min", "sorted"})
 _FULL_IMPORTED = frozenset({"Counter", "deque", "fsum", "prod"})
 _FULL_METHODS = frozenset({"join", "extend", "update"})
-_ITERTOOLS = frozenset(
+_ITERTOOLS = _words(
     """accumulate chain from_iterable combinations compress dropwhile filterfalse groupby islice pairwise permutations
-    product starmap takewhile zip_longest""".split()
+    product starmap takewhile zip_longest"""
 )
 # What may be called early or in vain: it changes nothing, and nobody sees it.
-_PURE = frozenset(
+_PURE = _words(
     """abs bool bytes chr dict divmod float format frozenset hash hex int isinstance len list max min oct ord pow range
-    repr round set sorted str sum tuple type zip enumerate reversed map filter any all""".split()
+    repr round set sorted str sum tuple type zip enumerate reversed map filter any all"""
 )
-_CHANGING = frozenset(
+_CHANGING = _words(
     """add append appendleft clear difference_update discard extend insert intersection_update pop popitem popleft
-    remove reverse setdefault sort symmetric_difference_update update""".split()
+    remove reverse setdefault sort symmetric_difference_update update"""
 )
 _PURE_METHODS = (
     frozenset(name for kind in (str, bytes, list, dict, set) for name in dir(kind) if not name.startswith("_"))
@@ -53,9 +58,9 @@ def firsts(tree: ast.Module, nodes: list[ast.AST], bound: set[str]) -> list[tupl
         most = 2 if name == "next" else 1
         if name not in FIRSTS - bound or node.keywords or not 0 < len(given) <= most:
             continue
-        if isinstance(given[0], ast.GeneratorExp) and not isinstance(given[-1], ast.Starred):
-            if not unfit.inside(given[0]):
-                found.append((node, given[0]))
+        first = given[0]
+        if isinstance(first, ast.GeneratorExp) and not isinstance(given[-1], ast.Starred) and not unfit.inside(first):
+            found.append((node, first))
     return found
 
 
@@ -233,7 +238,7 @@ class Reader:
         if isinstance(parent, ast.Starred):
             return True
         if isinstance(parent, ast.Assign):
-            return all(isinstance(target, ast.Tuple | ast.List) for target in parent.targets[:1]) and not parent.targets[1:]
+            return len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Tuple | ast.List)
         if isinstance(parent, ast.Expr):
             return parent is self.source.tree.body[-1]
         if isinstance(parent, ast.Return):

@@ -17,7 +17,8 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _OPEN, _CLOSE = b"cap__((", b"))"
 _ARGUMENT = b"arg__(("
 _WAIT, _WAITS = b"wait__((", b"waits__(("
-_OURS = {"cap__", "arg__", "keep__", "parallel__", "any__", "all__", "next__", "q__", "Few__", "Over__", "wait__", "waits__"}
+_OURS = {"cap__", "arg__", "keep__", "parallel__", "ready__", "wait__", "waits__"}
+_OURS |= {"any__", "all__", "next__", "q__", "Few__", "Over__"}  # see lazy.py
 # Exceptions leave the worker with their text.
 _BUILT_IN = frozenset(
     name for name, kind in vars(builtins).items() if not (isinstance(kind, type) and issubclass(kind, BaseException))

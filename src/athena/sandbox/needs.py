@@ -13,6 +13,8 @@ from functools import cached_property
 from athena.sandbox import lazy
 from athena.sandbox.lexical import Source
 from athena.sandbox.names import Names
+from athena.sandbox.patterns import Patterns
+from athena.sandbox.program import Rejected
 
 
 def _words(text: str) -> frozenset[str]:
@@ -104,6 +106,7 @@ _DUNDERS = _words("__name__ __class__")
 _METHOD_VALUES = frozenset(
     name for kind in (str, bytes, list, dict, set, tuple) for name in dir(kind) if not name.startswith("_")
 )
+_CODECS = _words("utf-8 utf8 utf_8 ascii us-ascii")
 _ENDLESS = _words("count cycle repeat")
 _OF_EXCEPTIONS = _words("code hint add_note __cause__ __context__ __traceback__")
 _SYNTAX: dict[type[ast.AST], str] = {
@@ -123,6 +126,22 @@ def cpython(source: Source, names: Names) -> str:
     return _Reader(source, names).reason()
 
 
+def earlier(used: set[str], sources: dict[str, str], names: Names) -> str:
+    """Return why the definitions of earlier programs that a program uses need CPython."""
+    todo, seen = sorted(used & set(sources)), set(used)
+    while todo:
+        name = todo.pop()
+        try:
+            source = Source(sources[name], len(sources[name]) * 4)
+        except Rejected:
+            continue
+        if reason := cpython(source, names):
+            return f"{name}(): {reason}" if name in used else f"{name}: {reason}"
+        todo += sorted((source.used & set(sources)) - seen)
+        seen |= source.used
+    return ""
+
+
 def _exception(node: ast.Call) -> str:
     """Find an exception that is given more than one text, as far as that is written out."""
     kind = getattr(builtins, node.func.id, None) if isinstance(node.func, ast.Name) else None
@@ -138,7 +157,7 @@ _NO_TEXT = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, a
 
 class _Reader:
     def __init__(self, source: Source, names: Names) -> None:
-        self.source = source
+        self.source, self.patterns = source, Patterns(source)
         self.ours = names.roots - source.bound
         self.modules: dict[str, str] = {}  # what an import is called here
         self.called: set[int] = set()  # attributes that are called, or lead to another one
@@ -240,6 +259,8 @@ class _Reader:
 
     def _call(self, node: ast.Call) -> str:
         name = _last(node.func)
+        if reason := self.patterns.reason(node) or _codec(node, name):
+            return reason
         if missing := [one.arg for one in node.keywords if one.arg in NO_KEYWORDS.get(name, ())]:
             return f"{name}({missing[0]}=)"
         if name == "sub" and any(self._is_function(argument) for argument in node.args[:2]):
@@ -262,6 +283,17 @@ class _Reader:
             if self._holds(node, self.asked_of.get((name or "", attribute), [])):
                 return f"{attribute} of an exception"
         return ""
+
+
+def _codec(node: ast.Call, name: str) -> str:
+    """Find another encoding than those that Monty has."""
+    if name not in ("encode", "decode") or not isinstance(node.func, ast.Attribute):
+        return ""
+    given = [*node.args[:1], *(one.value for one in node.keywords if one.arg == "encoding")]
+    if not given:
+        return ""
+    codec = given[0].value if isinstance(given[0], ast.Constant) else None
+    return "" if isinstance(codec, str) and codec.lower() in _CODECS else f".{name} with another encoding"
 
 
 def _last(node: ast.AST) -> str:

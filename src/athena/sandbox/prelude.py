@@ -52,6 +52,20 @@ def parallel(*given, return_errors=False, str=str, type=type, isinstance=isinsta
         done[i] = {'error': str(error)}
     return dict(zip(calls, done)) if isinstance(calls, dict) else done
 
+def round(number, ndigits=None, round=round, isinstance=isinstance, float=float, int=int, abs=abs, str=str,
+          min=min):
+    if ndigits is None or not isinstance(number, float) or not isinstance(ndigits, int):
+        return round(number, ndigits)
+    if ndigits > 300 or number != number or abs(number) == float('inf'):
+        return number
+    if ndigits >= 0:
+        return float(f'{number:.{ndigits}f}')
+    whole, unit = int(abs(number)), 10 ** min(-ndigits, 400)
+    least = whole % unit
+    up = least * 2 > unit or (least * 2 == unit and (abs(number) > whole or whole // unit % 2 == 1))
+    made = float(whole - least + (unit if up else 0))
+    return -made if number < 0 or str(number) == '-0.0' else made
+
 class Few__:
     def __init__(self, what):
         self.what = what
@@ -144,7 +158,8 @@ def cap__(v, strict=False):
             return x[:len(x) + left[1]]
         pairs = isinstance(x, dict)
         if type(x) is not list and type(x) is not dict:
-            left[3] = 1
+            if not strict or str(type(x)) not in KEPT_KINDS:
+                left[3] = 1
             if type(x) is type(int):
                 return str(x)
             if not pairs and not isinstance(x, (list, tuple, set, frozenset)):
@@ -159,9 +174,11 @@ def cap__(v, strict=False):
                 break
             if pairs:
                 left[1] -= len(str(y))
-                r[y] = part(x[y], depth + 1)
+                r[part(y, depth + 1) if strict else y] = part(x[y], depth + 1)
             else:
                 r.append(part(y, depth + 1))
+        if strict and not pairs:
+            return {tuple: tuple, set: set, frozenset: frozenset}.get(type(x), list)(r)
         return r
     r = part(v, 0)
     if strict:
@@ -169,6 +186,7 @@ def cap__(v, strict=False):
     return ('CUT', r, len(v)) if left[2] else r
 """
 VERSION = zlib.crc32(_SOURCE.encode())  # memory that was written with another one is not read
+_KEPT = ("tuple", "set", "frozenset", "datetime.datetime", "datetime.date", "datetime.timedelta")
 _AT_ONCE = "values[i] = call()"
 WRONG = "parallel() takes one list, tuple or dict of calls or functions, and return_errors=False"
 WRONG_COROUTINE = "parallel() takes calls of operations and functions; for coroutines there is await asyncio.gather()"
@@ -178,6 +196,7 @@ def source(limits: Limits) -> str:
     # Half of the budget for what is cut: the copy must not outgrow what the host takes.
     values: dict[str, int | str] = {"MOST_NODES": limits.value_nodes, "MOST_SIZE": limits.value_bytes}
     values |= {"NODES": limits.value_nodes // 2, "SIZE": limits.value_bytes // 2, "DEEPEST": DEEPEST - 5, "CUT": CUT}
+    values["KEPT_KINDS"] = str(tuple(f"<class '{kind}'>" for kind in _KEPT))
     values |= {"WRONG_PARALLEL": WRONG, "WRONG_COROUTINE": WRONG_COROUTINE}
     text = _SOURCE
     for name, value in values.items():

@@ -282,7 +282,11 @@ class Sandbox:
             (inside.python if ended.engine == "python" else inside.monty).distrust()
             ended = self._on(engine, program, running, source, State.opened(self._key, program.owner, program.state))
         if engine == "monty" and program.engine == "auto" and self._may_retry(ended, running):
-            return self._again(program, running, source, ended)
+            ended = self._again(program, running, source, ended)
+        error = ended.error
+        if error is not None and error["type"] == "NameError":
+            name = error["message"].partition("'")[2].partition("'")[0]
+            error["hint"] = "; ".join(filter(None, [state.unkept(name, ended.engine), error["hint"]])) or None
         return ended
 
     def _on(self, engine: str, program: Program, running: Running, source: Source, state: State) -> Ended:
@@ -306,13 +310,8 @@ class Sandbox:
             return program.engine, "asked for"
         if reason := needs.cpython(source, program.names):
             return "python", reason
-        for name in source.used & set(state.sources):  # a function of an earlier run
-            try:
-                earlier = Source(state.sources[name], self.limits.source_bytes)
-            except Rejected:
-                continue
-            if reason := needs.cpython(earlier, program.names):
-                return "python", f"{name}(): {reason}"
+        if reason := needs.earlier(source.used, state.sources, program.names):
+            return "python", reason
         return "monty", ""
 
     def _on_monty(self, program: Program, running: Running, source: Source, state: State) -> Ended:

@@ -15,7 +15,8 @@ import sys
 import types
 
 from rewriting import NAME, compiled  # type: ignore[import-not-found]  # this folder is the worker's sys.path
-from values import Copier, Pending, TooLarge, exact  # type: ignore[import-not-found]
+from tagging import Tagger, Unkept, untagged  # type: ignore[import-not-found]
+from values import Copier, Pending, TooLarge  # type: ignore[import-not-found]
 from waiting import awaitable, prepare_asyncio  # type: ignore[import-not-found]
 
 MYPY = False
@@ -226,6 +227,7 @@ def _executed(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
             exec(compile(text, "<earlier>", "exec", dont_inherit=True), scope)
         except Exception:  # it needs what is not here; whoever uses it finds out
             continue
+    frame["before"] = list(scope)
     try:
         code = compiled(frame["code"], set(frame["roots"]))
         try:
@@ -270,21 +272,23 @@ def _failure(error: BaseException) -> dict[str, Any]:
     return shown
 
 
-def _variables(scope: dict[Any, Any], initial: set[str]) -> tuple[dict[str, Any], list[str]]:
+_DEFINED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
+
+
+def _variables(scope: dict[Any, Any], initial: set[str], unwritten: set[str]) -> tuple[dict[str, Any], list[str]]:
     kept: dict[str, Any] = {}
     lost: list[str] = []
-    left = [100_000]
+    tagger = Tagger()
     for name, value in list(scope.items()):
         if not isinstance(name, str) or name.startswith("__") or name in initial:
             continue
-        budget = list(left)
-        if exact(value, left):
-            kept[name] = value
-        else:
-            left = budget
-            if not isinstance(value, (types.ModuleType, types.FunctionType, type, _Tool)):
+        try:
+            kept[name] = tagger.tagged(value)
+        except Unkept:
+            ours = isinstance(value, _DEFINED) and getattr(value, "__module__", "") == "__main__"
+            if name in unwritten if ours else not isinstance(value, _DEFINED):
                 lost.append(name)
-    return kept, lost[:100]
+    return kept, lost[:1000]
 
 
 def _no_input(*_: Any) -> str:
@@ -317,17 +321,18 @@ def main() -> None:
     scope |= {"__defer__": _defer, "__Return__": _Return, "__wait__": awaitable}
     scope |= {root: _Tool(root) for root in frame["roots"]}
     initial = set(scope)
-    scope.update(frame["variables"])
+    scope.update({name: untagged(value) for name, value in frame["variables"].items()})
     module = types.ModuleType("__main__")  # dataclasses and pickle look a class's module up
     module.__dict__.update(scope)
     sys.modules["__main__"], scope = module, module.__dict__
     done = _executed(frame, scope)
     try:
-        kept, lost = _variables(scope, initial | {"__file__"})
+        kept, lost = _variables(scope, initial | {"__file__"}, set(scope) - set(frame["sources"]))
+        gone = [name for name in frame["before"] if name not in scope]
     except BaseException:
-        kept, lost = {}, []
+        kept, lost, gone = None, [], []
     out.flush()
-    _send({"op": "done", **done, "dropped": out.dropped, "variables": kept, "lost": lost})
+    _send({"op": "done", **done, "dropped": out.dropped, "variables": kept, "lost": lost, "gone": gone})
     os._exit(0)
 
 
