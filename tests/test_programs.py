@@ -495,9 +495,18 @@ def test_programs_from_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal("approve", number).out == "0\n"
     assert terminal("approve").err == "nothing waits\n"
     assert terminal("run", str(tmp_path / "none.py")).code == 2
+    late = terminal("run", str(file), "--timeout", "100")
+    assert (late.code, "--timeout" in late.err, "60" in late.err) == (2, True, True)
     assert "weekly_summary" in terminal("skills").out
     assert terminal("skills", "export", str(tmp_path / "out")).code == 0
     assert (tmp_path / "out" / "weekly_summary.py").read_text().startswith("# Sum up")
+    double = tmp_path / "double.py"
+    double.write_text("def double(n: int) -> int:\n    return 2 * n\n")
+    assert terminal("skills", "save", str(double)).code == 2, "it needs a description and an example"
+    double.write_text(f"# Double a number.\n# Example:\n#   double(2)\n\n{double.read_text()}")
+    assert terminal("skills", "save", str(double)).out == "double(n: int): version 1\n"
+    assert terminal("skills", "run", "double", "--json", '{"n": 21}').out == "42\n"
+    assert terminal("skills", "run", "double", "--json", "[]").code == 2
     assert terminal("run", str(file), "--json").code == 1
     terminal("call", "forget", "--json", '{"memory_id": 1}')
     file.write_text("x = 1")
@@ -509,12 +518,33 @@ def test_programs_from_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
     assert "approval" not in terminal("tools", "show", "forget").out
 
 
+def test_a_program_from_python_is_a_function(isolated: App) -> None:
+    from athena import api
+
+    assert api.execute_code("x = 1\nx + 1", workspace="w")["result"] == 2
+    assert api.execute_code("1 / 0")["error"]["type"] == "ZeroDivisionError"
+
+
 def test_a_shell_keeps_variables_and_completes_names(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from athena.cli.programs import completer
 
-    lines = iter(["x = 20", "for i in range(2):", "    x += i", "", "x * 2", "1 / 0", "return x"])
+    lines = iter(
+        [
+            "x = 20",
+            "for i in range(2):",
+            "    x += i",
+            "",
+            "x * 2",
+            "1 / 0",
+            "return x",
+            "_ + 1",
+            "help(memory.recall)",
+            "exit",
+            "never",
+        ]
+    )
 
     def typed(_: str = "") -> str:
         try:
@@ -524,7 +554,9 @@ def test_a_shell_keeps_variables_and_completes_names(
 
     monkeypatch.setattr("builtins.input", typed)
     said = terminal("shell")
-    assert said.out.split() == ["42", "21"]
+    assert said.out.split()[:3] == ["42", "21", "22"]
+    assert "def recall(" in said.out
+    assert next(lines) == "never"
     assert "ZeroDivisionError" in said.err
     complete = completer()
     assert complete("mem", 0) == "memory."
@@ -536,3 +568,5 @@ def test_doctor_shows_the_walls(terminal: Terminal) -> None:
     checks = {one["check"]: one for one in json.loads(terminal("doctor", "--json").out)}
     assert checks["monty"]["ok"]
     assert "seccomp" in checks["monty"]["detail"]
+    assert "ns," not in checks["monty"]["detail"]
+    assert "the strongest first" in checks["monty"]["detail"]

@@ -105,3 +105,26 @@ def test_a_variable_that_is_named_like_a_category_is_said_to_be_lost(sandbox: Sa
     done = run(sandbox, "crm = [1]\nx = crm", engine=engine_name)
     assert done.lost == ("crm (the name of a category)",)
     assert run(sandbox, "x", state=done.state, engine=engine_name).lost == ()
+
+
+# --- names and limits -------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_namespace_shows_what_is_in_it(sandbox: Sandbox, engine_name: str) -> None:
+    done = run(sandbox, "print(crm)\nlook = crm\n[crm, look.contacts.list()['more']]", engine=engine_name)
+    assert "contacts, orders" in done.output, done.error
+    assert done.value == ["<namespace crm: contacts, orders>", True]
+
+
+def test_dir_lists_operations(sandbox: Sandbox) -> None:
+    assert run(sandbox, "dir(crm)").value == ["contacts", "orders"]
+
+
+def test_a_limit_of_time_is_named_alone_with_the_last_call(sandbox: Sandbox) -> None:
+    turn = told(sandbox, "memory.recall('alice')\nwhile True: pass")
+    assert turn["message"] == "more than 0.3 s of computing between two calls (limit turn_s)"
+    assert "the last call was memory.recall" in turn["hint"]
+    wall = told(sandbox, "slow.wait(seconds=0.5)", timeout_s=0.1)
+    assert wall["message"] == "stopped after 0.1 s (limit timeout_s)"
+    assert "the last call was slow.wait" in wall["hint"]

@@ -31,6 +31,7 @@ __all__ = [
     "delete",
     "delete_batch",
     "delete_by_tag",
+    "execute_code",
     "get",
     "health",
     "ingest",
@@ -75,6 +76,7 @@ delete_by_tag = _blocking(_memory.delete_by_tag)
 restore = _blocking(_memory.restore)
 ingest = _blocking(_memory.ingest)
 consolidate = _blocking(_memory.consolidate)
+execute_code = _blocking(_memory.execute_code)
 health = _blocking(_memory.health)
 
 

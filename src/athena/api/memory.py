@@ -204,6 +204,20 @@ class MemoryApi:
         """Run any operation of the catalog by its name, and return plain values."""
         return await self._call(operation, project, **arguments)
 
+    async def execute_code(
+        self,
+        code: str,
+        timeout_s: float = 30.0,
+        workspace: str | None = None,
+        engine: str = "auto",
+        *,
+        project: str | None = None,
+    ) -> dict[str, Any]:
+        """Run a program in the sandbox; what went wrong in it is under `error`, not raised."""
+        more = {"timeout_s": timeout_s, "workspace": workspace, "engine": engine}
+        done: dict[str, Any] = await self._call("execute_code", project, code=code, **more)
+        return done
+
     async def health(self) -> CompactHealthInfo:
         """Say whether the store works."""
         found = await self._call("health")

@@ -1,6 +1,5 @@
 """The commands. Each turns words into a call of an operation and prints what comes back."""
 
-import json
 import os
 import re
 import sys
@@ -18,7 +17,7 @@ from athena.cli.doctor import doctor
 from athena.cli.evaluate import evaluate
 from athena.cli.importing import import_file
 from athena.cli.migrate import migrate
-from athena.cli.programs import approve, run, shell
+from athena.cli.programs import approve, json_object, run, shell
 from athena.cli.projects import projects
 from athena.cli.savings import savings
 from athena.cli.serve import serve, token
@@ -282,13 +281,7 @@ def call_operation(name: str, arguments: str, project: str | None) -> None:
 
     Example: athena call recall --json '{"query": "deploy", "k": 3}'
     """
-    text = _standard_input() if arguments == "-" else arguments
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise click.BadParameter(f"not valid JSON: {error}", param_hint="--json") from None
-    if not isinstance(given, dict):
-        raise click.BadParameter("a JSON object is needed", param_hint="--json")
+    given = json_object(_standard_input() if arguments == "-" else arguments)
     try:
         shown.as_json(call(name, project, **given))
     except InvalidInput as error:

@@ -68,9 +68,15 @@ def _examine() -> list[tuple[str, bool, str]]:
 
 def _walls() -> list[tuple[str, bool, str]]:
     """Say behind which walls programs run; with bare workers that is said loudly."""
+    from athena.jail import choices
+
     rows: list[tuple[str, bool, str]] = []
+    every = [list(one) for one in choices()]
     for name, engine in connect.shared_app().programs.sandbox.probe().items():
-        walls = ", ".join(engine["layers"]) or "NO WALLS AROUND IT"
+        layers = engine["layers"]
+        walls = ", ".join("namespaces" if one == "ns" else one for one in layers) or "NO WALLS AROUND IT"
+        if layers in every:
+            walls += f" (choice {every.index(layers) + 1} of {len(every)}, the strongest first)"
         said = f"{engine['version']}: {walls}" if engine["works"] else f"{engine['why']} ({_why()})"
         rows.append((name, engine["works"], said))
     return rows

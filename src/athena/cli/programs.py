@@ -1,7 +1,9 @@
 """`athena run`, `athena shell` and `athena approve`: programs from a terminal."""
 
 import code as incomplete
+import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +20,11 @@ from athena.threads import drive
 
 HISTORY = "shell_history"
 LINES = 2_000  # of it
+LEAVE = ("exit", "quit", "exit()", "quit()")
+HELP = (
+    'Operations are functions, e.g. memory.recall(query="x"); tools.search(query="...") finds them, '
+    "help(memory.recall) shows one; _ is the last value."
+)
 in_project = click.option("--project", help="Whose things; by default the git root of this folder, else 'default'.")
 as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 
@@ -26,7 +33,29 @@ def call(operation: str, whose: str | None, **arguments: Any) -> Any:
     return drive(connect.Connection(connect.shared_app, whose, "cli").call(operation, arguments)).data
 
 
-def show(done: dict[str, Any], *, quiet: bool = False) -> int:
+def _whole(done: dict[str, Any]) -> str:
+    """Say how much there is of a value that was cut."""
+    part = isinstance(done["result"], str) and " are kept, " in done["result"].partition("\n")[0]
+    return "what was kept, in pages" if part else "all of it (limit and offset give pages)"
+
+
+def _page(done: dict[str, Any], workspace: str | None) -> str:
+    named = {"workspace": workspace} if workspace else {}
+    return json.dumps({"path": done["handle"], **named, "offset": 0, "limit": 1_000})
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read arguments that are given as JSON."""
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"not valid JSON: {error}", param_hint="--json") from None
+    if not isinstance(given, dict):
+        raise click.BadParameter("a JSON object is needed", param_hint="--json")
+    return given
+
+
+def show(done: dict[str, Any], workspace: str | None = None, *, quiet: bool = False) -> int:
     """Print what came of a program: its output and value, what went wrong to standard error; return the exit code."""
     if done["output"]:
         click.echo(shown.safe(done["output"]), nl=not done["output"].endswith("\n"))
@@ -36,7 +65,7 @@ def show(done: dict[str, Any], *, quiet: bool = False) -> int:
         else:
             shown.as_json(done["result"])
     if done["handle"]:
-        click.echo(f'all of it: athena call read_file --json \'{{"path": "{done["handle"]}"}}\'', err=True)
+        click.echo(f"{_whole(done)}: athena call read_file --json '{_page(done, workspace)}'", err=True)
     if (error := done["error"]) is None:
         return 0
     where = "" if error["line"] is None else f" (line {error['line']})"
@@ -49,7 +78,13 @@ def show(done: dict[str, Any], *, quiet: bool = False) -> int:
 
 @click.command()
 @click.argument("file")
-@click.option("--timeout", default=30.0, show_default=True, help="Seconds until it is stopped.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.05, 60.0),
+    default=30.0,
+    show_default=True,
+    help="Seconds until it is stopped, at most 60.",
+)
 @click.option("--workspace", help="Whose variables and files; 'default' by default.")
 @click.option("--engine", type=click.Choice(["auto", "monty", "python"]), default="auto", help="What runs it.")
 @in_project
@@ -59,17 +94,17 @@ def run(file: str, timeout: float, workspace: str | None, engine: str, project: 
 
     Example: echo 'len(memory.list_memories(k=100))' | athena run -
     """
-    done = call("execute_code", project, code=_source(file), timeout_s=timeout, workspace=workspace, engine=engine)
+    done = call("execute_code", project, code=read_source(file), timeout_s=timeout, workspace=workspace, engine=engine)
     if json_output:
         shown.as_json(done)
         code = 0 if done["success"] else 1
     else:
-        code = show(done)
+        code = show(done, workspace)
     if code:
         raise click.exceptions.Exit(code)
 
 
-def _source(file: str) -> str:
+def read_source(file: str) -> str:
     if file == "-":
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     try:
@@ -121,10 +156,28 @@ def shell(workspace: str, project: str | None) -> None:
     """
     with _remembered():
         if sys.stdin.isatty():
-            click.echo('Operations are functions, e.g. memory.recall(query="x"); tools.search(query="...") finds them.')
+            click.echo(f"{HELP} Ctrl-D leaves.")
+        last: dict[str, Any] | None = None
         for source in _programs():
-            with suppress(KeyboardInterrupt):
-                show(call("execute_code", project, code=source, timeout_s=60.0, workspace=workspace), quiet=True)
+            if source.strip() in LEAVE:
+                return
+            try:
+                last = _typed(source, project, workspace, last)
+            except KeyboardInterrupt:
+                click.echo("\nstopped; variables are as before, and what was called is done", err=True)
+
+
+def _typed(source: str, project: str | None, workspace: str, last: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Do what a person typed; return the run whose value `_` is from now on."""
+    if asked := re.fullmatch(r"help(?:\(\s*(?:\w+\.)*(\w*)\s*\))?", source.strip()):
+        click.echo(call("describe_tool", project, name=asked[1]) if asked[1] else HELP)
+        return last
+    if last is not None and re.search(r"(?<![\w.])_(?!\w)", source):
+        value = f"workspace.read(path={last['handle']!r})" if last["handle"] else repr(last["result"])
+        call("execute_code", project, code=f"_ = {value}", workspace=workspace)
+    done = call("execute_code", project, code=source, timeout_s=60.0, workspace=workspace)
+    show(done, workspace, quiet=True)
+    return last if done["result"] is None else done
 
 
 def _programs() -> Iterator[str]:

@@ -1,17 +1,20 @@
 """`athena skills`: what programs have been saved."""
 
 import os
+import re
 
 import click
 
 from athena.cli import shown
-from athena.cli.programs import as_json, call, in_project
+from athena.cli.programs import as_json, call, in_project, json_object, read_source, show
+
+EXPORTED = re.compile(r"(?P<about>(?:# (?!Example:).*\n)+)(?:# Example:\n(?P<example>(?:#   .*\n)+))?\n")
 
 
 @click.group(invoke_without_command=True)
 @click.pass_context
 def skills(context: click.Context) -> None:
-    """Look at saved skills. Example: athena skills export ./skills"""
+    """Save, look at and run skills. Example: athena skills export ./skills"""
     if context.invoked_subcommand is None:
         context.invoke(list_skills)
 
@@ -41,6 +44,37 @@ def show_skill(name: str, project: str | None, json_output: bool) -> None:
         return shown.as_json(found)
     uses = shown.counted(found["uses"], "use", "uses")
     return click.echo(f"# version {found['version']}, {uses}\n{found['code']}", nl=False)
+
+
+@skills.command("save")
+@click.argument("file")
+@click.option("--name", help="The function's name; else the file's.")
+@click.option("--example", help="Lines that call it, run for real; else those of an exported file.")
+@in_project
+@as_json
+def save_skill(file: str, name: str | None, example: str | None, project: str | None, json_output: bool) -> None:
+    """Save a file's function as a skill. Example: athena skills save count.py --example 'count("x")'"""
+    code = read_source(file)
+    head = EXPORTED.match(code)
+    if head is not None:
+        code = code[head.end() :]
+        example = example or re.sub(r"^#   ", "", head["example"] or "", flags=re.MULTILINE).strip() or None
+    about = re.sub(r"^# ?", "", head["about"], flags=re.MULTILINE).strip() if head else ""
+    named = name or os.path.splitext(os.path.basename(file))[0]
+    kept = call("save_skill", project, name=named, code=code, description=about or None, example=example)
+    if json_output:
+        return shown.as_json(kept)
+    return click.echo(f"{kept['name']}({kept['signature']}): version {kept['version']}")
+
+
+@skills.command("run")
+@click.argument("name")
+@click.option("--json", "arguments", default="{}", help="The arguments, as a JSON object.")
+@in_project
+def run_skill(name: str, arguments: str, project: str | None) -> None:
+    """Run a skill. Example: athena skills run weekly_summary --json '{"days": 7}'"""
+    if code := show(call("run_skill", project, name=name, arguments=json_object(arguments))):
+        raise click.exceptions.Exit(code)
 
 
 @skills.command("export")

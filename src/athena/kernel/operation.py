@@ -92,7 +92,9 @@ class Operation(Generic[C, P, R]):
     async def __call__(self, ctx: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Permit, check, record, run. There is no other way in."""
         if self.effect not in ctx.allowed:
-            raise Denied(f"{ctx.surface} may not {self.effect}", hint=f"{self.name} needs {str(self.effect)!r}")
+            how = "a person runs: athena approve ID" if self.effect is Effect.APPROVE else ""
+            hint = how or f"{self.name} needs {str(self.effect)!r}"
+            raise Denied(f"{ctx.surface} may not {self.effect}", hint=hint)
         arguments = self.check(dict(zip(self.names, args, strict=False)) | kwargs)
         async with ctx.record(self.name, self.effect, arguments) as inside:
             result = await self.run(inside, **arguments)  # type: ignore[call-arg]  # checked just now

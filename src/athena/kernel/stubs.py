@@ -6,7 +6,6 @@ from typing import get_args, get_type_hints, is_typeddict
 from athena.kernel import shapes
 from athena.kernel.catalog import AnyOperation
 
-
 APPROVAL = "Needs approval in programs: one that calls it waits for a person."
 
 

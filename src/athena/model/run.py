@@ -55,3 +55,4 @@ class Past:
     engine: str
     error: str | None
     waiting: Waiting | None
+    answer: Result | None = None  # what came of it, as long as that is kept; only of a single run

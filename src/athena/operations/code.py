@@ -48,7 +48,9 @@ async def list_runs(
 
 @operation(Effect.READ)
 async def get_run(ctx: Context, run_id: RunId) -> Past:
-    """Say how a run stands.
+    """Say how a run stands, and what came of it if that is kept.
+
+    Answers are kept for a day: of runs that waited for a person, and of calls with an idempotency key.
 
     >>> code.get_run(run_id="0123456789abcdef")
     """

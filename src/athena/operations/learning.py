@@ -1,6 +1,6 @@
 """What the operations on skills have in common: reading, trying out, storing and finding them."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.kernel.catalog import Catalog, fit, words
@@ -9,6 +9,9 @@ from athena.model.skill import FoundSkill, KeptSkill, Skill
 from athena.operations.context import Context
 from athena.skills import source
 from athena.skills.shipped import shipped
+
+if TYPE_CHECKING:
+    from athena.sandbox import Run
 
 
 async def save(ctx: Context, name: str, code: str, description: str | None, example: str | None) -> KeptSkill:
@@ -27,8 +30,15 @@ async def save(ctx: Context, name: str, code: str, description: str | None, exam
     if run.error is not None or run.pause is not None:
         said = f"{run.error['type']}: {run.error['message']}" if run.error else "it waits for a person's approval"
         line = f" (line {run.error['line']})" if run.error and run.error["line"] else ""
-        raise InvalidInput(f"the example of {name} does not run: {said}{line}", hint=run.error and run.error["hint"])
+        raise InvalidInput(f"the example of {name} does not run: {said}{line}", hint=_instead(run))
     return await storing.save(ctx.store, read, ctx.call)
+
+
+def _instead(run: "Run") -> str | None:
+    """Say what to do about an example that does not run."""
+    if run.error is None or run.error["type"] == "ApprovalNeeded":
+        return "nobody approves an example: call it with dry_run=True, or with arguments that do not need it"
+    return run.error["hint"]
 
 
 def refuse_taken(catalog: Catalog, name: str) -> None:

@@ -21,12 +21,12 @@ async def save_skill(
     code: Annotated[str, Param("A function of that name with types; imports and others may stand beside it.")],
     description: Annotated[str | None, Param("What it does; else its docstring.", least=1)] = None,
     example: Annotated[
-        str | None, Param("Lines that call it; they are run before it is saved.", least=1, most=8_000)
+        str | None, Param("Lines that call it; run for real before it is saved.", least=1, most=8_000)
     ] = None,
 ) -> KeptSkill:
     """Save a function as a skill, if its types fit and its example runs.
 
-    Programs call it as `skills.name(...)`. Saved again, it gets a new version; `undo` brings the old one back.
+    The example runs for real: what it writes stays. Programs call the skill as `skills.name(...)`. Saved again, it gets a new version; `undo` brings the old one back.
 
     >>> skills.save(name="double", code="def double(n: int) -> int:\\n    return 2 * n", description="Double a number.", example="double(2)")
     """  # noqa: E501

@@ -70,7 +70,12 @@ class Job:
 
         calling = self._calling()
         program = Program(code, self.names(), engine, self.state, timeout_s, self.kept.owner)
-        return await self._result(self.programs.sandbox.start(program, calling), calling)
+        return self._helped(await self._result(self.programs.sandbox.start(program, calling), calling), code)
+
+    def _helped(self, run: "Run", code: str = "") -> "Run":
+        from athena.programs.hints import helped
+
+        return run if run.error is None else replace(run, error=helped(run.error, self.names(), code))
 
     async def _result(self, running: "Running", calling: "Calling") -> "Run":
         try:
@@ -115,7 +120,7 @@ class Job:
             running = self.programs.sandbox.go_on(
                 row.snapshot, calling, self.names(), approved=approved, refusal=reason, owner=kept["owner"]
             )
-            return await self._result(running, calling)
+            return self._helped(await self._result(running, calling))
         except AthenaError:
             if running is None or not calling.begun:  # nothing has gone on: it waits as before
                 await self.host.database.write(lambda tx: runs.put(tx, self.host.scope, row))
@@ -232,7 +237,8 @@ class Job:
             )
             run = replace(run, lost=(*run.lost, *kept))
         made = keeping.result(run, self.number, handle)
-        answer = keeping.as_json(made) if self.keyed else None
+        waited = self.claimed is not None  # then nobody else has the answer that the agent asks for later
+        answer = keeping.as_json(made) if self.keyed or waited else None
         await runs.put(tx, host.scope, self._ended(run, self._waits_for(run), answer))
         await calls.record(tx, host.call, "done", run.elapsed_ms)
         return made

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,7 @@ class Programs:
         row = row or next((one for one in self._unwritten(host.scope.project) if one.id == number), None)
         if row is None:
             raise NotFound(f"there is no run {number!r:.60} in this project", hint="list_runs says which there are")
-        return keeping.past(row, host.clock())
+        return replace(keeping.past(row, host.clock()), answer=keeping.answered(row))
 
     def noted(self, project: str, row: runs.Row) -> None:
         """Remember a run that nobody waits for to be written down."""

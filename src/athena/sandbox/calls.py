@@ -67,6 +67,7 @@ class Calls:
         self.deadline = float("inf")
         self.count = 0
         self.total = 0  # with those of the programs inside of this one
+        self.last = ""  # the latest that has begun
         self.cpu_s = 0.0  # of the programs inside of this one
         self._misses = 0
         self._closed = False
@@ -206,6 +207,7 @@ class Calls:
                 return Settled(trouble=Trouble("ToolError", "closed", "the run has ended"))
             tally = self._made.setdefault(function.path, [0, 0, 0])
             tally[2] += 1
+            self.last = function.path
             self._under_way += not counted
         trouble: Trouble | None = None
         value: Any = None
@@ -226,7 +228,8 @@ class Calls:
             trouble = Trouble("ToolError", error.code, f"{error}; this program cannot wait for that", how)
         except AthenaError as error:
             hint = error.hint
-            if isinstance(error, InvalidInput) and "parameters:" not in (hint or ""):
+            said = any(part in (hint or "") for part in ("parameters:", f"{function.path}("))  # how it is called
+            if isinstance(error, InvalidInput) and not said:
                 hint = "; ".join(filter(None, [hint, f"parameters: {function.signature()}"]))
             trouble = Trouble("ToolError", error.code, str(error), hint)
         except TooLarge as error:

@@ -229,6 +229,7 @@ class CPython:
         return {
             "code": source.text,
             "roots": sorted(running.calls.names.roots),
+            "inside": running.calls.names.inside,
             "variables": {name: value for name, value in state.plain.items() if name not in running.calls.names.roots},
             "definitions": list(state.sources.values()),
             "sources": [*state.sources, *source.definitions],  # what the next run is given in this way

@@ -29,13 +29,16 @@ _FEED = re.compile(r"<python-input-(\d+)>")
 
 
 class _Namespace:
-    __slots__ = ("path",)
+    __slots__ = ("operations", "path")
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, operations: str) -> None:
+        self.path, self.operations = path, operations
 
     def __str__(self) -> str:
-        return f"<namespace {self.path}>"
+        return f"<namespace {self.path}: {self.operations}>"
+
+
+_Namespace.__name__ = "namespace"  # as Monty shows it
 
 
 @cache
@@ -44,12 +47,13 @@ def _identity(path: str) -> uuid.UUID:
 
 
 @cache
-def _namespace(path: str) -> Any:
+def _namespace(path: str, operations: str) -> Any:
     """Make a namespace that is the same object in every session, so that it survives a dump."""
     import pydantic_monty as pm
 
     kind = pm.ClassType(_Namespace, id=_identity("#"))
-    return pm.ClassInstance(_Namespace(path), id=_identity(path), class_type=kind)
+    shown = _Namespace(path, operations)
+    return pm.ClassInstance(shown, eager_attrs={"operations"}, id=_identity(path), class_type=kind)
 
 
 def _function(path: str) -> Any:
@@ -164,7 +168,7 @@ class Drive:
         inputs: dict[str, Any] = {
             name: untagged(self.state.plain[name]) for name in self.state.newer if name in self.state.plain
         }
-        inputs |= {name: _namespace(name) for name in self.state.hidden if name in self.names.spaces}
+        inputs |= {name: self._namespace(name) for name in self.state.hidden if name in self.names.spaces}
         self.code = source.text
         self.spots[self.feed] = source.spots
         self.feed += 1
@@ -205,7 +209,7 @@ class Drive:
         kind = None if self.quiet else self.names.kind(path)
         if kind == "namespace":
             self.paths[_identity(path)] = path
-            return snapshot.resume(value=_namespace(path))
+            return snapshot.resume(value=self._namespace(path))
         if place and kind is None and not self.quiet:
             self.calls.missed(path)
             if snapshot.variable_name in METHODS:  # their arguments are not measured
@@ -214,6 +218,9 @@ class Drive:
         if kind == "function" or (place and not self.quiet):  # an unknown one says so when it is called
             return snapshot.resume(value=_function(path))
         return snapshot.resume()
+
+    def _namespace(self, path: str) -> Any:
+        return _namespace(path, ", ".join(self.names.inside.get(path, ())))
 
     def _called(self, snapshot: "pydantic_monty.FunctionSnapshot") -> Any:
         name = str(snapshot.function_name)

@@ -2,6 +2,7 @@
 
 from collections.abc import ItemsView, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from athena.errors import InvalidInput
@@ -41,7 +42,8 @@ class Function:
 class Names:
     """All functions, by every name they answer to."""
 
-    def __init__(self, functions: Iterable[Function] = ()) -> None:
+    def __init__(self, functions: Iterable[Function] = (), synonyms: Mapping[str, str] | None = None) -> None:
+        self._synonyms = synonyms or {}  # wrong names, with or without their place, to right ones
         self._functions: dict[str, Function] = {}
         self._spaces: set[str] = set()
         self._near: dict[str, list[str]] = {}
@@ -73,6 +75,16 @@ class Names:
             return "namespace"
         return "function" if path in self._functions or path in ("parallel", "parallel__") else None
 
+    @cached_property
+    def inside(self) -> dict[str, list[str]]:
+        """What stands in each namespace, by name."""
+        found: dict[str, list[str]] = {}
+        for path in (*self._spaces, *self._functions):
+            place, _, last = path.rpartition(".")
+            if place:
+                found.setdefault(place, []).append(last)
+        return {place: sorted(set(names)) for place, names in found.items()}
+
     def items(self) -> ItemsView[str, Function]:
         return self._functions.items()
 
@@ -84,6 +96,8 @@ class Names:
         from difflib import get_close_matches  # only on a miss
 
         place, _, last = path.rpartition(".")
+        if meant := self._meant(path, place, last):
+            return [meant]
         inside = [name for name in self._functions if name.rpartition(".")[0] == place]
         found = get_close_matches(last, [name.rpartition(".")[2] for name in inside], 3, 0.5)
         if found:
@@ -92,6 +106,14 @@ class Names:
         for name in (*self._functions, *self._spaces):
             by_last.setdefault(name.rpartition(".")[2], name)
         return [by_last[name] for name in get_close_matches(last, by_last, 3, 0.7)]
+
+    def _meant(self, path: str, place: str, last: str) -> str | None:
+        """Look a wrong name up in the synonyms; a word without its place does not lead into another one."""
+        if (meant := self._synonyms.get(path)) in self._functions:
+            return meant
+        meant = self._synonyms.get(last)
+        fits = place not in self._spaces or (meant or "").rpartition(".")[0] == place
+        return meant if fits and meant in self._functions else None
 
     def unknown(self, path: str) -> tuple[str, str]:
         """Say that there is no such name, and what there is."""

@@ -143,7 +143,7 @@ def shorten(value: Any, most: int, whole: int | None = None) -> tuple[Any, bool]
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if len(text) <= most and whole is None:
         return value, False
-    kept = "" if whole is None else f" of which {len(value):,} are kept,"
+    kept = "" if whole is None else f" of which the first {len(value):,} are kept,"
     size = len(value) if whole is None else whole
     what = f"an object of {size:,} keys" if isinstance(value, dict) else f"a list of {size:,} items"
     what = f"a text of {size:,} characters" if isinstance(value, str) else what

@@ -41,7 +41,8 @@ class Output:
         whole = "".join(self._parts)
         if not self._dropped:
             return whole
-        return f"{whole}\n[cut: {self._dropped:,} more characters were printed (limit output_chars)]"
+        more = f"{self._dropped:,} more characters were printed (limit output_chars)"
+        return f"{whole}\n[cut: {more}; write long text to a file: workspace.write]"
 
 
 @dataclass(slots=True)
@@ -152,10 +153,12 @@ class Running:
         open_calls = sorted(path for path, one in made.items() if one["unknown"])
         error, status = ended.error, "done"
         if self.stopped and (ended.died or ended.error is not None):
-            error = _stopped(self.stopped, self.timeout_s)
+            error = _stopped(
+                self.stopped, self.timeout_s, "timeout_s" if self.timeout_s < self.limits.wall_s else "wall_s"
+            )
         if error is not None:
             status = "unknown" if open_calls else "failed"
-            error = _with_history(error, made, open_calls, ended)
+            error = _with_history(error, made, open_calls, ended, self.calls.last)
         if ended.pause is not None:
             status = "needs_approval"
         result, cut = shorten(ended.value, self.limits.result_chars, ended.whole) if error is None else (None, False)
@@ -181,20 +184,22 @@ def _as_status(status: str) -> Status:
     return status  # type: ignore[return-value]
 
 
-def _stopped(why: Stop, timeout_s: float) -> Failure:
+def _stopped(why: Stop, timeout_s: float, limit: str) -> Failure:
     if why == "cancelled":
         return failure("Cancelled", "the run was cancelled")
     if why == "waited":
-        message = f"other programs ran for {timeout_s:g} s, so this one had no turn (limit wall_s or timeout_s)"
+        message = f"other programs ran for {timeout_s:.3g} s, so this one had no turn (limit {limit})"
         return failure("TimeoutError", message, hint="try again in a moment", limit="wall_s")
-    return failure("TimeoutError", f"stopped after {timeout_s:.3g} s (limit wall_s or timeout_s)", limit="wall_s")
+    return failure("TimeoutError", f"stopped after {timeout_s:.3g} s (limit {limit})", limit="wall_s")
 
 
-def _with_history(error: Failure, made: Any, open_calls: list[str], ended: Ended) -> Failure:
+def _with_history(error: Failure, made: Any, open_calls: list[str], ended: Ended, last: str) -> Failure:
     """Tell the agent what has already happened: it must not simply run the program again."""
     told = [error["hint"]] if error["hint"] else []
     if ended.engine and (ended.died or ended.undone):
         told.append("variables are as before this run")
+    if error["type"] == "TimeoutError" and last:
+        told.append(f"the last call was {last}")
     if done := [f"{path} x{one['done']}" for path, one in made.items() if one["done"]]:
         told.append(f"calls already made: {', '.join(done[:20])}")
     if open_calls:

@@ -32,8 +32,11 @@ def told(error: Any, feed: int, source: Source, limits: Limits, troubles: Mappin
         told = f"more than {limits.memory_mb} MB of memory (limit memory_mb)"
         return failure(kind, told, line, "work on less at a time", "memory_mb")
     if kind == "TimeoutError" and "limit" in lower:
+        told = f"more than {limits.cpu_s:g} s of computing (limit cpu_s)"
+        if "turn" in lower:
+            told = f"more than {limits.turn_s:g} s of computing between two calls (limit turn_s)"
         which = "turn_s" if "turn" in lower else "cpu_s"
-        return failure(kind, f"{message} (limit {which})", line, "the program itself computes too long", which)
+        return failure(kind, told, line, "the program itself computes too long", which)
     if "exceptions can only be called with" in message:
         told = "an exception holds one text at most here (monty)"
         return failure(

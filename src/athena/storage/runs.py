@@ -1,7 +1,7 @@
 """Runs of programs: which there were, how they ended, and what one waits for.
 
 The words of a program are kept only as far as going on needs them: in the snapshot of one that waits for a person,
-and in the answer of one that may be asked for again with its key. A purge empties both.
+and in the answer of one that has waited, or may be asked for again with its key. A purge empties both.
 """
 
 from typing import Any, NamedTuple

@@ -68,6 +68,7 @@ _replies: dict[int, dict[str, Any]] = {}
 _asked = 0
 _open: set[int] = set()
 _limits: dict[str, int] = {}
+_inside: dict[str, list[str]] = {}  # what stands in each namespace
 
 
 def _collect() -> None:
@@ -115,7 +116,11 @@ class _Tool:
         return _Tool(f"{self._path}.{name}")
 
     def __repr__(self) -> str:
-        return f"<operation {self._path}>"
+        inside = _inside.get(str(self._path))
+        return f"<namespace {self._path}: {', '.join(inside)}>" if inside else f"<operation {self._path}>"
+
+    def __dir__(self) -> list[str]:
+        return _inside.get(str(self._path), [])
 
     def _start(self, args: tuple[Any, ...], given: dict[str, Any], at_once: bool) -> _Pending:
         global _asked
@@ -311,6 +316,7 @@ def main() -> None:
     ):
         prepare_asyncio()
     _limits.update(frame["limits"])
+    _inside.update(frame["inside"])
     out.most = _limits["output"]
     scope: dict[str, Any] = {
         "__name__": "__main__",

@@ -33,13 +33,13 @@ def _simpler(value: Any) -> Any:
         return f"{type(value).__name__}: {value}"[:2000]
     if isinstance(value, Pending):
         return value.result()
-    if hasattr(value, "isoformat"):
+    if hasattr(type(value), "isoformat"):  # of its type: an operation's name answers to anything
         return str(value.isoformat())
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         return {name: getattr(value, name) for name in value.__dataclass_fields__}
     if hasattr(type(value), "__members__"):  # an enumeration
         return value.value
-    if hasattr(value, "tolist"):
+    if hasattr(type(value), "tolist"):
         return value.tolist()
     if isinstance(value, range) or hasattr(type(value), "__next__") or type(value).__name__.startswith("dict_"):
         return list(islice(value, 200_001))
