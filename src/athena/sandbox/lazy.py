@@ -163,14 +163,23 @@ class Reader:
         return False
 
     @cached_property
+    def stores(self) -> dict[str, list[tuple[int, int]]]:
+        """Where a name is given a value."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for node in self.source.nodes:
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                found.setdefault(node.id, []).append(_start(node))
+        return {name: sorted(places) for name, places in found.items()}
+
+    @cached_property
     def changes(self) -> dict[str, list[tuple[tuple[int, int], ast.AST]]]:
-        """Where what a name stands for is changed, or the name is given another value."""
+        """Where what a name stands for is changed."""
         found: dict[str, list[tuple[tuple[int, int], ast.AST]]] = {}
         for node in self.source.nodes:
             inner: ast.AST | None = None
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
                 inner = node.func.value
-            elif isinstance(node, ast.Subscript | ast.Attribute | ast.Name) and not isinstance(node.ctx, ast.Load):
+            elif isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
                 inner = node
             if inner is not None and (name := _root(inner)):
                 found.setdefault(name, []).append((_start(node), node))
@@ -256,7 +265,11 @@ class Reader:
             return self._quiet(node)
         if isinstance(call.func, ast.Name):
             imported = call.func.id in self.source.definitions
-            if call.func.id in self.ours or (imported and call.func.id in _FULL_IMPORTED):
+            if (
+                call.func.id in self.ours
+                or self._is_parallel(call.func.id)
+                or (imported and call.func.id in _FULL_IMPORTED)
+            ):
                 return True
             return imported and call.func.id in _ITERTOOLS and self._quiet(node)
         if not isinstance(call.func, ast.Attribute):
@@ -269,6 +282,9 @@ class Reader:
         if method == "from_iterable":
             return self._quiet(node)
         return method in _FULL_METHODS and _root(call.func.value) not in set(_read(node))
+
+    def _is_parallel(self, name: str) -> bool:
+        return name == "parallel" and name not in self.source.bound
 
     def _undisturbed(
         self, node: ast.expr, target: ast.expr, start: tuple[int, int], end: tuple[int, int], *, bound: bool = True
@@ -283,14 +299,15 @@ class Reader:
             return False
         first = target.elts[0] if isinstance(target, ast.Tuple | ast.List) and target.elts else target
         for name in set(_read(node)):
+            stored = self.stores.get(name, []) if late and bound else []
+            at = bisect_left(stored, start)
+            if at < len(stored) and stored[at] < end:
+                return False
             places = self.changes.get(name, [])
             for place, change in places[bisect_left(places, start, key=lambda pair: pair[0]) :]:
                 if place >= end:
                     break
-                if isinstance(change, ast.Name):
-                    if late and bound:
-                        return False
-                elif not _at_hand(change, first):
+                if not _at_hand(change, first):
                     return False
         return True
 

@@ -128,7 +128,7 @@ def cpython(source: Source, names: Names) -> str:
 
 def earlier(used: set[str], sources: dict[str, str], names: Names) -> str:
     """Return why the definitions of earlier programs that a program uses need CPython."""
-    todo, seen = sorted(used & set(sources)), set(used)
+    todo, seen = sorted(used & sources.keys()), set(used)
     while todo:
         name = todo.pop()
         try:
@@ -137,7 +137,7 @@ def earlier(used: set[str], sources: dict[str, str], names: Names) -> str:
             continue
         if reason := cpython(source, names):
             return f"{name}(): {reason}" if name in used else f"{name}: {reason}"
-        todo += sorted((source.used & set(sources)) - seen)
+        todo += sorted((source.used & sources.keys()) - seen)
         seen |= source.used
     return ""
 

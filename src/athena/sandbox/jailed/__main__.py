@@ -164,6 +164,8 @@ def _begun(value: Any) -> Any:
 
 def parallel(*given: Any, return_errors: bool = False) -> Any:
     """Wait for calls that run at once."""
+    if len(given) == 1 and hasattr(type(given[0]), "__next__"):  # Monty has lists instead
+        given = (list(given[0]),)
     if len(given) != 1 or not isinstance(given[0], (list, tuple, dict)):
         raise TypeError(_WRONG)
     items = given[0]
