@@ -15,9 +15,7 @@ import sys
 import types
 
 from rewriting import NAME, compiled  # type: ignore[import-not-found]  # this folder is the worker's sys.path
-from tagging import Tagger, Unkept, untagged  # type: ignore[import-not-found]
 from values import Copier, Pending, TooLarge  # type: ignore[import-not-found]
-from waiting import awaitable, prepare_asyncio  # type: ignore[import-not-found]
 
 MYPY = False
 if MYPY:  # typing costs some milliseconds of every cold start
@@ -285,6 +283,8 @@ _DEFINED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, typ
 def _variables(scope: dict[Any, Any], initial: set[str], unwritten: set[str]) -> tuple[dict[str, Any], list[str]]:
     kept: dict[str, Any] = {}
     lost: list[str] = []
+    from tagging import Tagger, Unkept  # type: ignore[import-not-found]
+
     tagger = Tagger()
     for name, value in list(scope.items()):
         if not isinstance(name, str) or name.startswith("__") or name in initial:
@@ -306,6 +306,10 @@ def main() -> None:
     builtins.input = _no_input  # what can be read belongs to the frames
     sys.stdin = None
     _send({"op": "ready"})
+    from tagging import untagged  # not before: each costs a millisecond of a start
+    from waiting import awaitable, prepare_asyncio  # type: ignore[import-not-found]
+
+    sys.path = [place for place in sys.path if place != os.path.dirname(__file__)]
     for name in _PRELOADED.split():  # while nobody waits
         if select.select([0], [], [], 0)[0]:
             break
@@ -348,5 +352,4 @@ out = _Out()
 if __name__ == "__main__":
     sys.stdout = sys.stderr = out
     sys.argv = [""]
-    sys.path = [place for place in sys.path if place != os.path.dirname(__file__)]
     main()
