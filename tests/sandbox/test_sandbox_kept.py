@@ -69,6 +69,15 @@ def test_a_variable_that_became_something_else_is_not_the_old_one(sandbox: Sandb
     assert [one.error and one.error["type"] for one in runs[3:]] == ["NameError", "NameError"]
 
 
+def test_variables_may_have_the_names_of_built_in_functions(sandbox: Sandbox) -> None:
+    runs = after(
+        sandbox, "list = [1]\nset = (2,)\nstr = 'x'\ntype = 'y'\nlen = {3}\n[list, set]", "[list, set, str, type]"
+    )
+    assert [one.error for one in runs] == [None, None]
+    assert runs[0].result == [[1], [2]]
+    assert runs[1].result == [[1], [2], "x", "y"]
+
+
 def test_what_only_monty_had_is_named_when_its_memory_is_given_up(sandbox: Sandbox) -> None:
     runs = after(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()\nx = 1", "del x", "a.v")
     assert runs[1].lost == ("a",)

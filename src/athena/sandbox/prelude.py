@@ -142,7 +142,8 @@ def arg__(v, NoneType=type(None), bool=bool, int=int, float=float, str=str, byte
                                'or MOST_SIZE bytes (hint: pass less at a time)')
     return v
 
-def cap__(v, strict=False):
+def cap__(v, strict=False, bool=bool, int=int, float=float, str=str, bytes=bytes, dict=dict, list=list, tuple=tuple,
+          set=set, frozenset=frozenset, isinstance=isinstance, len=len, type=type):
     if v is None or isinstance(v, (bool, int, float)):
         return v
     left = [NODES, SIZE, 0, 0]
