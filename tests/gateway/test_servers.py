@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from athena.kernel.operation import Effect
 from athena.operations import CATALOG
 from athena.storage import calls
 from athena.threads import drive
+from conftest import rounds
 
 
 @pytest.fixture
@@ -316,6 +318,17 @@ def test_a_read_is_tried_again_when_the_server_broke_off_and_nothing_else_is(hom
         home.call("flaky.bad")
     assert not caught.value.retry
     assert "it may have been done or not" in str(caught.value.hint)
+
+
+def test_a_server_that_breaks_off_again_and_again_leaves_nothing_behind(home: House) -> None:
+    home.add("flaky", given("flaky"))
+    home.call("flaky.echo", text="warm")
+    before = len(os.listdir("/dev/fd")), threading.active_count()
+    for number in range(rounds(15, 500)):
+        assert home.call("flaky.echo", text=str(number)) == str(number)  # each from a new process
+    after = len(os.listdir("/dev/fd")), threading.active_count()
+    assert after[0] <= before[0] + 4
+    assert after[1] <= before[1] + 1
 
 
 def test_a_server_that_does_not_start_is_not_tried_again_at_once(home: House) -> None:

@@ -252,6 +252,90 @@ sorted(((c, s) for c, s in share.items() if s < 0.35), key=lambda cs: cs[0], rev
 "\n".join(f"{c:.<6}{n}" for c, n in [("Oslo", 9), ("Rome", 8)])
 == nothing to return | monty | None
 x = 5
+== the first that fits | monty | 'Bob prefers short mails'
+hit = next((m for m in memory.recall(query="alice bob", k=10) if "Bob" in m["content"]), None)
+hit["content"] if hit else "nothing"
+== the first that fits, or nothing | monty | None
+next((p for p in crm.contacts.list(size=100)["items"] if p["city"] == "Paris"), None)
+== the first that works, and no call more | monty | [True, 1]
+made = []
+def created(name):
+    made.append(name)
+    return graph.create_entities(entities=[{"name": name}])["created"] == 1
+[any(created(n) for n in ["dave", "erin", "frank"]), len(made)]
+== all until one does not fit | monty | [False, 2]
+looked = []
+def known(name):
+    looked.append(name)
+    return bool(graph.search_nodes(query=name)["entities"])
+[all(known(n) for n in ["alice", "zed", "bob"]), len(looked)]
+== is any of them in the city | monty | [True, False]
+people = crm.contacts.list(size=100)["items"]
+[any(p["city"] == "Oslo" for p in people), all("@" in p["email"] and p["id"] for p in people)]
+== the first of a dict | monty | 'Oslo'
+next(iter({p["city"]: p for p in crm.contacts.list()["items"]}))
+== numbers in a loop, until one is found | monty | [3, 'Person 3']
+found = None
+for place, p in enumerate(crm.contacts.list(size=100)["items"]):
+    if p["name"].endswith("3"):
+        found = [place, p["name"]]
+        break
+found
+== two lists side by side | monty | ['Oslo: 0', 'Rome: 1']
+lines = []
+for city, p in zip(["Oslo", "Rome"], crm.contacts.list()["items"]):
+    lines.append(f"{city}: {p['id']}")
+lines
+== columns of rows | monty | [['a', 'b'], [1, 2]]
+names, numbers = zip(*[("a", 1), ("b", 2)])
+[list(names), list(numbers)]
+== numbers of a line | monty | 7
+a, b = map(int, "3 4".split())
+a + b
+== from the end | monty | ['c', 'b', 'a']
+out = []
+for x in reversed(["a", "b", "c"]):
+    out.append(x)
+out
+== calls kept in a list, then gathered | monty | [1, 2, 3]
+import asyncio
+tasks = [slow.wait(seconds=0.01, value=n) for n in (1, 2, 3)]
+await asyncio.gather(*tasks)
+== a result awaited later | monty | 2
+hits = memory.recall(query="alice bob")
+len(await hits)
+== main in asyncio.run | monty | [1, 2]
+import asyncio
+async def main():
+    first = slow.wait(seconds=0.01, value=1)
+    return [await first, await slow.wait(seconds=0.01, value=2)]
+asyncio.run(main())
+== money rounded | monty | [2.67, 1.1, 1235, 1200, -0.5]
+[round(2.675, 2), round(1.15, 1), round(1234.5678), round(1234, -2), round(-0.45, 1)]
+== tasks and a time limit | python | [[1, 2], 3]
+import asyncio
+tasks = [asyncio.create_task(slow.wait(seconds=0.01, value=n)) for n in (1, 2)]
+[await asyncio.gather(*tasks), await asyncio.wait_for(slow.wait(seconds=0, value=3), 5)]
+== a generator with a name | python | [0, [1, 2]]
+ids = (p["id"] for p in crm.contacts.list(size=3)["items"])
+[next(ids), list(ids)]
+== the first of what is looked up one by one | python | ['alice', 1]
+asked = []
+def look(n):
+    asked.append(n)
+    return graph.open_nodes(names=[n])["entities"][0]
+for node in map(look, ["alice", "bob", "carol"]):
+    if node["observations"]:
+        break
+[node["name"], len(asked)]
+== twos from one iterator | python | [[1, 2], [3, 4]]
+it = iter([1, 2, 3, 4])
+out = []
+for pair in zip(it, it):
+    out.append(pair)
+out
+== texts in Latin-1 | python | 4
+len("café".encode("latin-1"))
 == del | python | {'b': 2}
 d = {"a": 1, "b": 2}
 del d["a"]

@@ -57,6 +57,7 @@ class Link:
         self._silent = 0
         self._not_before = 0.0
         self._looked = 0.0
+        self._mode = "auto"  # until it is known to speak an older revision
 
     @property
     def connected(self) -> bool:
@@ -221,13 +222,15 @@ class Link:
         """Hold a connection open until it ends or is not needed; the SDK wants it opened and closed by one task."""
         from mcp import Client  # slow to load, and only needed here
         from mcp_types import Implementation
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         try:
             async with Client(
-                transport, client_info=Implementation(name="athena", version=__version__), cache=None
+                transport, mode=self._mode, client_info=Implementation(name="athena", version=__version__), cache=None
             ) as it:
                 # It would try patterns that a stranger wrote, and one of those can take for ever.
                 it.session.validate_tool_result = _accept  # type: ignore[method-assign]
+                self._mode = "auto" if it.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
                 if not made.done():
                     made.set_result(it)
                 stop, ended = (asyncio.ensure_future(one.wait()) for one in (self._stop, self._watch.ended))
@@ -294,6 +297,7 @@ class Link:
         """Pause before the next attempt, longer each time."""
         pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
         self._failures += 1
+        self._mode = "auto"
         self._not_before = time.monotonic() + pause * (0.8 + 0.4 * random.random())
         self.error = reason
 

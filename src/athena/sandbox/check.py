@@ -4,6 +4,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
+from itertools import chain, islice
 from typing import Any
 
 from athena.sandbox.lexical import Source
@@ -21,11 +22,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 _UNKNOWN = object()
+_MOST = 50  # problems that are looked for
 
 
 def problems(source: Source, names: Names, *, approvals: bool = True) -> list[Failure]:
     """Return what is wrong, in the order of the lines; `approvals` says whether the engine can wait for a person."""
-    found = [*_calls(source, names, approvals), *_parallels(source, names), *_imports(source)]
+    every = chain(_calls(source, names, approvals), _parallels(source, names), _imports(source))
+    found = list(islice(every, _MOST))  # to say what was meant takes time
     return sorted(found, key=lambda one: one["line"] or 0)
 
 
@@ -155,13 +158,10 @@ def _literal(node: ast.expr) -> tuple[type | None, Any]:
 
 def _imports(source: Source) -> Iterator[Failure]:
     """Find imports of what is not there; one that the program tries and expects to fail is its own business."""
-    tried = {
-        id(inner)
-        for node in source.nodes
-        if isinstance(node, ast.Try)
-        for part in node.body
-        for inner in ast.walk(part)
-    }
+    tried: set[int] = set()
+    for node in source.nodes:  # the outer ones first: what is inside of them is not walked again
+        if isinstance(node, ast.Try) and id(node) not in tried:
+            tried.update(id(inner) for part in node.body for inner in ast.walk(part))
     for node in source.nodes:
         if id(node) in tried:
             continue

@@ -9,15 +9,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from athena import jail
 from athena.errors import Misconfigured, Unavailable
-from athena.model.text import storable
 from athena.sandbox.calls import LONGEST_NAME, Calls, Exhausted, Settled
 from athena.sandbox.keeper import Keeper, Victim
 from athena.sandbox.lexical import Source
@@ -26,7 +27,7 @@ from athena.sandbox.names import RESERVED
 from athena.sandbox.plain import Sieve, TooLarge, plain
 from athena.sandbox.program import Failure, failure
 from athena.sandbox.running import Ended, Running
-from athena.sandbox.state import State
+from athena.sandbox.state import MOST_KNOWN, NOT_PLAIN, TOO_LARGE, State, bounded
 
 READY = 2  # workers that wait for a program
 _WORKER = Path(__file__).with_name("jailed")
@@ -240,6 +241,7 @@ class CPython:
             "inside": running.calls.names.inside,
             "variables": {name: value for name, value in state.plain.items() if name not in running.calls.names.roots},
             "definitions": list(state.sources.values()),
+            "sources": [*state.sources, *source.definitions],  # what the next run is given in this way
             "limits": {
                 "output": limits.output_chars,
                 "nodes": limits.value_nodes,
@@ -257,35 +259,7 @@ class CPython:
         error = _told(last, self.limits)
         if error is not None and error["type"] == "MemoryError":
             return Ended("python", error=error, undone=True)
-        found = last.get("variables")
-        sieve = Sieve()
-        found = found if isinstance(found, dict) else {}
-        roots = running.calls.names.roots
-        values = {name: one for name, one in found.items() if _is_variable(name, roots) and sieve.keeps(one)}
-        sources = state.sources | dict(source.definitions())
-        changed = [name for name, value in values.items() if name not in state.plain or state.plain[name] != value]
-        for name in changed:
-            sources.pop(name, None)
-        new = State(
-            plain=state.plain | values,
-            known=list(dict.fromkeys([*state.known, *values]))[:1_000],
-            newer=list(dict.fromkeys([*state.newer, *changed])),
-            sources=sources,
-            newer_sources=[
-                name for name in sources if name in state.newer_sources or name in dict(source.definitions())
-            ],
-            hidden=state.hidden,
-            dump=state.dump,
-            dump_of=state.dump_of,
-            feeds=state.feeds,
-            spots=state.spots,
-        )
-        lost = last.get("lost")
-        names = tuple(storable(str(name))[:80] for name in lost[:100]) if isinstance(lost, list) else ()
-        names = (*names, *source.hides(roots))
-        kept = new.sealed(key, owner) if new.plain or new.sources or new.dump else None
-        if kept is not None and len(kept) > self.limits.state_bytes:
-            kept = None
+        kept, names = self._kept(last, source, running.calls.names.roots, state, key, owner)
         if error is not None:
             return Ended("python", error=error, state=kept, lost=names)
         try:
@@ -295,6 +269,46 @@ class CPython:
         whole = last.get("whole")
         long = whole if isinstance(whole, int) and isinstance(value, str | list | dict) else None
         return Ended("python", value=value, cut=last.get("cut") is True, whole=long, state=kept, lost=names)
+
+    def _kept(
+        self, last: dict[str, Any], source: Source, roots: set[str], state: State, key: bytes, owner: str
+    ) -> tuple[bytes | None, tuple[str, ...]]:
+        """Write down the variables for the next run, and name those that are lost; None leaves all as they were."""
+        found, hidden, sieve = last.get("variables"), source.hides(roots), Sieve()
+        if not isinstance(found, dict):
+            return None, (*source.kept, *hidden)
+        values = {name: one for name, one in found.items() if _is_variable(name, roots) and sieve.keeps(one)}
+        dropped = [name for name in (*found, *_named(last.get("lost"))) if name not in values]
+        lost = [name for name in dropped if _is_variable(name, roots)]
+        changed = [name for name, value in values.items() if name not in state.plain or state.plain[name] != value]
+        gone = {*_named(last.get("gone")), *lost} - set(values)
+        sources = {name: text for name, text in state.sources.items() if name not in gone} | source.definitions
+        sources = {name: text for name, text in sources.items() if name not in changed}
+        gone |= {name for name in state.plain if name not in values and name not in sources and name not in roots}
+        known = _distinct((one for one in state.known if one not in gone), values, lost, source.definitions)
+        new = replace(
+            state,
+            plain={name: value for name, value in state.plain.items() if name in roots} | values,
+            known=known[:MOST_KNOWN],
+            newer=_distinct(state.newer, changed),
+            sources=bounded(sources, self.limits.source_bytes),
+            newer_sources=[name for name in sources if name in state.newer_sources or name in source.definitions],
+            missing={name: why for name, why in state.missing.items() if name not in values}
+            | dict.fromkeys(lost, NOT_PLAIN),
+        )
+        new.newer_sources = [name for name in new.newer_sources if name in new.sources]
+        if new.dump and gone.intersection(state.known):  # Monty cannot forget a name
+            only_monty = (one for one in known if one not in new.missing)
+            lost += new.shrink(only_monty, f"{min(gone)} was taken away on CPython")
+        if not (new.plain or new.sources or new.dump or new.known or state.known):
+            return None, (*lost, *hidden)
+        kept = new.sealed(key, owner)
+        if len(kept) > self.limits.state_bytes and new.dump:
+            lost += new.shrink(state.known, TOO_LARGE)
+            kept = new.sealed(key, owner)
+        if len(kept) > self.limits.state_bytes:
+            return None, (*source.kept, *hidden)
+        return kept, (*lost, *hidden)
 
 
 class _Answered(Worker):
@@ -344,6 +358,14 @@ def _answer(worker: Worker, number: Any, settled: Settled) -> None:
     if (trouble := settled.trouble) is not None:
         frame = {"id": number, "error": trouble.text, "code": trouble.code, "kind": trouble.kind, "hint": trouble.hint}
     worker.write(frame)
+
+
+def _distinct(*many: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(chain(*many)))
+
+
+def _named(names: Any) -> list[str]:
+    return [name[:LONGEST_NAME] for name in names[:1_000] if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _is_variable(name: str, roots: set[str]) -> bool:

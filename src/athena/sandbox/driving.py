@@ -1,6 +1,5 @@
 """Driving one program on Monty: answer each of its questions, in order, until it ends."""
 
-import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -8,15 +7,16 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from athena.errors import InvalidInput
 from athena.sandbox import prelude
 from athena.sandbox.calls import LONGEST_NAME, Calls, Exhausted, Settled, Trouble
+from athena.sandbox.jailed.tagging import Tagger, Unkept, untagged
 from athena.sandbox.lexical import METHODS, Source, Spots
 from athena.sandbox.monty import FEEDS, Monty, Seat
-from athena.sandbox.plain import CUT, Sieve, TooLarge, plain
+from athena.sandbox.pausing import Unpaused, paused
+from athena.sandbox.plain import CUT, TooLarge, plain
 from athena.sandbox.program import NeedsApproval, Pause, failure
 from athena.sandbox.running import Ended, Running
-from athena.sandbox.state import State, packed, seal, unpacked, unseal
+from athena.sandbox.state import MOST_KNOWN, TOO_LARGE, State, bounded, unpacked
 from athena.sandbox.telling import died, told
 from athena.sandbox.together import Together
 from athena.sandbox.watch import Watch
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pydantic_monty
 
 _FAMILY = uuid.UUID("6f0d2d3e-0000-5000-8000-000000000001")
-MOST_SHOWN = 64 << 10  # bytes of arguments that a person is asked about
 _FEED = re.compile(r"<python-input-(\d+)>")
 
 
@@ -138,7 +137,7 @@ class Drive:
             except _Paused as paused:
                 seat.spoilt = True  # it still waits for its answer, which another session will get
                 return Ended("monty", pause=paused.pause)
-            except _Unpaused as error:
+            except Unpaused as error:
                 seat.spoilt = True
                 hint = "call it in a program of its own, with less"
                 return Ended("monty", error=failure("LimitExceeded", str(error), hint=hint), undone=True)
@@ -148,7 +147,7 @@ class Drive:
             except (pm.MontyRuntimeError, pm.MontySyntaxError) as error:
                 return self._failed(error, source)
             ended = self._value(value)
-            ended.state, ended.lost = self._kept(source), source.hides(self.names.roots)
+            ended.state, ended.lost = self._kept(source)
             return ended
         except pm.MontyCrashedError as error:
             return Ended("monty", error=died(error), died=True)
@@ -171,7 +170,9 @@ class Drive:
     def _first(self, seat: Seat, source: Source) -> Any:
         session = seat.session
         self._define(session)
-        inputs: dict[str, Any] = {name: self.state.plain[name] for name in self.state.newer if name in self.state.plain}
+        inputs: dict[str, Any] = {
+            name: untagged(self.state.plain[name]) for name in self.state.newer if name in self.state.plain
+        }
         inputs |= {name: self._namespace(name) for name in self.state.hidden if name in self.names.spaces}
         self.code = source.text
         self.spots[self.feed] = source.spots
@@ -303,17 +304,17 @@ class Drive:
             self.seat.spoilt = True
             return Ended("monty", error=failed, died=bool(self.running.stopped), undone=True)
         unread = type(error).__name__ == "MontySyntaxError" or "monty syntax parser" in failed["message"]
-        state = None if unread else self._kept(source)
-        return Ended("monty", error=failed, state=state, lost=source.hides(self.names.roots))
+        state, lost = (None, ()) if unread else self._kept(source)
+        return Ended("monty", error=failed, state=state, lost=lost)
 
-    def _kept(self, source: Source) -> bytes | None:
-        """Write down the variables for the next run; None leaves them as they were."""
+    def _kept(self, source: Source) -> tuple[bytes | None, tuple[str, ...]]:
+        """Write down the variables for the next run, and name those that are lost; None leaves all as they were."""
         import pydantic_monty as pm
 
-        state, limits = self.state, self.running.limits
-        known = list(dict.fromkeys([*state.known, *state.plain, *source.kept]))[:1_000]
+        state, limits, hidden = self.state, self.running.limits, source.hides(self.names.roots)
+        known = list(dict.fromkeys([*state.known, *state.plain, *source.kept]))[:MOST_KNOWN]
         if not known and not state.dump:
-            return None
+            return None, hidden
         session = self.seat.session
         self.quiet = True
         self.feed += 1
@@ -321,18 +322,15 @@ class Drive:
             values = self._drive(session.feed_start(prelude.keeping(known), print_callback=lambda *_: None))
             dump = session.dump()
         except pm.MontyRuntimeError:  # the program broke what we need, or its memory is full
-            return None
+            return None, (*source.kept, *hidden)
         finally:
             self.quiet = False
-        if len(dump) > limits.state_bytes:
-            return None
-        defined, sieve = dict(source.definitions()), Sieve()
-        values = {name: value for name, value in values.items() if sieve.keeps(value)}
-        sources = {name: text for name, text in state.sources.items() if name not in values} | defined
-        return State(
-            plain={name: value for name, value in values.items() if name not in defined},
+        defined, plain = source.definitions, _tagged(values)
+        sources = {name: text for name, text in state.sources.items() if name not in plain} | defined
+        new = State(
+            plain={name: value for name, value in plain.items() if name not in defined},
             known=known,
-            sources=_bounded(sources, limits.source_bytes),
+            sources=bounded(sources, limits.source_bytes),
             hidden=sorted({*state.hidden, *source.kept} & self.names.roots),
             dump=dump,
             dump_of=self.engine.wrote,
@@ -342,7 +340,15 @@ class Drive:
                 for feed, spots in self.spots.items()
                 if feed and (spots.awaited or spots.parallel)
             },
-        ).sealed(self.key, self.owner)
+            missing={name: why for name, why in state.missing.items() if name not in values},
+        )
+        kept, lost = new.sealed(self.key, self.owner), []
+        if len(kept) > limits.state_bytes:
+            lost = new.shrink(values, TOO_LARGE)
+            kept = new.sealed(self.key, self.owner)
+        if len(kept) > limits.state_bytes:
+            return None, (*source.kept, *hidden)
+        return kept, (*lost, *hidden)
 
     def _pause(self, dump: bytes, path: str, arguments: dict[str, Any], error: NeedsApproval) -> Pause:
         state = {name: getattr(self.state, name) for name in State.__slots__ if name != "dump"}
@@ -360,20 +366,7 @@ class Drive:
             "made": self.calls.made,
             "before": (self.running.before or b"").hex(),
         }
-        content, most = packed(head, dump), self.running.limits.state_bytes
-        if len(json.dumps(arguments)) > MOST_SHOWN:
-            raise _Unpaused(
-                f"{path} waits for a person, who cannot look at arguments of more than {MOST_SHOWN:,} bytes"
-            )
-        if len(content) > most * 2:  # with the variables as they were
-            raise _Unpaused(
-                f"{path} waits for a person, and this program holds more than {most >> 20} MB (state_bytes)"
-            )
-        return Pause(seal(self.key, "pause", self.owner, content), path, arguments, error.request)
-
-
-class _Unpaused(Exception):
-    """A run that should wait, and cannot."""
+        return paused(self.key, self.owner, head, dump, error.request, self.running.limits.state_bytes)
 
 
 class _Paused(Exception):
@@ -381,20 +374,11 @@ class _Paused(Exception):
         self.pause = pause
 
 
-def opened_pause(key: bytes, owner: str, snapshot: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return what a paused run wrote down, and the whole of it for `Drive.resume`."""
-    content = unseal(key, "pause", owner, snapshot)
-    try:
-        return unpacked(content)[0], content
-    except (ValueError, KeyError) as error:
-        raise InvalidInput(f"this paused run cannot be read: {error}") from None
-
-
-def _bounded(sources: dict[str, str], most: int) -> dict[str, str]:
-    kept: dict[str, str] = {}
-    for name, text in reversed(sources.items()):  # the newest first
-        most -= len(text)
-        if most < 0:
-            break
-        kept[name] = text
-    return dict(reversed(kept.items()))
+def _tagged(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of Monty's variables that CPython can have too."""
+    found, tagger = {}, Tagger()
+    for name, value in values.items():
+        if value != (CUT,):
+            with suppress(Unkept):
+                found[name] = tagger.tagged(value)
+    return found

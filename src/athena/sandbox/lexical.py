@@ -2,10 +2,13 @@
 
 import ast
 import builtins
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 
+from athena.sandbox import lazy
 from athena.sandbox.program import Rejected, failure
 
 Span = tuple[int, int]  # bytes, as Monty counts
@@ -13,7 +16,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _OPEN, _CLOSE = b"cap__((", b"))"
 _ARGUMENT = b"arg__(("
-_OURS = {"cap__", "arg__", "keep__", "parallel__"}
+_WAIT, _WAITS = b"wait__((", b"waits__(("
+_OURS = {"cap__", "arg__", "keep__", "parallel__", "ready__", "wait__", "waits__"}
+_OURS |= {"any__", "all__", "next__", "q__", "Few__", "Over__"}  # see lazy.py
 # Exceptions leave the worker with their text.
 _BUILT_IN = frozenset(
     name for name, kind in vars(builtins).items() if not (isinstance(kind, type) and issubclass(kind, BaseException))
@@ -99,34 +104,74 @@ class Source:
     def used(self) -> set[str]:
         return {node.id for node in self.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
-    def definitions(self) -> Iterator[tuple[str, str]]:
-        """Yield imports, and functions and classes whose definition does nothing but define, as source."""
+    @cached_property
+    def definitions(self) -> dict[str, str]:
+        """Imports, and functions and classes whose definition does nothing but define, as source by their names."""
+        found: dict[str, str] = {}
         for node in self.tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
-                for alias in node.names:
-                    if alias.name != "*":
-                        yield (
-                            (alias.asname or alias.name).partition(".")[0],
-                            ast.get_source_segment(self.text, node) or "",
-                        )
+                for name, text in _imported(node):
+                    together = "." in text and found.get(name, "").startswith("import ")  # `import a.b, a.c`
+                    found[name] = f"{found[name]}\n{text}" if together else text
             elif isinstance(node, Function | ast.ClassDef) and _only_defines(node):
-                yield node.name, ast.get_source_segment(self.text, node) or ""
+                start, end = self.span(node)
+                found[node.name] = self.bytes[start:end].decode()
+        return found
 
     # --- as Monty is to read it -----------------------------------------------------------------------------------
 
     @cached_property
     def _insertions(self) -> list[tuple[int, bytes]]:
-        """Where the value of the program is wrapped, so that it is cut to its limit before it leaves the worker."""
-        found: list[tuple[int, bytes]] = []
+        """What is written around parts of the program, and where."""
+        found: list[tuple[int, int, int, bytes]] = []  # in one place: the ends before the starts, the nearest last
+        for start, end, before, after in self._wraps():
+            found += [(start, 1, -end, before), (end, 0, -start, after)]
+        return [(place, text) for place, _, _, text in sorted(found) if text]
+
+    def _wraps(self) -> Iterator[tuple[int, int, bytes, bytes]]:
         last = self.tree.body[-1] if self.tree.body else None
         wrapped = [last] if isinstance(last, ast.Expr) else []
-        for node in (*wrapped, *(one.value for one in self._returns() if one.value is not None)):
-            start, end = self.span(node)
-            found += [(start, _OPEN), (end, _CLOSE)]
+        for node in (*wrapped, *(one.value for one in self.returns if one.value is not None)):
+            yield *self.span(node), _OPEN, _CLOSE  # the program's value, to be cut before it leaves the worker
         for node in self._arguments():
-            start, end = self.span(node)
-            found += [(start, _ARGUMENT), (end, _CLOSE)]
-        return sorted(found, key=lambda pair: pair[0])
+            yield *self.span(node), _ARGUMENT, _CLOSE
+        for node in self._awaited():
+            inner = node.value if isinstance(node, ast.Starred) else node
+            yield *self.span(inner), _WAITS if isinstance(node, ast.Starred) else _WAIT, _CLOSE
+        for call, generator in self.firsts:  # `any(f(x) for x in xs)`: any__(lambda q__: [q__.put(f(x)) for ...])
+            end = self.span(call.func)[1]
+            yield end, end, b"", b"__"
+            start, end = self.span(generator)
+            yield start + 1, end - 1, b"lambda q__: [", b"]"
+            yield *self.span(generator.elt), b"q__.put((", _CLOSE
+            for part in generator.generators:
+                yield *self.span(part.iter), b"q__.over((", _CLOSE
+
+    @cached_property
+    def firsts(self) -> list[tuple[ast.Call, ast.GeneratorExp]]:
+        return lazy.firsts(self.tree, self.nodes, self.bound)
+
+    def _awaited(self) -> Iterator[ast.expr]:
+        """Yield what is awaited and may be a result already: operations give theirs at once."""
+        plain = {node.name for node in self.nodes if isinstance(node, ast.FunctionDef)}
+        for node in self.nodes:
+            given: list[ast.expr] = []
+            if isinstance(node, ast.Await):
+                given = [node.value]
+            elif isinstance(node, ast.Call) and _called(node) == "gather":
+                given = node.args
+            for one in given:
+                if not isinstance(one, ast.Call) or (isinstance(one.func, ast.Name) and one.func.id in plain):
+                    yield one
+            function = node.func if isinstance(node, ast.Call) else None
+            if isinstance(function, ast.Attribute) and function.attr == "run" and isinstance(function.value, ast.Name):
+                yield from node.args[:1] if function.value.id == "asyncio" else ()  # type: ignore[attr-defined]
+
+    @cached_property
+    def _shifts(self) -> tuple[list[int], list[int]]:
+        """The places of all insertions, and how long those before each of them are."""
+        lengths = accumulate((len(text) for _, text in self._insertions), initial=0)
+        return [place for place, _ in self._insertions], list(lengths)
 
     def _arguments(self) -> Iterator[ast.expr]:
         """Yield what may be given to an operation: it is measured before it crosses to the host, all at once.
@@ -162,25 +207,28 @@ class Source:
             (defined if isinstance(node, Function | ast.ClassDef | ast.alias) else given).update(_names(node))
         return (defined | _BUILT_IN) - given
 
-    def _returns(self) -> Iterator[ast.Return]:
-        if not any(isinstance(node, ast.Return) for node in self.nodes):
-            return
-        todo: list[ast.AST] = [self.tree]
+    @cached_property
+    def returns(self) -> list[ast.Return]:
+        """Those of the program itself, outside of its functions."""
+        found: list[ast.Return] = []
+        todo: list[ast.AST] = [self.tree] if any(isinstance(node, ast.Return) for node in self.nodes) else []
         while todo:
             node = todo.pop()
             if isinstance(node, ast.Return):
-                yield node
+                found.append(node)
             elif not isinstance(node, _SCOPES):
                 todo += ast.iter_child_nodes(node)
+        return found
 
     def for_monty(self) -> str:
         """Return the source with its value wrapped."""
         if not self.tree.body:  # Monty does not count a source that is empty
             return "pass"
-        text = bytearray(self.bytes)
-        for place, inserted in reversed(self._insertions):
-            text[place:place] = inserted
-        return text.decode()
+        parts, last = [], 0
+        for place, inserted in self._insertions:
+            parts += [self.bytes[last:place], inserted]
+            last = place
+        return b"".join([*parts, self.bytes[last:]]).decode()
 
     @cached_property
     def spots(self) -> Spots:
@@ -197,9 +245,8 @@ class Source:
 
     def _shifted(self, node: ast.AST) -> Span:
         start, end = self.span(node)
-        before = sum(len(text) for place, text in self._insertions if place <= start)
-        inside = sum(len(text) for place, text in self._insertions if place < end)
-        return start + before, end + inside
+        places, lengths = self._shifts
+        return start + lengths[bisect_right(places, start)], end + lengths[bisect_left(places, end)]
 
 
 def _parsed(text: str) -> ast.Module:
@@ -227,6 +274,15 @@ def _names(node: ast.AST) -> Iterator[str]:
         yield node.name
     elif isinstance(node, ast.MatchMapping) and node.rest:
         yield node.rest
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """Yield what an import makes, and an import that makes this alone."""
+    start = "import" if isinstance(node, ast.Import) else f"from {'.' * node.level}{node.module or ''} import"
+    for alias in node.names:
+        if alias.name != "*":
+            renamed = f" as {alias.asname}" if alias.asname else ""
+            yield (alias.asname or alias.name).partition(".")[0], f"{start} {alias.name}{renamed}"
 
 
 def _only_defines(node: Function | ast.ClassDef) -> bool:

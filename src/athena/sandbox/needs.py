@@ -6,10 +6,15 @@ measured; `tests/sandbox/test_needs.py` fails when another version of Monty has 
 
 import ast
 import builtins
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import cached_property
 
-from athena.sandbox.check import dotted
+from athena.sandbox import lazy
 from athena.sandbox.lexical import Source
 from athena.sandbox.names import Names
+from athena.sandbox.patterns import Patterns
+from athena.sandbox.program import Rejected
 
 
 def _words(text: str) -> frozenset[str]:
@@ -101,6 +106,7 @@ _DUNDERS = _words("__name__ __class__")
 _METHOD_VALUES = frozenset(
     name for kind in (str, bytes, list, dict, set, tuple) for name in dir(kind) if not name.startswith("_")
 )
+_CODECS = _words("utf-8 utf8 utf_8 ascii us-ascii")
 _ENDLESS = _words("count cycle repeat")
 _OF_EXCEPTIONS = _words("code hint add_note __cause__ __context__ __traceback__")
 _SYNTAX: dict[type[ast.AST], str] = {
@@ -120,6 +126,22 @@ def cpython(source: Source, names: Names) -> str:
     return _Reader(source, names).reason()
 
 
+def earlier(used: set[str], sources: dict[str, str], names: Names) -> str:
+    """Return why the definitions of earlier programs that a program uses need CPython."""
+    todo, seen = sorted(used & sources.keys()), set(used)
+    while todo:
+        name = todo.pop()
+        try:
+            source = Source(sources[name], len(sources[name]) * 4)
+        except Rejected:
+            continue
+        if reason := cpython(source, names):
+            return f"{name}(): {reason}" if name in used else f"{name}: {reason}"
+        todo += sorted((source.used & sources.keys()) - seen)
+        seen |= source.used
+    return ""
+
+
 def _exception(node: ast.Call) -> str:
     """Find an exception that is given more than one text, as far as that is written out."""
     kind = getattr(builtins, node.func.id, None) if isinstance(node.func, ast.Name) else None
@@ -135,7 +157,7 @@ _NO_TEXT = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, a
 
 class _Reader:
     def __init__(self, source: Source, names: Names) -> None:
-        self.source = source
+        self.source, self.patterns = source, Patterns(source)
         self.ours = names.roots - source.bound
         self.modules: dict[str, str] = {}  # what an import is called here
         self.called: set[int] = set()  # attributes that are called, or lead to another one
@@ -150,11 +172,54 @@ class _Reader:
                 if isinstance(node.ctx, ast.Store):
                     self.stored.add(node.attr)
 
+    # What is asked of many nodes is found once: a hostile program has thousands of them, one inside of the other.
+
+    @cached_property
+    def functions(self) -> set[str]:
+        return {one.name for one in self.source.nodes if isinstance(one, ast.FunctionDef)}
+
+    @cached_property
+    def roots(self) -> dict[int, str]:
+        """The first name of each attribute's chain: `a` of `a.b.c`."""
+        found: dict[int, str] = {}
+        for node in reversed(self.source.nodes):  # what is inside first
+            if isinstance(node, ast.Attribute):
+                inner = node.value
+                found[id(node)] = inner.id if isinstance(inner, ast.Name) else found.get(id(inner), "")
+        return found
+
+    @cached_property
+    def operations(self) -> list[int]:
+        """Where operations are named."""
+        return self._places(lambda node: self.roots.get(id(node)) in self.ours)
+
+    @cached_property
+    def endless(self) -> list[int]:
+        return self._places(lambda node: isinstance(node, ast.Call) and _last(node.func) in _ENDLESS)
+
+    @cached_property
+    def asked_of(self) -> dict[tuple[str, str], list[int]]:
+        """Where something is asked of a name that only CPython's exceptions have."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for node in self.source.nodes:
+            if isinstance(node, ast.Attribute) and node.attr in _OF_EXCEPTIONS and isinstance(node.value, ast.Name):
+                found.setdefault((node.value.id, node.attr), []).append(self.source.span(node)[0])
+        return {asked: sorted(places) for asked, places in found.items()}
+
+    def _places(self, wanted: Callable[[ast.AST], bool]) -> list[int]:
+        return sorted(self.source.span(node)[0] for node in self.source.nodes if wanted(node))
+
+    def _holds(self, node: ast.AST, places: list[int]) -> bool:
+        """Tell whether one of these places is inside of a node."""
+        start, end = self.source.span(node)
+        found = bisect_left(places, start)
+        return found < len(places) and places[found] < end
+
     def reason(self) -> str:
         for node in self.source.nodes:
             if reason := _SYNTAX.get(type(node)) or self._of(node):
                 return reason
-        return ""
+        return lazy.Reader(self.source, self.ours, self.roots, set(self.modules)).reason()
 
     def _of(self, node: ast.AST) -> str:
         if isinstance(node, ast.Name):
@@ -170,17 +235,15 @@ class _Reader:
         if isinstance(node, ast.comprehension):
             return "an asynchronous comprehension" if node.is_async else ""
         if isinstance(node, ast.GeneratorExp):
-            endless = any(isinstance(one, ast.Call) and _last(one.func) in _ENDLESS for one in ast.walk(node))
-            return "a generator over something endless" if endless else ""
-        return _caught(node) if isinstance(node, ast.ExceptHandler) else ""
+            return "a generator over something endless" if self._holds(node, self.endless) else ""
+        return self._caught(node) if isinstance(node, ast.ExceptHandler) else ""
 
     def _name(self, node: ast.Name) -> str:
         missing = node.id in NO_BUILTINS and isinstance(node.ctx, ast.Load) and node.id not in self.source.bound
         return node.id if missing and hasattr(builtins, node.id) else ""
 
     def _attribute(self, node: ast.Attribute) -> str:
-        path = dotted(node)
-        if path and path.partition(".")[0] in self.ours:
+        if self.roots[id(node)] in self.ours:
             return ""
         module = self.modules.get(_last(node.value)) if isinstance(node.value, ast.Name) else None
         if module in MODULES:
@@ -196,6 +259,8 @@ class _Reader:
 
     def _call(self, node: ast.Call) -> str:
         name = _last(node.func)
+        if reason := self.patterns.reason(node) or _codec(node, name):
+            return reason
         if missing := [one.arg for one in node.keywords if one.arg in NO_KEYWORDS.get(name, ())]:
             return f"{name}({missing[0]}=)"
         if name == "sub" and any(self._is_function(argument) for argument in node.args[:2]):
@@ -203,23 +268,32 @@ class _Reader:
         if name == "bytes" and node.args and isinstance(node.args[0], ast.List | ast.Tuple | ast.ListComp):
             return "bytes of numbers"
         keys = [one.value for one in node.keywords if one.arg == "key"]
-        if name in ("max", "min", "sort", "groupby") and any(self._asks(key) for key in keys):
+        if name in ("max", "min", "sort", "groupby") and any(self._holds(key, self.operations) for key in keys):
             return f"an operation called in {name}(key=)"
         return ""
 
     def _is_function(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Lambda):
             return True
-        functions = {one.name for one in self.source.nodes if isinstance(one, ast.FunctionDef)}
-        return isinstance(node, ast.Name) and node.id in functions
+        return isinstance(node, ast.Name) and node.id in self.functions
 
-    def _asks(self, node: ast.AST) -> bool:
-        """Tell whether a key function calls an operation: Monty cannot wait there."""
-        return any(
-            (dotted(one) or "").partition(".")[0] in self.ours
-            for one in ast.walk(node)
-            if isinstance(one, ast.Attribute)
-        )
+    def _caught(self, node: ast.ExceptHandler) -> str:
+        """Find what is asked of an exception: Monty keeps its type and its text alone."""
+        for name, attribute in ((node.name, one) for one in sorted(_OF_EXCEPTIONS)):
+            if self._holds(node, self.asked_of.get((name or "", attribute), [])):
+                return f"{attribute} of an exception"
+        return ""
+
+
+def _codec(node: ast.Call, name: str) -> str:
+    """Find another encoding than those that Monty has."""
+    if name not in ("encode", "decode") or not isinstance(node.func, ast.Attribute):
+        return ""
+    given = [*node.args[:1], *(one.value for one in node.keywords if one.arg == "encoding")]
+    if not given:
+        return ""
+    codec = given[0].value if isinstance(given[0], ast.Constant) else None
+    return "" if isinstance(codec, str) and codec.lower() in _CODECS else f".{name} with another encoding"
 
 
 def _last(node: ast.AST) -> str:
@@ -252,13 +326,4 @@ def _class(node: ast.ClassDef) -> str:
             return "a class that holds more than methods and values"
         elif isinstance(part, ast.Assign) and _last(part.targets[0]).startswith("__"):
             return _last(part.targets[0])
-    return ""
-
-
-def _caught(node: ast.ExceptHandler) -> str:
-    """Find what is asked of an exception: Monty keeps its type and its text alone."""
-    for part in node.body if node.name else []:
-        for one in ast.walk(part):
-            if isinstance(one, ast.Attribute) and one.attr in _OF_EXCEPTIONS and _last(one.value) == node.name:
-                return f"{one.attr} of an exception"
     return ""

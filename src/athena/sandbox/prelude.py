@@ -52,6 +52,71 @@ def parallel(*given, return_errors=False, str=str, type=type, isinstance=isinsta
         done[i] = {'error': str(error)}
     return dict(zip(calls, done)) if isinstance(calls, dict) else done
 
+def round(number, ndigits=None, round=round, isinstance=isinstance, float=float, int=int, abs=abs, str=str,
+          min=min):
+    if ndigits is None or not isinstance(number, float) or not isinstance(ndigits, int):
+        return round(number, ndigits)
+    if ndigits > 300 or number != number or abs(number) == float('inf'):
+        return number
+    if ndigits >= 0:
+        return float(f'{number:.{ndigits}f}')
+    whole, unit = int(abs(number)), 10 ** min(-ndigits, 400)
+    least = whole % unit
+    up = least * 2 > unit or (least * 2 == unit and (abs(number) > whole or whole // unit % 2 == 1))
+    made = float(whole - least + (unit if up else 0))
+    return -made if number < 0 or str(number) == '-0.0' else made
+
+class Few__:
+    def __init__(self, what):
+        self.what = what
+        self.hit = False
+    def put(self, v):
+        if self.what == 'next' or (not v if self.what == 'all' else v):
+            self.hit = True
+        return v
+    def over(self, it, iter=iter):
+        return Over__(self, iter(it))
+
+class Over__:
+    def __init__(self, few, it):
+        self.few = few
+        self.it = it
+    def __iter__(self):
+        return self
+    def __next__(self, next=next, StopIteration=StopIteration):
+        if self.few.hit:
+            raise StopIteration
+        return next(self.it)
+
+def any__(make):
+    few = Few__('any')
+    make(few)
+    return few.hit
+
+def all__(make):
+    few = Few__('all')
+    make(few)
+    return not few.hit
+
+def next__(make, *default, StopIteration=StopIteration):
+    few = Few__('next')
+    made = make(few)
+    if few.hit:
+        return made[0]
+    if default:
+        return default[0]
+    raise StopIteration
+
+async def ready__(v):
+    return v
+
+def wait__(v, NoneType=type(None), bool=bool, int=int, float=float, str=str, bytes=bytes, dict=dict, list=list,
+           tuple=tuple, set=set, isinstance=isinstance):
+    return ready__(v) if isinstance(v, (NoneType, bool, int, float, str, bytes, dict, list, tuple, set)) else v
+
+def waits__(values):
+    return [wait__(v) for v in values]
+
 def arg__(v, NoneType=type(None), bool=bool, int=int, float=float, str=str, bytes=bytes, dict=dict, list=list,
           tuple=tuple, set=set, frozenset=frozenset, isinstance=isinstance, len=len, RuntimeError=RuntimeError):
     if isinstance(v, (NoneType, bool, int, float)):
@@ -77,7 +142,8 @@ def arg__(v, NoneType=type(None), bool=bool, int=int, float=float, str=str, byte
                                'or MOST_SIZE bytes (hint: pass less at a time)')
     return v
 
-def cap__(v, strict=False):
+def cap__(v, strict=False, bool=bool, int=int, float=float, str=str, bytes=bytes, dict=dict, list=list, tuple=tuple,
+          set=set, frozenset=frozenset, isinstance=isinstance, len=len, type=type):
     if v is None or isinstance(v, (bool, int, float)):
         return v
     left = [NODES, SIZE, 0, 0]
@@ -93,7 +159,8 @@ def cap__(v, strict=False):
             return x[:len(x) + left[1]]
         pairs = isinstance(x, dict)
         if type(x) is not list and type(x) is not dict:
-            left[3] = 1
+            if not strict or str(type(x)) not in KEPT_KINDS:
+                left[3] = 1
             if type(x) is type(int):
                 return str(x)
             if not pairs and not isinstance(x, (list, tuple, set, frozenset)):
@@ -108,9 +175,11 @@ def cap__(v, strict=False):
                 break
             if pairs:
                 left[1] -= len(str(y))
-                r[y] = part(x[y], depth + 1)
+                r[part(y, depth + 1) if strict else y] = part(x[y], depth + 1)
             else:
                 r.append(part(y, depth + 1))
+        if strict and not pairs:
+            return {tuple: tuple, set: set, frozenset: frozenset}.get(type(x), list)(r)
         return r
     r = part(v, 0)
     if strict:
@@ -118,6 +187,7 @@ def cap__(v, strict=False):
     return ('CUT', r, len(v)) if left[2] else r
 """
 VERSION = zlib.crc32(_SOURCE.encode())  # memory that was written with another one is not read
+_KEPT = ("tuple", "set", "frozenset", "datetime.datetime", "datetime.date", "datetime.timedelta")
 _AT_ONCE = "values[i] = call()"
 WRONG = "parallel() takes one list, tuple or dict of calls or functions, and return_errors=False"
 WRONG_COROUTINE = "parallel() takes calls of operations and functions; for coroutines there is await asyncio.gather()"
@@ -127,6 +197,7 @@ def source(limits: Limits) -> str:
     # Half of the budget for what is cut: the copy must not outgrow what the host takes.
     values: dict[str, int | str] = {"MOST_NODES": limits.value_nodes, "MOST_SIZE": limits.value_bytes}
     values |= {"NODES": limits.value_nodes // 2, "SIZE": limits.value_bytes // 2, "DEEPEST": DEEPEST - 5, "CUT": CUT}
+    values["KEPT_KINDS"] = str(tuple(f"<class '{kind}'>" for kind in _KEPT))
     values |= {"WRONG_PARALLEL": WRONG, "WRONG_COROUTINE": WRONG_COROUTINE}
     text = _SOURCE
     for name, value in values.items():

@@ -15,12 +15,13 @@ from athena.sandbox import needs, typed
 from athena.sandbox.calls import Calls, current, working_for
 from athena.sandbox.check import problems
 from athena.sandbox.cpython import CPython
-from athena.sandbox.driving import Drive, opened_pause
+from athena.sandbox.driving import Drive
 from athena.sandbox.keeper import Keeper
 from athena.sandbox.lexical import Source
 from athena.sandbox.limits import Limits
 from athena.sandbox.monty import Monty
 from athena.sandbox.names import Names
+from athena.sandbox.pausing import opened_pause
 from athena.sandbox.program import LONGEST_HINT, Call, Failure, Program, Rejected, Run, failure
 from athena.sandbox.running import GRACE_S, Ended, Output, Running
 from athena.sandbox.state import State
@@ -289,7 +290,11 @@ class Sandbox:
             (inside.python if ended.engine == "python" else inside.monty).distrust()
             ended = self._on(engine, program, running, source, self._state(program))
         if engine == "monty" and program.engine == "auto" and self._may_retry(ended, running):
-            return self._again(program, running, source, ended)
+            ended = self._again(program, running, source, ended)
+        error = ended.error
+        if error is not None and error["type"] == "NameError":
+            name = error["message"].partition("'")[2].partition("'")[0]
+            error["hint"] = "; ".join(filter(None, [state.unkept(name, ended.engine), error["hint"]])) or None
         return ended
 
     def _state(self, program: Program) -> State:
@@ -317,13 +322,8 @@ class Sandbox:
             return program.engine, "asked for"
         if reason := needs.cpython(source, program.names):
             return "python", reason
-        for name in source.used & set(state.sources):  # a function of an earlier run
-            try:
-                earlier = Source(state.sources[name], self.limits.source_bytes)
-            except Rejected:
-                continue
-            if reason := needs.cpython(earlier, program.names):
-                return "python", f"{name}(): {reason}"
+        if reason := needs.earlier(source.used, state.sources, program.names):
+            return "python", reason
         return "monty", ""
 
     def _on_monty(self, program: Program, running: Running, source: Source, state: State) -> Ended:

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,7 @@ class State:
     dump_of: str = ""  # the engine and the limits that wrote it
     feeds: int = 0  # how many sources Monty's memory has seen
     spots: dict[str, Any] = field(default_factory=dict)  # calls of earlier sources that run at once: see lexical.py
+    missing: dict[str, str] = field(default_factory=dict)  # why a variable was not kept
 
     def beside(self, values: Mapping[str, Any]) -> "State":
         """Put more variables beside those that are there."""
@@ -88,5 +89,40 @@ class State:
         self.dump, self.dump_of, self.feeds, self.spots = b"", "", 0, {}
         self.newer, self.newer_sources = list(self.plain), list(self.sources)
 
+    def shrink(self, names: Iterable[str], why: str) -> list[str]:
+        """Go on without Monty's memory; return which of these variables were only there."""
+        self.forget_dump()
+        lost = [name for name in names if name not in self.plain and name not in self.sources]
+        self.missing |= dict.fromkeys(lost, why)
+        return lost
 
-_HEAD = ("plain", "known", "newer", "sources", "newer_sources", "hidden", "dump_of", "feeds", "spots")
+    def unkept(self, name: str, engine: str) -> str | None:
+        """Say why there is no variable of this name although an earlier program gave it a value."""
+        why = self.missing.get(name)
+        if why is None and name in self.sources:
+            why = f'this definition is not one for {engine}: try engine="{_OTHER.get(engine)}"'
+        elif why is None and name in self.known and name not in self.plain and self.dump and engine == "python":
+            why = 'only Monty can read it back: try engine="monty", or keep plain values (list, dict, set, tuple, ...)'
+        elif why is None and len(self.known) >= MOST_KNOWN and self.dump and engine == "python":
+            why = f"CPython is given the first {MOST_KNOWN:,} variables alone"
+        return None if why is None else f"{name} had a value in an earlier program, but: {why}"
+
+
+MOST_KNOWN = 1_000  # variables by name
+TOO_LARGE = "the variables were too large together (limit state_bytes)"
+NOT_PLAIN = "it is not plain (numbers, texts, lists, dicts, tuples, sets, bytes, dates)"
+_OTHER = {"monty": "python", "python": "monty"}
+
+
+def bounded(sources: dict[str, str], most: int) -> dict[str, str]:
+    """Return the newest definitions, as many as fit."""
+    kept: dict[str, str] = {}
+    for name, text in reversed(sources.items()):
+        most -= len(text)
+        if most < 0:
+            break
+        kept[name] = text
+    return dict(reversed(kept.items()))
+
+
+_HEAD = ("plain", "known", "newer", "sources", "newer_sources", "hidden", "dump_of", "feeds", "spots", "missing")

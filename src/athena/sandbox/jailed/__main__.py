@@ -15,7 +15,7 @@ import sys
 import types
 
 from rewriting import NAME, compiled  # type: ignore[import-not-found]  # this folder is the worker's sys.path
-from values import Copier, Pending, TooLarge, exact  # type: ignore[import-not-found]
+from values import Copier, Pending, TooLarge  # type: ignore[import-not-found]
 
 MYPY = False
 if MYPY:  # typing costs some milliseconds of every cold start
@@ -162,6 +162,8 @@ def _begun(value: Any) -> Any:
 
 def parallel(*given: Any, return_errors: bool = False) -> Any:
     """Wait for calls that run at once."""
+    if len(given) == 1 and hasattr(type(given[0]), "__next__"):  # Monty has lists instead
+        given = (list(given[0]),)
     if len(given) != 1 or not isinstance(given[0], (list, tuple, dict)):
         raise TypeError(_WRONG)
     items = given[0]
@@ -224,34 +226,13 @@ class _Out:
         return False
 
 
-def _calm_asyncio() -> None:
-    """Give asyncio an event loop without sockets: nothing outside could wake it."""
-    import asyncio
-
-    class Loop(asyncio.SelectorEventLoop):
-        def _make_self_pipe(self) -> None:
-            self._ssock = self._csock = None
-            self._internal_fds = 0
-
-        def _close_self_pipe(self) -> None:
-            pass
-
-        def _write_to_self(self) -> None:
-            pass
-
-    class Policy(asyncio.DefaultEventLoopPolicy):
-        def new_event_loop(self) -> Loop:
-            return Loop()
-
-    asyncio.set_event_loop_policy(Policy())
-
-
 def _executed(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
     for text in frame["definitions"]:
         try:
             exec(compile(text, "<earlier>", "exec", dont_inherit=True), scope)
         except Exception:  # it needs what is not here; whoever uses it finds out
             continue
+    frame["before"] = list(scope)
     try:
         code = compiled(frame["code"], set(frame["roots"]))
         try:
@@ -296,21 +277,25 @@ def _failure(error: BaseException) -> dict[str, Any]:
     return shown
 
 
-def _variables(scope: dict[Any, Any], initial: set[str]) -> tuple[dict[str, Any], list[str]]:
+_DEFINED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
+
+
+def _variables(scope: dict[Any, Any], initial: set[str], unwritten: set[str]) -> tuple[dict[str, Any], list[str]]:
     kept: dict[str, Any] = {}
     lost: list[str] = []
-    left = [100_000]
+    from tagging import Tagger, Unkept  # type: ignore[import-not-found]
+
+    tagger = Tagger()
     for name, value in list(scope.items()):
         if not isinstance(name, str) or name.startswith("__") or name in initial:
             continue
-        budget = list(left)
-        if exact(value, left):
-            kept[name] = value
-        else:
-            left = budget
-            if not isinstance(value, (types.ModuleType, types.FunctionType, type, _Tool)):
+        try:
+            kept[name] = tagger.tagged(value)
+        except Unkept:
+            ours = isinstance(value, _DEFINED) and getattr(value, "__module__", "") == "__main__"
+            if name in unwritten if ours else not isinstance(value, _DEFINED):
                 lost.append(name)
-    return kept, lost[:100]
+    return kept, lost[:1000]
 
 
 def _no_input(*_: Any) -> str:
@@ -321,6 +306,10 @@ def main() -> None:
     builtins.input = _no_input  # what can be read belongs to the frames
     sys.stdin = None
     _send({"op": "ready"})
+    from tagging import untagged  # not before: each costs a millisecond of a start
+    from waiting import awaitable, prepare_asyncio  # type: ignore[import-not-found]
+
+    sys.path = [place for place in sys.path if place != os.path.dirname(__file__)]
     for name in _PRELOADED.split():  # while nobody waits
         if select.select([0], [], [], 0)[0]:
             break
@@ -331,7 +320,7 @@ def main() -> None:
         or "await" in frame["code"]
         or any("asyncio" in text for text in frame["definitions"])
     ):
-        _calm_asyncio()
+        prepare_asyncio()
     _limits.update(frame["limits"])
     _inside.update(frame["inside"])
     out.most = _limits["output"]
@@ -341,20 +330,21 @@ def main() -> None:
         "ToolError": ToolError,
         "parallel": parallel,
     }
-    scope |= {"__defer__": _defer, "__Return__": _Return}
+    scope |= {"__defer__": _defer, "__Return__": _Return, "__wait__": awaitable}
     scope |= {root: _Tool(root) for root in frame["roots"]}
     initial = set(scope)
-    scope.update(frame["variables"])
+    scope.update({name: untagged(value) for name, value in frame["variables"].items()})
     module = types.ModuleType("__main__")  # dataclasses and pickle look a class's module up
     module.__dict__.update(scope)
     sys.modules["__main__"], scope = module, module.__dict__
     done = _executed(frame, scope)
     try:
-        kept, lost = _variables(scope, initial | {"__file__"})
+        kept, lost = _variables(scope, initial | {"__file__"}, set(scope) - set(frame["sources"]))
+        gone = [name for name in frame["before"] if name not in scope]
     except BaseException:
-        kept, lost = {}, []
+        kept, lost, gone = None, [], []
     out.flush()
-    _send({"op": "done", **done, "dropped": out.dropped, "variables": kept, "lost": lost})
+    _send({"op": "done", **done, "dropped": out.dropped, "variables": kept, "lost": lost, "gone": gone})
     os._exit(0)
 
 
@@ -362,5 +352,4 @@ out = _Out()
 if __name__ == "__main__":
     sys.stdout = sys.stderr = out
     sys.argv = [""]
-    sys.path = [place for place in sys.path if place != os.path.dirname(__file__)]
     main()

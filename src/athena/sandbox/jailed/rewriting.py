@@ -10,13 +10,14 @@ if MYPY:  # typing costs some milliseconds of every cold start
     from typing import Any
 
 NAME = "<program>"
+_STARTING = ("gather", "create_task", "ensure_future", "wait_for", "shield")  # of asyncio
 
 
 class Rewriter(ast.NodeTransformer):
     """Gives a program a value, lets it return, and lets the elements of `parallel([...])` run at once."""
 
-    def __init__(self, roots: set[str]) -> None:
-        self.roots, self.depth = roots, 0
+    def __init__(self, roots: set[str], wrapped: bool) -> None:
+        self.roots, self.wrapped, self.depth = roots, wrapped, 0
 
     def visit_FunctionDef(self, node: ast.AST) -> ast.AST:
         self.depth += 1
@@ -31,8 +32,19 @@ class Rewriter(ast.NodeTransformer):
         if self.depth:
             return node
         keep = ast.Assign([ast.Name("__result__", ast.Store())], node.value or ast.Constant(None))
-        leave = ast.Raise(ast.Name("__Return__", ast.Load()), None)
+        leave = ast.Return(None) if self.wrapped else ast.Raise(ast.Name("__Return__", ast.Load()), None)
         return [ast.copy_location(keep, node), ast.copy_location(leave, node)]
+
+    def visit_Global(self, node: ast.Global) -> ast.AST:
+        return ast.copy_location(ast.Pass(), node) if self.wrapped and not self.depth else node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        self.generic_visit(node)
+        if self.depth or not self.wrapped or not isinstance(node.target, ast.Name):
+            return node
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        return ast.copy_location(ast.Assign([node.target], node.value), node)  # a global name has no annotation
 
     def ours(self, node: ast.AST) -> bool:
         while isinstance(node, ast.Attribute):
@@ -41,7 +53,10 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_Await(self, node: ast.Await) -> ast.AST:
         self.generic_visit(node)
-        return node.value if isinstance(node.value, ast.Call) and self.ours(node.value.func) else node
+        if isinstance(node.value, ast.Call) and self.ours(node.value.func):
+            return node.value
+        node.value = ast.copy_location(ast.Call(ast.Name("__wait__", ast.Load()), [node.value], []), node.value)
+        return node
 
     def direct(self, node: Any) -> Any:
         if isinstance(node, ast.Call) and self.ours(node.func):
@@ -65,16 +80,69 @@ class Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         function = node.func
         name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
-        if name == "parallel" or (name == "gather" and not self.ours(function)):
+        if name == "parallel" or (name in _STARTING and not self.ours(function)):
             node.args = [self.direct(one) for one in node.args]
         return node
 
 
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_CATCHING = (ast.Try, ast.With, ast.AsyncWith, getattr(ast, "TryStar", ast.Try))
+
+
+def _outside(tree: ast.Module) -> list[ast.AST]:
+    """List what is not inside of a function or a class."""
+    found: list[ast.AST] = []
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        found.append(node)
+        if not isinstance(node, _SCOPES):
+            todo += ast.iter_child_nodes(node)
+    return found
+
+
+def _caught(nodes: list[ast.AST]) -> bool:
+    """Tell whether the program returns from where an exception might be caught."""
+    if any(isinstance(node, ast.alias) and node.name == "*" for node in nodes):
+        return False  # not allowed in a function
+    catching = [node for node in nodes if isinstance(node, _CATCHING)]
+    return bool(catching) and any(isinstance(node, ast.Return) for node in nodes)
+
+
+def _bound(nodes: list[ast.AST]) -> set[str]:
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    names |= {node.name for node in nodes if isinstance(node, _SCOPES[:3])}
+    names |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
+    for node in nodes:
+        held = node.rest if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
+        if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)) and held:
+            names.add(held)
+    return names
+
+
+def _as_function(tree: ast.Module, names: set[str]) -> ast.Module:
+    """Put a program into a function with global names, from which it can return."""
+    waits = any(isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith)) for node in _outside(tree))
+    made = ast.parse(f"{'async ' if waits else ''}def __program__(): pass\n{'await ' if waits else ''}__program__()")
+    function = made.body[0]
+    assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+    function.body = [ast.Global(sorted({*names, "__result__"})), *tree.body]
+    future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    function.body = [node for node in function.body if node not in future]
+    made.body = [*future, *made.body]
+    return made
+
+
 def compiled(text: str, roots: set[str]) -> types.CodeType:
     tree = ast.parse(text, NAME)
+    nodes = _outside(tree)
+    wrapped, names = _caught(nodes), _bound(nodes)
     if tree.body and isinstance(tree.body[-1], ast.Expr):
         last = tree.body[-1]
         tree.body[-1] = ast.copy_location(ast.Assign([ast.Name("__result__", ast.Store())], last.value), last)
-    tree = ast.fix_missing_locations(Rewriter(roots).visit(tree))
+    tree = Rewriter(roots, wrapped).visit(tree)
+    if wrapped:
+        tree = _as_function(tree, names)
+    tree = ast.fix_missing_locations(tree)
     made: types.CodeType = compile(tree, NAME, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     return made

@@ -1,0 +1,153 @@
+"""What a program leaves in its variables is what the next one finds, on either engine, or it is told."""
+
+from collections.abc import Generator
+from dataclasses import replace
+
+import pytest
+from small_world import KEY, run
+
+from athena.sandbox import Limits, Run, Sandbox
+from athena.sandbox.jailed.tagging import MARK, Tagger, Unkept, untagged
+
+ON_PYTHON = "import heapq\n"
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Generator[Sandbox]:
+    made = Sandbox(Limits(), key=KEY)
+    yield made
+    made.close()
+
+
+def after(sandbox: Sandbox, *codes: str) -> list[Run]:
+    """Run programs one after the other, each with the variables of the one before."""
+    state, runs = None, []
+    for code in codes:
+        runs.append(run(sandbox, code, state=state))
+        state = runs[-1].state
+    return runs
+
+
+def test_variables_that_are_too_large_do_not_bring_back_old_ones(sandbox: Sandbox) -> None:
+    small = Sandbox(replace(Limits(), state_bytes=1_000_000), key=KEY)
+    try:
+        _, second, third, fourth = after(small, "x = 1", "x = 2\nbig = 'a' * 3_000_000", "x", "big")
+    finally:
+        small.close()
+    assert second.lost == ("big",)
+    assert third.result == 2
+    assert fourth.error is not None
+    assert "too large" in (fourth.error["hint"] or "")
+
+
+def test_a_variable_that_was_deleted_is_gone(sandbox: Sandbox) -> None:
+    runs = after(sandbox, "x = 1\ny = 2", "del x", "y", "x")
+    assert runs[2].result == 2
+    assert runs[3].error is not None
+    assert runs[3].error["type"] == "NameError"
+
+
+def test_a_function_that_was_deleted_is_gone(sandbox: Sandbox) -> None:
+    runs = after(sandbox, "def f(): return 1", "del f", f"{ON_PYTHON}f()", "f()")
+    assert [one.error and one.error["type"] for one in runs[2:]] == ["NameError", "NameError"]
+
+
+def test_a_variable_that_could_not_be_kept_is_not_the_old_one(sandbox: Sandbox) -> None:
+    runs = after(sandbox, "x = 1\ny = [3]", f"{ON_PYTHON}x = object()", "y", "x")
+    assert runs[1].lost == ("x",)
+    assert runs[2].result == [3]
+    assert runs[3].error is not None
+    assert "x had a value in an earlier program" in (runs[3].error["hint"] or "")
+
+
+def test_a_variable_that_became_something_else_is_not_the_old_one(sandbox: Sandbox) -> None:
+    runs = after(
+        sandbox, "x = 1\ny = 1\nz = 1", f"{ON_PYTHON}x = heapq\ny = lambda: 5\ndef z(): return 7", "z()", "x", "y"
+    )
+    assert runs[1].lost == ("y",)
+    assert runs[2].result == 7
+    assert [one.error and one.error["type"] for one in runs[3:]] == ["NameError", "NameError"]
+
+
+def test_variables_may_have_the_names_of_built_in_functions(sandbox: Sandbox) -> None:
+    runs = after(
+        sandbox, "list = [1]\nset = (2,)\nstr = 'x'\ntype = 'y'\nlen = {3}\n[list, set]", "[list, set, str, type]"
+    )
+    assert [one.error for one in runs] == [None, None]
+    assert runs[0].result == [[1], [2]]
+    assert runs[1].result == [[1], [2], "x", "y"]
+
+
+def test_what_only_monty_had_is_named_when_its_memory_is_given_up(sandbox: Sandbox) -> None:
+    runs = after(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()\nx = 1", "del x", "a.v")
+    assert runs[1].lost == ("a",)
+    assert runs[2].error is not None
+    assert "a had a value" in (runs[2].error["hint"] or "")
+
+
+VALUES = """from datetime import date, datetime, timedelta, timezone
+t = (1, (2, "x"))
+s = {1, (2, 3)}
+k = {1: "a", (1, 2): "b", None: "c"}
+d = [datetime(2024, 1, 2, 3, 4, tzinfo=timezone.utc), date(2024, 1, 2), timedelta(days=-1, seconds=5)]
+b = b"\\xff"
+f = frozenset([1])
+i = float("inf")
+m = {"$kind": "set", "value": [1]}
+"""
+SAME = f"""from datetime import date, datetime, timedelta, timezone
+[t == (1, (2, "x")), s == {{1, (2, 3)}}, k == {{1: "a", (1, 2): "b", None: "c"}}, b == b"\\xff",
+ d == [datetime(2024, 1, 2, 3, 4, tzinfo=timezone.utc), date(2024, 1, 2), timedelta(days=-1, seconds=5)],
+ f == frozenset([1]), i == float("inf"), m == {{"{MARK}": "set", "value": [1]}}, type(t) is tuple]
+"""
+
+
+@pytest.mark.parametrize("start", ["", ON_PYTHON], ids=["monty", "python"])
+def test_values_that_json_lacks_are_there_on_the_other_engine(sandbox: Sandbox, start: str) -> None:
+    other = "" if start else ON_PYTHON
+    runs = after(sandbox, start + VALUES, other + SAME, start + SAME, other + SAME)
+    assert [one.error for one in runs] == [None] * 4
+    assert {one.engine for one in runs} == {"monty", "python"}
+    assert [one.result for one in runs[1:]] == [[True] * 9] * 3
+    assert runs[0].lost == ()
+
+
+def test_a_function_of_an_earlier_run_finds_its_import(sandbox: Sandbox) -> None:
+    define = "def g(a): return heapq.nlargest(1, a)"
+    runs = after(sandbox, f"{ON_PYTHON}{define}", "g([1, 2])", "def h(): return g([5])", "h()")
+    assert [one.error for one in runs] == [None] * 4
+    assert [one.result for one in runs] == [None, [2], None, [5]]
+
+
+def test_an_object_of_monty_is_explained_on_cpython(sandbox: Sandbox) -> None:
+    runs = after(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()", f"{ON_PYTHON}a.v", "a.v")
+    assert runs[1].error is not None
+    assert 'engine="monty"' in (runs[1].error["hint"] or "")
+    assert runs[2].result == 3
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {MARK: "set", "value": [[1]]},
+        {MARK: "os.system", "value": "id"},
+        {MARK: "timedelta", "value": [10**30, 0, 0]},
+        {MARK: "datetime", "value": 5},
+        {MARK: "dict", "value": [1]},
+        {MARK: ["x"], "value": 1},
+        {MARK: "bytes", "value": "zz"},
+        {MARK: "set"},
+    ],
+)
+def test_what_was_not_written_by_us_stays_as_it_stands(forged: object) -> None:
+    assert untagged(forged) == forged
+
+
+def test_variables_share_one_budget() -> None:
+    tagger = Tagger(nodes=10, size=20)
+    assert tagger.tagged([1, 2, 3]) == [1, 2, 3]
+    with pytest.raises(Unkept, match="too large"):
+        tagger.tagged(list(range(20)))
+    assert tagger.tagged("a" * 15) == "a" * 15
+    with pytest.raises(Unkept, match="too large"):
+        tagger.tagged("a" * 15)
