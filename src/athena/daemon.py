@@ -1,4 +1,4 @@
-"""One warm server for each home, in the background. Standard library only, until it serves."""
+"""One warm server for each home: starting it, asking for it, stopping it. Standard library only."""
 
 import os
 import sys
@@ -7,13 +7,14 @@ from typing import Any
 
 from athena import lock, logs
 from athena.errors import Conflict, Unavailable
-from athena.home import home_folder
 from athena.version import __version__
 
 LOG = "daemon.log"
 WAIT = 15.0  # seconds in which a daemon is up
 DRAIN = 35.0  # seconds that it may take to answer what it has begun
 LEAVE = 3.0  # seconds that an old one gets, when it is asked to make room
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from athena.background import main; main()"
 OWN = ("ATHENA_PROJECT",)  # what is a session's own and not the daemon's
 
 Facts = dict[str, Any]
@@ -21,8 +22,8 @@ Facts = dict[str, Any]
 
 def spawn(home: str) -> int:
     """Start the daemon of a home without waiting for it, and return its process; one too many ends by itself."""
-    python = sys.executable or "python3"
-    words = [python, "-P", "-m", "athena.daemon", home]  # -P: the folder that we happen to be in is nobody's code
+    python = sys.executable
+    words = [python, "-I", "-c", RUN, ROOT, home]  # -I: neither the folder nor the environment brings code of its own
     around = {name: value for name, value in os.environ.items() if name not in OWN} | {"ATHENA_HOME": home}
     nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     try:
@@ -90,23 +91,3 @@ def stop(home: str, wait: float = DRAIN) -> Facts | None:
         )
     lock.end(found, wait)
     return found
-
-
-def main() -> None:
-    """Be the daemon: take the home, or leave at once if somebody has it."""
-    home = sys.argv[1] if len(sys.argv) > 1 else home_folder()
-    os.closerange(3, 256)  # files of whoever started us
-    if os.getpid() != os.getsid(0):
-        os.setsid()
-    try:
-        held = lock.Held(home)
-    except Conflict:
-        return
-    sys.stderr = logs.Log(home, LOG)
-    from athena.background import serve  # brings everything
-
-    serve(home, held)
-
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from typing import Any
 
 import h11
@@ -23,6 +23,7 @@ from athena import sockets, tokens
 from athena.app import App
 from athena.errors import AthenaError, Misconfigured
 from athena.home import make_token
+from athena.hookserver import HookServer
 from athena.lock import Held, take
 from athena.memory import upkeep
 from athena.memory.consolidation.schedule import Automatic, tend
@@ -162,6 +163,9 @@ class Server:
             at_once=_at_once(app.store.database.kind),
         )
         self.guard = Guard(Application(self._registry.routes(), self._during), policy, _log)
+        self._hooks = HookServer(app, home, self._registry.metrics, _log, lambda: self.guard.draining)
+        self.guests = 0  # connections that last, while nobody asks anything
+        self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = [self._tend]
         for one in self._sockets:
             one.listen(BACKLOG)  # who reads where we are may call at once
         self._held.say(url=self.url, socket=self._path, since=time.time(), version=__version__, daemon=held is not None)
@@ -190,8 +194,9 @@ class Server:
         try:
             server.run(sockets=self._sockets)
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
+            for path in (self._path, self._hooks.path):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
             self._held.let_go()
             self._app.close()
             _log({"event": "stopped", "pid": os.getpid()})
@@ -211,9 +216,25 @@ class Server:
 
         start(self._app.store.encoder.embedder.load)  # warm before the first question
         start(tokens.load)
-        tending = asyncio.create_task(self._tend())
+        await self._hooks.start()
+        beside = [asyncio.create_task(one()) for one in self.beside]
         yield
-        tending.cancel()
+        self._hooks.close()
+        for one in beside:
+            one.cancel()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.guard.inside or self._hooks.inside or self.guests)
+
+    @property
+    def last(self) -> float:
+        """When somebody last asked something."""
+        return max(self.guard.last, self._hooks.last)
+
+    def is_reachable(self) -> bool:
+        """Tell whether whoever comes to this home would find us."""
+        return self._held.is_ours() and os.path.exists(self._path) and os.path.exists(self._hooks.path)
 
     async def _tend(self) -> None:
         """Consolidate from time to time what nobody asks for."""

@@ -1,0 +1,33 @@
+"""`athena hook`: what a coding agent's client runs at an event of its session."""
+
+import time
+
+import click
+
+from athena import fallback, hookclient, sockets
+from athena import settings as configuration
+from athena.errors import AthenaError
+from athena.home import home_folder
+
+PATIENCE = 5.0  # seconds, where the settings cannot be read
+
+
+@click.command()
+@click.argument("event")
+def hook(event: str) -> None:
+    """Answer an event of a session: its JSON on standard input, what to tell on standard output; always exits with 0.
+
+    Example: echo '{}' | athena hook session-start
+    """
+    began, home = time.monotonic(), home_folder()
+    try:
+        whole = configuration.load().hooks_timeout_ms / 1000
+    except AthenaError:
+        whole = PATIENCE
+    hookclient.limit(began, whole, lambda: hookclient.give_up(home, event, began, "it took too long", []))
+    given = hookclient.read(0)
+    greeting, answering = began + hookclient.GREETING * whole, began + hookclient.ANSWERING * whole
+    said, reason = hookclient.ask(sockets.path_of(home, sockets.HOOKS), event, given, greeting, answering)
+    if said is None:
+        said = fallback.answer(event, given, reason, began, hookclient.ELSEWHERE * whole)
+    hookclient.write(said)

@@ -1,0 +1,106 @@
+"""What a hook says when no daemon answers: in this process by words alone, else from `mcp_url`, else nothing."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from athena import daemon, hookclient
+from athena.errors import AthenaError
+from athena.home import DEFAULT_PROJECT, current_project, home_folder
+
+if TYPE_CHECKING:
+    from athena import settings as configuration
+
+OURS = 0.6  # part of the time that is left, before another server is asked
+SECONDS = "ATHENA_HOOK_SECONDS"
+
+
+def main() -> None:
+    """Answer instead of the daemon; the words are the event, and why it did not."""
+    event, reason = sys.argv[1:3]
+    began = time.monotonic()
+    seconds = float(os.environ.pop(SECONDS, "4"))
+    given = hookclient.read(0)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    hookclient.write(answer(event, given, reason, began, seconds))
+    os._exit(0)
+
+
+def answer(event: str, given: bytes, reason: str, began: float, seconds: float) -> bytes:
+    """Try one after the other, and write one line about it."""
+    from athena import settings as configuration  # heavy from here on
+
+    home = home_folder()
+    try:
+        settings = configuration.load()
+    except AthenaError as error:
+        hookclient.note(home, event, "nothing", began, f"{reason}; {error}")
+        return b""
+    why = [reason]
+    if settings.hooks_enabled:
+        said = _within(seconds * OURS, lambda: _here(event, given, settings), why)
+        if reason.startswith("no daemon"):
+            daemon.spawn(home)
+        if said is not None:
+            hookclient.note(home, event, "process", began, "; ".join(why))
+            return said
+    if not settings.hooks_mcp_url:
+        why.append("there is no mcp_url")
+    elif settings.hooks_enabled and not settings.hooks_fallback_to_mcp:
+        why.append("fallback_to_mcp is off")
+    else:
+        left = began + seconds - time.monotonic()
+        said = _within(left, lambda: _elsewhere(event, given, settings, left), why)
+        if said is not None:
+            hookclient.note(home, event, "mcp", began, "; ".join(why))
+            return said
+    hookclient.note(home, event, "nothing", began, "; ".join(why))
+    return b""
+
+
+def _within(seconds: float, work: Callable[[], bytes], why: list[str]) -> bytes | None:
+    """Do it on another thread, which may take as long as it likes: we do not wait longer."""
+    made: list[bytes] = []
+
+    def run() -> None:
+        try:
+            made.append(work())
+        except Exception as error:  # noqa: BLE001  # told in the log; the session goes on
+            why.append(f"{type(error).__name__}: {error}")
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(max(0.0, seconds))
+    if thread.is_alive():
+        why.append("it took too long here")
+    return made[0] if made else None
+
+
+def _here(event: str, given: bytes, settings: "configuration.Settings") -> bytes:
+    from athena.app import hook_rules, start
+    from athena.surfaces import hooks
+    from athena.threads import drive
+
+    app = start(settings)
+    try:
+        context = app.context(DEFAULT_PROJECT, "hook")
+        project = os.environ.get("ATHENA_PROJECT", "").strip() or None
+        return drive(hooks.answer(event, given, context, hook_rules(settings), hurry=True, project=project))
+    finally:
+        app.close()
+
+
+def _elsewhere(event: str, given: bytes, settings: "configuration.Settings", seconds: float) -> bytes:
+    from athena.app import hook_rules
+    from athena.elsewhere import ask
+    from athena.surfaces import hooks
+
+    said, rules = hooks.read(given), hook_rules(settings)
+    folder = said.get("cwd")
+    project = current_project(folder=folder if isinstance(folder, str) else None)
+    if not settings.hooks_mcp_url or not rules.allow(event, project):
+        return b""
+    return ask(settings.hooks_mcp_url, event, said, rules.budget_tokens, seconds)
