@@ -1,10 +1,13 @@
 """Athena: long-term memory for AI agents."""
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from athena.version import __version__
 
+TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
 if TYPE_CHECKING:
+    from typing import Any
+
     from athena.client import AthenaClient
     from athena.connect import open  # noqa: A004  # `athena.open` is the public name
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -51,8 +51,9 @@ class App:
         self.programs = Programs(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
         self.catalog = CATALOG
 
-    def context(self, project: str, surface: str, key: str | None = None) -> Context:
-        made = Context(self.store, self.catalog, Scope.named(project), surface, self.programs, key=key)
+    def context(self, project: str, surface: str, key: str | None = None, workspace: str | None = None) -> Context:
+        scope = Scope.named(project)
+        made = Context(self.store, self.catalog, scope, surface, self.programs, key=key, workspace=workspace)
         # A person sits at the command line; at the other end of everything else there may be the agent that asks.
         return replace(made, allowed=frozenset(Effect)) if surface in PEOPLE else made
 
@@ -83,6 +84,18 @@ def hook_rules(settings: Settings) -> Rules:
     return Rules(
         settings.hooks_budget_tokens, settings.hooks_off, settings.hooks_projects, settings.hooks_enable_metrics
     )
+
+
+def is_same_store(settings: Settings, said: Mapping[str, str]) -> bool:
+    """Tell whether somebody with the same home and this in their environment means the same store."""
+    given = {name: said[name] for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL") if said.get(name)}
+    try:
+        theirs = load(given | {"ATHENA_HOME": settings.home})
+    except Misconfigured:
+        return False
+    if settings.database_url or theirs.database_url:
+        return settings.database_url == theirs.database_url
+    return settings.db_path == theirs.db_path
 
 
 def database(settings: Settings, copying: Copying = "") -> Database:

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from athena import daemon, launcher, lock, logs, version
@@ -36,7 +37,7 @@ def main() -> None:
 
 def _serve(home: str, held: lock.Held) -> None:
     from athena import settings as configuration  # from here on everything is needed, and there is time
-    from athena.app import start
+    from athena.app import is_same_store, start
     from athena.home import DEFAULT_PROJECT
     from athena.server import Server
 
@@ -53,6 +54,7 @@ def _serve(home: str, held: lock.Held) -> None:
             hosts=(),
             consolidating=settings.consolidate,
             held=held,
+            serves=partial(is_same_store, settings),
         )
     except BaseException:
         app.close()

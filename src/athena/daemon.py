@@ -25,6 +25,8 @@ def spawn(home: str) -> int:
     python = sys.executable
     words = [python, "-I", "-c", RUN, ROOT, home]  # -I: neither the folder nor the environment brings code of its own
     around = {name: value for name, value in os.environ.items() if name not in OWN} | {"ATHENA_HOME": home}
+    if (path := around.get("ATHENA_DB_PATH")) and path != ":memory:":
+        around["ATHENA_DB_PATH"] = os.path.abspath(os.path.expanduser(path))  # it runs in another folder
     nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     try:
         return os.posix_spawn(python, words, around, file_actions=nothing, setsid=True)

@@ -14,7 +14,11 @@
 A program of the agent's that fails is a result, not one of these. Anything else that escapes is a bug.
 """
 
-from typing import ClassVar
+from __future__ import annotations
+
+TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
+if TYPE_CHECKING:
+    from typing import ClassVar
 
 
 class AthenaError(Exception):

@@ -42,7 +42,7 @@ def answer(event: str, given: bytes, reason: str, began: float, seconds: float) 
     why = [reason]
     if settings.hooks_enabled:
         said = _within(seconds * OURS, lambda: _here(event, given, settings), why)
-        if reason.startswith("no daemon"):
+        if reason.startswith("no daemon") and settings.db_path != ":memory:":
             daemon.spawn(home)
         if said is not None:
             hookclient.note(home, event, "process", began, "; ".join(why))

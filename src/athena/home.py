@@ -1,14 +1,23 @@
 """Where this machine keeps Athena's data. Standard library only: every client needs it, fast."""
 
+from __future__ import annotations
+
 import os
 import sys
-from collections.abc import Callable, Mapping
 
 from athena.errors import Misconfigured
+
+TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 EVERYWHERE = "user"
 DEFAULT_PROJECT = "default"
 TOKEN = "token"
+SOCKET = "athena.sock"
+MCP_SOCKET = "mcp.sock"
+HOOK_SOCKET = "hook.sock"
+LONGEST = 100  # bytes of a socket's path: systems allow 103 to 107
 KEY = "sandbox.key"
 
 
@@ -76,6 +85,19 @@ def _secret(folder: str, name: str, read: Callable[[], str | None]) -> str:
         if os.path.lexists(part):
             os.unlink(part)
     return made
+
+
+def socket_path(home: str, name: str = SOCKET) -> str:
+    """Return where a Unix socket of a home is: in it, or where its path is short enough."""
+    if len(os.fsencode(path := os.path.join(home, name))) <= LONGEST:
+        return path
+    import hashlib  # most homes have short paths
+
+    short = f"{hashlib.sha256(os.fsencode(home)).hexdigest()[:24]}-{name}"
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        path = os.path.join(runtime, "athena", short)
+    # Else right below /tmp, where nobody can rename what is ours.
+    return path if len(os.fsencode(path)) <= LONGEST else f"/tmp/athena-{os.getuid()}/{short}"
 
 
 def current_project(environment: Mapping[str, str] = os.environ, folder: str | None = None) -> str:

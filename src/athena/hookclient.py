@@ -114,6 +114,8 @@ def is_ours(connection: _socket.socket, path: str) -> bool:
 
 def _head(event: str) -> bytes:
     """Say which event it is, and what of the environment decides about it; its own length comes first."""
+    if (path := os.environ.get("ATHENA_DB_PATH", ":memory:")) != ":memory:":
+        os.environ["ATHENA_DB_PATH"] = os.path.abspath(os.path.expanduser(path))  # the daemon runs in another folder
     around = [
         f"{name}={value}"
         for name, value in os.environ.items()

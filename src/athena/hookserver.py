@@ -10,7 +10,7 @@ from athena import settings as configuration
 from athena import sockets
 from athena.app import App, hook_rules
 from athena.errors import AthenaError, Misconfigured
-from athena.home import DEFAULT_PROJECT
+from athena.home import DEFAULT_PROJECT, HOOK_SOCKET
 from athena.hookclient import HELLO, LARGEST, PIECE
 from athena.surfaces import hooks
 from athena.surfaces.metrics import Metrics
@@ -32,7 +32,7 @@ class HookServer:
     def __init__(self, app: App, home: str, metrics: Metrics, log: Log, stopping: Callable[[], bool]) -> None:
         self._app, self._home, self._metrics, self._log, self._stopping = app, home, metrics, log, stopping
         self._orders = Orders(home)
-        self._socket = sockets.bind(home, sockets.HOOKS)
+        self._socket = sockets.bind(home, HOOK_SOCKET)
         self._socket.listen(BACKLOG)
         self.path = self._socket.getsockname()
         self._server: asyncio.Server | None = None
@@ -40,9 +40,7 @@ class HookServer:
         self.last = time.monotonic()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_unix_server(
-            self._serve, sock=self._socket, limit=PIECE, backlog=BACKLOG
-        )
+        self._server = await asyncio.start_unix_server(self._serve, sock=self._socket, limit=PIECE, backlog=BACKLOG)
 
     def close(self) -> None:
         if self._server is not None:

@@ -4,7 +4,8 @@ import os
 import shlex
 import sys
 
-from athena import hookclient, sockets
+from athena import hookclient
+from athena.home import HOOK_SOCKET, socket_path
 
 FOLDER = "bin"
 NAME = "athena-hook"
@@ -31,7 +32,7 @@ def install(home: str, python: str | None = None, timeout_ms: int = TIMEOUT_MS) 
         "home": home,
         "own": own,
         "root": os.path.dirname(os.path.dirname(os.path.abspath(hookclient.__file__))),
-        "socket": sockets.path_of(home, sockets.HOOKS),
+        "socket": socket_path(home, HOOK_SOCKET),
         "timeout": str(timeout_ms),
     }
     with open(hookclient.__file__, encoding="utf-8") as file:

@@ -11,6 +11,7 @@ from typing import Any
 
 from athena import sockets
 from athena.errors import Conflict
+from athena.home import socket_path
 
 LOCK = "server.json"
 KNOCK = 1.0  # seconds in which a server that lives takes a connection
@@ -97,7 +98,7 @@ def served(home: str) -> dict[str, Any] | None:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
             knocking.settimeout(KNOCK)
-            knocking.connect(facts.get("socket") or sockets.path_of(home))
+            knocking.connect(facts.get("socket") or socket_path(home))
             if sockets.user(knocking) != os.getuid() or sockets.process(knocking) not in (0, facts["pid"]):
                 return None
     except OSError:

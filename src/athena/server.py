@@ -12,17 +12,18 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
 from typing import Any
 
 import h11
 import uvicorn
+from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from athena import sockets, tokens
 from athena.app import App
 from athena.errors import AthenaError, Misconfigured
-from athena.home import make_token
+from athena.home import MCP_SOCKET, make_token
 from athena.hookserver import HookServer
 from athena.lock import Held, take
 from athena.memory import upkeep
@@ -30,6 +31,9 @@ from athena.memory.consolidation.schedule import Automatic, tend
 from athena.model.scope import Scope
 from athena.surfaces.guard import HEAD, HEADERS, Guard, Malformed, Policy, refusal
 from athena.surfaces.http import Application, Registry
+from athena.surfaces.mcphttp import Endpoint, load
+from athena.surfaces.mcpstream import Door
+from athena.surfaces.seats import Seats
 from athena.threads import start
 from athena.version import __version__
 
@@ -134,6 +138,7 @@ class Server:
         auth: bool,
         hosts: tuple[str, ...],
         consolidating: Automatic = "minimal",
+        serves: Callable[[Mapping[str, str]], bool] = lambda _: True,
         held: Held | None = None,
     ) -> None:
         if not auth and host not in LOOPBACK:
@@ -143,7 +148,8 @@ class Server:
         self._app, self._home, self._project, self._consolidating = app, home, project, consolidating
         self._held = held or take(home, DRAIN + 5)
         self._sockets = [*_tcp(host, port), sockets.bind(home)]
-        self._path = self._sockets[-1].getsockname()
+        self._lines = sockets.bind(home, MCP_SOCKET)
+        self._paths = [self._sockets[-1].getsockname(), self._lines.getsockname()]
         self.port = self._sockets[0].getsockname()[1]
         shown = "localhost" if host in LOOPBACK else f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}"
@@ -162,13 +168,19 @@ class Server:
             stopping=lambda: self.guard.draining,
             at_once=_at_once(app.store.database.kind),
         )
-        self.guard = Guard(Application(self._registry.routes(), self._during), policy, _log)
+        given = self._registry.calls, self._visitor, Seats(), project
+        self._mcp = Endpoint(*given)
+        self._door = Door(*given, serves=serves, welcome=lambda peer: sockets.user(peer) == os.getuid())
+        routes = [*self._registry.routes(), Route("/mcp", self._mcp)]
+        self.guard = Guard(Application(routes, self._during), policy, _log)
         self._hooks = HookServer(app, home, self._registry.metrics, _log, lambda: self.guard.draining)
-        self.guests = 0  # connections that last, while nobody asks anything
+        self._paths.append(self._hooks.path)
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = [self._tend]
-        for one in self._sockets:
+        for one in (*self._sockets, self._lines):
             one.listen(BACKLOG)  # who reads where we are may call at once
-        self._held.say(url=self.url, socket=self._path, since=time.time(), version=__version__, daemon=held is not None)
+        self._held.say(
+            url=self.url, socket=self._paths[0], since=time.time(), version=__version__, daemon=held is not None
+        )
 
     def run(self) -> None:
         """Serve until told to stop; calls in flight are answered first."""
@@ -194,7 +206,7 @@ class Server:
         try:
             server.run(sockets=self._sockets)
         finally:
-            for path in (self._path, self._hooks.path):
+            for path in self._paths:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
             self._held.let_go()
@@ -203,6 +215,9 @@ class Server:
 
     def _caller(self, project: str | None, key: str | None) -> Any:
         return self._app.context(self._project if project is None else project, "http", key)
+
+    def _visitor(self, project: str | None, workspace: str | None) -> Any:
+        return self._app.context(self._project if project is None else project, "mcp", workspace=workspace)
 
     async def _ready(self) -> dict[str, Any]:
         """Look at the store; that is no call of anybody's."""
@@ -214,27 +229,35 @@ class Server:
     async def _during(self, _: Any) -> AsyncIterator[None]:
         import numpy  # noqa: F401  # before the threads: two that import it at once break it for good
 
-        start(self._app.store.encoder.embedder.load)  # warm before the first question
-        start(tokens.load)
+        start(self._warm)
+        await self._door.open(self._lines)
         await self._hooks.start()
         beside = [asyncio.create_task(one()) for one in self.beside]
         yield
         self._hooks.close()
         for one in beside:
             one.cancel()
+        await self._door.close()
+        await self._mcp.close()
+
+    def _warm(self) -> None:
+        """Load what the first questions need, the most urgent first."""
+        self._app.store.encoder.embedder.load()
+        load()
+        tokens.load()
 
     @property
     def busy(self) -> bool:
-        return bool(self.guard.inside or self._hooks.inside or self.guests)
+        return bool(self.guard.inside or self._hooks.inside or self._registry.calls.inside)
 
     @property
     def last(self) -> float:
         """When somebody last asked something."""
-        return max(self.guard.last, self._hooks.last)
+        return max(self.guard.last, self._hooks.last, self._registry.calls.last)
 
     def is_reachable(self) -> bool:
         """Tell whether whoever comes to this home would find us."""
-        return self._held.is_ours() and os.path.exists(self._path) and os.path.exists(self._hooks.path)
+        return self._held.is_ours() and all(map(os.path.exists, self._paths))
 
     async def _tend(self) -> None:
         """Consolidate from time to time what nobody asks for."""

@@ -7,30 +7,14 @@ import stat
 import sys
 
 from athena.errors import Misconfigured
+from athena.home import SOCKET, socket_path
 
-SOCKET = "athena.sock"  # HTTP
-HOOKS = "hook.sock"  # one event of a session
-LONGEST = 100  # bytes of a socket's path: systems allow 103 to 107
 PEER_OF_MAC = (0, 2)  # SOL_LOCAL, LOCAL_PEERPID: Python has no names for them
-
-
-def path_of(home: str, name: str = SOCKET) -> str:
-    """Return where a Unix socket of a home is: in it, or where its path is short enough."""
-    if len(os.fsencode(inside := os.path.join(home, name))) <= LONGEST:
-        return inside
-    import hashlib  # for long paths alone
-
-    short = f"{hashlib.sha256(os.fsencode(home)).hexdigest()[:24]}-{name}"
-    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        path = os.path.join(runtime, "athena", short)
-        if len(os.fsencode(path)) <= LONGEST:
-            return path
-    return f"/tmp/athena-{os.getuid()}/{short}"  # right below /tmp, where nobody can rename what is ours
 
 
 def bind(home: str, name: str = SOCKET) -> socket.socket:
     """Make a socket that only its owner can use; whoever calls holds the lock of the home."""
-    path = path_of(home, name)
+    path = socket_path(home, name)
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     if folder != os.path.normpath(home):

@@ -1,18 +1,34 @@
 """The command line. Nothing heavy is imported here: the commands load when one of them runs."""
 
+from __future__ import annotations
+
 import os
 import sys
+
+TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def main() -> None:
     """Run `athena` with the words it was given."""
+    if sys.argv[1:2] == ["mcp"]:
+        from athena.cli import pump
+
+        if (given := pump.asked(sys.argv[2:])) is not None:
+            leave(pump.run(*given))
     # One question at a time needs no pool of threads, and starting one costs more than it saves.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from athena import connect
     from athena.cli.commands import athena  # brings click
 
     code = athena(prog_name="athena", standalone_mode=False)
-    connect.close()
+    leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process at once: all is written, and taking the interpreter apart would take 30 ms more."""
+    if "athena.connect" in sys.modules:
+        sys.modules["athena.connect"].close()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # all is written; taking the interpreter apart would take 30 ms more
+    os._exit(code)

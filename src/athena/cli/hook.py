@@ -4,10 +4,10 @@ import time
 
 import click
 
-from athena import fallback, hookclient, sockets
+from athena import fallback, hookclient
 from athena import settings as configuration
 from athena.errors import AthenaError
-from athena.home import home_folder
+from athena.home import HOOK_SOCKET, home_folder, socket_path
 
 PATIENCE = 5.0  # seconds, where the settings cannot be read
 
@@ -27,7 +27,7 @@ def hook(event: str) -> None:
     hookclient.limit(began, whole, lambda: hookclient.give_up(home, event, began, "it took too long", []))
     given = hookclient.read(0)
     greeting, answering = began + hookclient.GREETING * whole, began + hookclient.ANSWERING * whole
-    said, reason = hookclient.ask(sockets.path_of(home, sockets.HOOKS), event, given, greeting, answering)
+    said, reason = hookclient.ask(socket_path(home, HOOK_SOCKET), event, given, greeting, answering)
     if said is None:
         said = fallback.answer(event, given, reason, began, hookclient.ELSEWHERE * whole)
     hookclient.write(said)

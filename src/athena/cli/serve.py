@@ -3,11 +3,12 @@
 import os
 import shutil
 import sys
+from functools import partial
 
 import click
 
 from athena import settings as configuration
-from athena.app import start
+from athena.app import is_same_store, start
 from athena.home import current_project, make_token
 
 
@@ -36,6 +37,7 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
             auth=auth,
             hosts=allow_host,
             consolidating=settings.consolidate,
+            serves=partial(is_same_store, settings),
         )
     except BaseException:
         app.close()

@@ -5,7 +5,7 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,22 +16,19 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from athena import tokens
-from athena.errors import AthenaError, InvalidInput, NotFound, Unavailable
+from athena.errors import AthenaError, InvalidInput, NotFound
 from athena.kernel.catalog import AnyOperation, Catalog
-from athena.kernel.invoke import invoke
 from athena.kernel.operation import Effect
 from athena.kernel.shapes import plain
 from athena.model.page import Page
 from athena.surfaces import openapi, registry
-from athena.surfaces.guard import STOPPING, Malformed, NoSuchMethod, NotJson
-from athena.surfaces.metrics import Metrics
+from athena.surfaces.calls import Calls
+from athena.surfaces.guard import Malformed, NoSuchMethod, NotJson
 from athena.surfaces.openapi import LONGEST_KEY, LONGEST_NAME
 from athena.threads import start
 from athena.version import __version__
 
 DEEPEST = 64  # levels of a JSON document
-PATIENCE = 20.0  # seconds that a call waits for its turn
-RUNNING = 400  # programs that run or wait in the sandbox, which has turns of its own; 100 of them for one workspace
 LARGE = 256 << 10  # bytes of a body that is read on another thread
 LINES = 500  # of a stream, sent together
 JSON = "application/json"
@@ -42,10 +39,7 @@ Ready = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Registry:
-    """The routes of one catalog. `caller` makes the context of a call, `ready` asks the store how it is.
-
-    So many reads run `at_once`, and so many writes; the others wait for their turn, but not for long.
-    """
+    """The routes of one catalog. `caller` makes the context of a call, `ready` asks the store how it is."""
 
     def __init__(
         self,
@@ -58,13 +52,11 @@ class Registry:
         at_once: int,
     ) -> None:
         self.catalog = catalog.without(Effect.APPROVE)  # the token is the agent's too
-        self.metrics = Metrics()
+        self.calls = Calls(self.catalog, stopping=stopping, at_once=at_once)
+        self.metrics = self.calls.metrics
         self._caller = caller
         self._ready = ready
         self._facts = facts
-        self._stopping = stopping
-        self._reading, self._writing = asyncio.Semaphore(at_once), asyncio.Semaphore(at_once)
-        self._running = asyncio.Semaphore(RUNNING)
         self._asking = asyncio.Lock()
         self._kept: dict[str, tuple[bytes, str]] = {}
         self._well = (0.0, False)
@@ -144,22 +136,6 @@ class Registry:
             return Response(status_code=304, headers=headers)
         return Response(body, media_type=JSON, headers=headers)
 
-    @asynccontextmanager
-    async def _turn(self, operation: AnyOperation) -> AsyncIterator[None]:
-        """Wait until there is room; a long write keeps no read waiting, and a program nobody."""
-        turns = {Effect.READ: self._reading, Effect.EXECUTE: self._running}.get(operation.effect, self._writing)
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await turns.acquire()
-        except TimeoutError:
-            raise Unavailable("the server is busy with other calls", hint="try again in a moment") from None
-        try:
-            if self._stopping():
-                raise Unavailable(STOPPING, hint="try again in a moment")
-            yield
-        finally:
-            turns.release()
-
     def _operation(self, request: Request) -> AnyOperation:
         return self.catalog.find(request.path_params["name"])
 
@@ -170,26 +146,11 @@ class Registry:
         except ClientDisconnect:
             raise Malformed("the body broke off") from None
         arguments = _arguments(request, raw) if len(raw) < LARGE else await start(_arguments, request, raw)
-        key, named = request.headers.get("idempotency-key"), request.headers.get("x-athena-project")
-        for name, value, most in (("Idempotency-Key", key, LONGEST_KEY), ("X-Athena-Project", named, LONGEST_NAME)):
-            if value is not None and not (
-                value.strip() and len(value) <= most and value.isascii() and value.isprintable()
-            ):
-                raise Malformed(
-                    f"{name} must have 1 to {most} printable ASCII characters", hint="percent-encode all others"
-                )
-        project = None if named is None else unquote(named, errors="replace")
+        key = _header(request, "Idempotency-Key", LONGEST_KEY)
+        caller = self._caller(named_project(request), key)
         began = time.perf_counter()
-        outcome = "done"
-        try:
-            async with self._turn(operation):
-                result = await invoke(self.catalog, operation.name, arguments, self._caller(project, key))
-        except AthenaError as error:
-            outcome = error.code
-            raise
-        finally:
-            took = time.perf_counter() - began
-            self.metrics.called(operation.name, "http", outcome, took)
+        result = await self.calls.make(operation, arguments, caller)
+        took = time.perf_counter() - began
         if isinstance(result, list | tuple) and _wants_lines(request.headers.get("accept", "")):
             self.metrics.moved(operation.name, "http", tokens.estimate(raw.decode()), tokens.measure(result))
             headers = {"athena-total": str(result.total)} if isinstance(result, Page) else {}
@@ -200,6 +161,19 @@ class Registry:
         body = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
         self.metrics.moved(operation.name, "http", tokens.estimate(raw.decode()), tokens.estimate(body))
         return Response(body.encode(), media_type=JSON)
+
+
+def named_project(request: Request) -> str | None:
+    """Return the project that a request names, if it does."""
+    named = _header(request, "X-Athena-Project", LONGEST_NAME)
+    return None if named is None else unquote(named, errors="replace")
+
+
+def _header(request: Request, name: str, most: int) -> str | None:
+    value: str | None = request.headers.get(name)
+    if value is not None and not (value.strip() and len(value) <= most and value.isascii() and value.isprintable()):
+        raise Malformed(f"{name} must have 1 to {most} printable ASCII characters", hint="percent-encode all others")
+    return value
 
 
 async def _lines(items: Any) -> AsyncIterator[bytes]:

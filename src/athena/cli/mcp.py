@@ -1,0 +1,59 @@
+"""`athena mcp` where it cannot be done with a few bytes: its help, and serving without a server."""
+
+import asyncio
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from athena import connect
+from athena.cli import pump
+
+if TYPE_CHECKING:
+    import _socket
+
+CORES = 4  # operations at once: one client asks
+
+
+@click.command()
+@click.option(
+    "--tools",
+    type=click.Choice(pump.SURFACES),
+    default="default",
+    show_default=True,
+    help="Which tools: four small ones, two of them, or every operation as one.",
+)
+@click.option("--project", help="Whose memories; by default the git root of this folder, else 'default'.")
+def mcp(tools: str, project: str | None) -> None:
+    """Serve an MCP client over standard input and output.
+
+    Example: claude mcp add athena -- athena mcp
+    """
+    raise click.exceptions.Exit(pump.run(tools, project))
+
+
+def serve_here(project: str) -> "_socket.socket":
+    """Serve one client from a thread of this process; return its end of the connection."""
+    ours, theirs = socket.socketpair()
+    app = connect.shared_app()  # here, so that what is wrong with the settings is said
+    threading.Thread(target=lambda: asyncio.run(_serve(app, project, ours)), daemon=True).start()
+    return theirs
+
+
+async def _serve(app: Any, project: str, connection: socket.socket) -> None:
+    from athena.kernel.operation import Effect
+    from athena.surfaces.calls import Calls
+    from athena.surfaces.mcpstream import Door
+    from athena.surfaces.seats import Seats
+
+    calls = Calls(app.catalog.without(Effect.APPROVE), stopping=lambda: False, at_once=CORES)
+
+    def caller(named: str | None, workspace: str | None) -> Any:
+        return app.context(project if named is None else named, "mcp", workspace=workspace)
+
+    reader, writer = await asyncio.open_unix_connection(sock=connection)
+    try:
+        await Door(calls, caller, Seats(), project).serve(reader, writer)
+    finally:
+        writer.close()

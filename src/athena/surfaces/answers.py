@@ -1,0 +1,131 @@
+"""What a model reads of a result: few words, never more than a budget, and how to get at the rest."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from athena import tokens
+from athena.errors import AthenaError
+from athena.kernel.catalog import AnyOperation
+from athena.kernel.shapes import plain
+from athena.model.memory import Hit, Memory, Stored
+from athena.model.run import Result
+
+BUDGET = 2_000  # tokens of an answer
+LONGEST = 600  # characters of a memory in a list
+WHOLE = "get_memory(memory_id=...) shows one whole"
+OUTCOMES = {"new": "kept", "known": "known already", "revived": "kept again", "updated": "changed"}
+
+
+def written(operation: AnyOperation, arguments: Mapping[str, Any], result: Any) -> str:
+    """Write a result as text."""
+    if isinstance(result, str):
+        return _cut(result)
+    if isinstance(result, Result):
+        return run(result)
+    if isinstance(result, Stored):
+        return _stored(result)
+    if isinstance(result, list | tuple):
+        return _listed(operation, arguments, result)
+    return _cut(_json(result))
+
+
+def failure(error: AthenaError) -> str:
+    """Write an error with what to do next."""
+    return f"{error}\nhint: {error.hint}" if error.hint else str(error)
+
+
+def is_failure(result: Any) -> bool:
+    """Tell whether a result is that of a program that failed; one that waits for a person has not."""
+    return isinstance(result, Result) and not result.success and result.status != "needs_approval"
+
+
+def run(done: Result) -> str:
+    """Write what came of a program: what it printed, its value, what went wrong."""
+    parts = [done.output.rstrip("\n")] if done.output.strip() else []
+    if done.result is not None:
+        value = done.result if isinstance(done.result, str) else _json(done.result)
+        parts.append(f"result: {value}" if parts else value)
+    if done.handle:
+        parts.append(f'[cut; all of it: workspace.read(path="{done.handle}")]')
+    if done.error is not None:
+        where = "" if done.error.line is None else f" (line {done.error.line})"
+        parts.append(f"{done.error.type}: {done.error.message}{where}")
+        if done.error.hint:
+            parts.append(f"hint: {done.error.hint}")
+    return "\n".join(parts) or "done; it printed nothing and its last line has no value"
+
+
+def _stored(memory: Stored) -> str:
+    taken = f"; taken out before storing: {', '.join(memory.redacted)}" if memory.redacted else ""
+    return f"{memory.hash} {OUTCOMES.get(memory.outcome, memory.outcome)}{taken}"
+
+
+def _listed(operation: AnyOperation, arguments: Mapping[str, Any], items: Any) -> str:
+    """Write a list a line for each item, as many as fit, and say how to see the others."""
+    if not items:
+        return "nothing found" if operation.result == list[Hit] else "[]"
+    write = _writer(items[0])
+    lines: list[str] = []
+    spent = 0
+    for item in items:
+        line = write(item)
+        spent += tokens.count(line) + 1
+        if spent > BUDGET and lines:
+            break
+        lines.append(line)
+    cut = [WHOLE] if any(line.endswith("…") for line in lines) and isinstance(items[0], Memory) else []
+    if left := getattr(items, "total", len(items)) - len(lines) - int(arguments.get("offset") or 0):
+        cut.insert(0, f"{left} more: {_further(operation, arguments, len(lines))}")
+    if len(lines) == 1 and not isinstance(items[0], Memory):
+        lines[0] = _cut(lines[0])
+    return "\n".join([*lines, f"[{'; '.join(cut)}]"] if cut else lines)
+
+
+def _further(operation: AnyOperation, arguments: Mapping[str, Any], shown: int) -> str:
+    if "offset" in operation.names:
+        return f"offset={int(arguments.get('offset') or 0) + shown}"
+    return "look at all of them in a program, with execute_code"
+
+
+def _writer(first: Any) -> Callable[[Any], str]:
+    if isinstance(first, str):
+        return str
+    return _memory if isinstance(first, Memory) else _json
+
+
+def _memory(memory: Memory) -> str:
+    """Write a memory with what tells it apart."""
+    facts = [memory.hash]
+    if isinstance(memory, Hit):
+        facts.append(f"{memory.score:.2f}")
+    facts.append(time.strftime("%Y-%m-%d", time.localtime(memory.created)))
+    if memory.tags:
+        facts.append(f"[{', '.join(memory.tags)}]")
+    if isinstance(memory, Hit) and memory.kind != "memory":
+        facts.append(f"({memory.kind})")
+    if isinstance(memory, Hit) and memory.contradicted_by is not None:
+        facts.append(f"(a newer one says otherwise: {memory.contradicted_by})")
+    text = memory.content
+    return " ".join([*facts, text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"])
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_without_nulls(plain(value)), ensure_ascii=False, separators=(",", ":"))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _cut(text: str) -> str:
+    """Return a text, or as much of it as the budget allows."""
+    if len(text) <= BUDGET or (size := tokens.count(text)) <= BUDGET:
+        return text
+    shown = text[: len(text) * BUDGET // size]
+    return (
+        f"{shown}…\n[{len(shown):,} of {len(text):,} characters; in a program, with execute_code, all of it is at hand]"
+    )

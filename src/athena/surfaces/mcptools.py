@@ -1,0 +1,109 @@
+"""Operations as MCP tools: what a model reads before it has asked for anything, so every word counts."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from athena.kernel.catalog import AnyOperation, Catalog
+from athena.kernel.operation import Effect
+
+# Each tool of the small surfaces with the parameters that its definition shows; it takes all others too.
+PINNED: dict[str, tuple[str, ...]] = {
+    "search_tools": ("query",),
+    "execute_code": ("code", "timeout_s"),
+    "remember": ("content", "tags"),
+    "recall": ("query", "k", "tags", "since"),
+}
+SURFACES: dict[str, tuple[str, ...]] = {
+    "default": ("search_tools", "execute_code", "remember", "recall"),
+    "code": ("search_tools", "execute_code"),
+    "all": (),  # every operation that a model may call
+}
+# Read-only and destructive are said of every tool, the others where they are not what a client takes for granted.
+HINTS: dict[Effect, dict[str, bool]] = {
+    Effect.READ: {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False},
+    Effect.WRITE: {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
+    Effect.DESTROY: {
+        "readOnlyHint": False,
+        "destructiveHint": True,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    },
+    Effect.EXECUTE: {"readOnlyHint": False, "destructiveHint": True},
+}
+INSTRUCTIONS = """\
+Athena keeps what is worth knowing between sessions, and runs short Python programs next to the data and the tools, \
+so that only the answer comes back to you.
+
+Memory: `recall` before you start on something, in plain words ("how do we deploy?"). `remember` decisions, \
+preferences, causes of bugs and how things work here: one fact each, with why. Secrets are taken out.
+
+More than one step, or anything else: write a program.
+1. `search_tools("what is to be done")` answers with lines of Python: operations, saved skills and tools of connected \
+servers, each as the function that your program calls.
+2. `execute_code` runs the program. Every category is a name, every operation a function, without await and without \
+import: `memory.recall(query="x", k=20)`, `graph.open_nodes(names=["Ann"])`. Loop, filter and count there, and end \
+with the expression that you want back: large lists stay where they are.
+3. Variables stay for your next program. `workspace.write(path=..., content=...)` keeps files, `skills.save(...)` \
+keeps a program that works under a name.
+
+Example: `[h["content"] for h in memory.recall(query="open bugs", k=50) if "login" in h["content"]]`
+
+A failed call says what to do next. A program that must do something dangerous waits for a person: tell them \
+to run `athena approve`."""
+
+
+def chosen(catalog: Catalog, surface: str) -> list[AnyOperation]:
+    """Return the operations that a surface offers, in its order; approving is for people, never for a model."""
+    named: Iterable[AnyOperation] = map(catalog.find, SURFACES[surface]) if SURFACES[surface] else catalog
+    return [one for one in named if one.effect is not Effect.APPROVE]
+
+
+def definition(operation: AnyOperation, surface: str) -> dict[str, Any]:
+    """Describe an operation as a tool, in as few words as its surface needs."""
+    shown = operation.names if surface == "all" else PINNED[operation.name]
+    schema = compact(operation.arguments_schema)
+    properties = schema.get("properties", {})
+    schema["properties"] = {name: properties[name] for name in operation.names if name in shown}
+    if surface != "all":
+        schema["properties"] = {name: _plainest(part) for name, part in schema["properties"].items()}
+    words = [operation.summary] if surface == "all" else [operation.summary, operation.documentation.details]
+    return {
+        "name": operation.name,
+        "description": "\n".join(filter(None, words)),
+        "inputSchema": schema,
+        "annotations": HINTS[operation.effect],
+    }
+
+
+def compact(schema: Any) -> Any:
+    """Leave out of a schema what a caller can do without: nulls, lengths, and that nothing else is allowed."""
+    if not isinstance(schema, dict):
+        return [compact(part) for part in schema] if isinstance(schema, list) else schema
+    made = {key: compact(part) for key, part in schema.items() if key not in _NEEDLESS}
+    if not made.get("required", True):
+        del made["required"]
+    if "anyOf" in made:
+        made = _merged(made)
+    return made
+
+
+_NEEDLESS = {"additionalProperties", "minLength", "maxLength", "minItems", "maxItems", "title"}
+
+
+def _plainest(schema: dict[str, Any]) -> dict[str, Any]:
+    """Leave out bounds too, and of several types all but the first: an error says what else there is."""
+    made = {key: part for key, part in schema.items() if key not in ("minimum", "maximum")}
+    return made | {"type": made["type"][0]} if isinstance(made.get("type"), list) else made
+
+
+def _merged(schema: dict[str, Any]) -> dict[str, Any]:
+    """Write alternatives as one: without null, and a list of something rather than it or a list of it."""
+    kinds = [part for part in schema["anyOf"] if part != {"type": "null"}]
+    lists = [part["items"] for part in kinds if part.get("type") == "array" and "items" in part]
+    kinds = [part for part in kinds if part not in lists]
+    rest = {key: part for key, part in schema.items() if key != "anyOf"}
+    if len(kinds) == 1:
+        return {**kinds[0], **rest}
+    if all(set(part) == {"type"} for part in kinds):
+        return {"type": [part["type"] for part in kinds]} | rest
+    return {"anyOf": kinds} | rest
