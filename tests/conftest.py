@@ -33,7 +33,9 @@ ON_ONE = (
     "storage/sqlite",
     "storage/postgres",
     "test_architecture.py",
+    "test_daemon.py",
     "test_docs.py",
+    "test_hooks.py",
     "test_threads.py",
     "test_tokens.py",
 )

@@ -25,7 +25,9 @@ def main() -> None:
     try:
         held = lock.Held(home)
     except Conflict:
-        return
+        sys.exit(daemon.TAKEN)
+    if os.fork():
+        os._exit(0)  # whoever started us has no child to look after
     os.chdir(home)
     os.umask(0o077)
     sys.stderr = logs.Log(home, daemon.LOG)

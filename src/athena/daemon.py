@@ -15,13 +15,14 @@ DRAIN = 35.0  # seconds that it may take to answer what it has begun
 LEAVE = 3.0  # seconds that an old one gets, when it is asked to make room
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from athena.background import main; main()"
+TAKEN = 3  # how a daemon ends that finds another
 OWN = ("ATHENA_PROJECT",)  # what is a session's own and not the daemon's
 
 Facts = dict[str, Any]
 
 
 def spawn(home: str) -> int:
-    """Start the daemon of a home without waiting for it, and return its process; one too many ends by itself."""
+    """Start the daemon of a home without waiting; return a process that ends when it has the home, or cannot have it."""
     python = sys.executable
     words = [python, "-I", "-c", RUN, ROOT, home]  # -I: neither the folder nor the environment brings code of its own
     around = {name: value for name, value in os.environ.items() if name not in OWN} | {"ATHENA_HOME": home}
@@ -40,21 +41,14 @@ def start(home: str, wait: float = WAIT) -> Facts:
     found = lock.served(home)
     if found and not (is_older(found) and make_room(home, found)):
         return found
-    child = spawn(home)
+    tried = False
     while not (found := lock.served(home)):
-        if time.monotonic() > deadline or _failed(child):
+        if time.monotonic() > deadline or (tried and lock.is_free(home)):
             raise Unavailable("the daemon did not start", hint=f"see {os.path.join(home, logs.FOLDER, LOG)}")
-        time.sleep(lock.LOOK)
+        if not tried:
+            tried = os.waitstatus_to_exitcode(os.waitpid(spawn(home), 0)[1]) != TAKEN  # else by one that comes or goes
+        time.sleep(lock.LOOK if tried else 5 * lock.LOOK)
     return found
-
-
-def _failed(child: int) -> bool:
-    """Tell whether a daemon that we started is gone, and not because there is another."""
-    try:
-        ended, status = os.waitpid(child, os.WNOHANG)
-    except ChildProcessError:
-        return False
-    return bool(ended and status)
 
 
 def is_older(facts: Facts) -> bool:
@@ -91,5 +85,5 @@ def stop(home: str, wait: float = DRAIN) -> Facts | None:
         raise Conflict(
             f"this home is served by a server that somebody started: process {found['pid']}", hint="stop it there"
         )
-    lock.end(found, wait)
+    lock.end(home, found, wait)
     return found

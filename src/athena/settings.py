@@ -37,7 +37,7 @@ class Settings(NamedTuple):
     hooks_budget_tokens: int = 900  # ATHENA_HOOKS_BUDGET_TOKENS, hooks.budget_tokens: what a session start may cost
     hooks_off: frozenset[str] = frozenset()  # ATHENA_HOOKS_OFF, hooks.off: events that are not answered; `*` is all
     hooks_projects: Mapping[str, frozenset[str]] = {}  # ATHENA_HOOKS_PROJECTS, hooks.projects: the same for a project
-    daemon_idle_minutes: int = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
+    daemon_idle_minutes: float = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
 
 
 KEYS = (
@@ -117,12 +117,12 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
         _whole("hooks.timeout_ms", given.get("hooks.timeout_ms", "5000"), 100, 60_000),
         _switch("hooks.fallback_to_mcp", given.get("hooks.fallback_to_mcp", "on")),
         _address("hooks.mcp_url", given.get("hooks.mcp_url")),
-        given.get("hooks.python_path"),
+        _absolute("hooks.python_path", given.get("hooks.python_path")),
         _switch("hooks.enable_metrics", given.get("hooks.enable_metrics", "off")),
         _whole("hooks.budget_tokens", given.get("hooks.budget_tokens", "900"), 50, 9_000),
         _events("hooks.off", given.get("hooks.off", "")),
         _projects(given.get("hooks.projects", "")),
-        _whole("daemon.idle_minutes", given.get("daemon.idle_minutes", "720"), 0, 1_000_000),
+        _number("daemon.idle_minutes", given.get("daemon.idle_minutes", "720"), 1_000_000),
     )
 
 
@@ -135,13 +135,13 @@ def _url(text: str | None) -> str | None:
     return text
 
 
-def _number(key: str, text: str) -> float:
+def _number(key: str, text: str, most: int = 10) -> float:
     try:
-        if 0 <= (value := float(text)) <= 10:
+        if 0 <= (value := float(text)) <= most:
             return value
     except ValueError:
         pass
-    raise Misconfigured(f"{key} must be a number from 0 to 10, not {text!r}")
+    raise Misconfigured(f"{key} must be a number from 0 to {most}, not {text!r}")
 
 
 def _whole(key: str, text: str, least: int, most: int) -> int:
@@ -154,6 +154,12 @@ def _address(key: str, text: str | None) -> str | None:
     if text and not text.startswith(("http://", "https://")):
         raise Misconfigured(f"{key} must begin with http:// or https://, not {text!r:.40}")
     return text or None
+
+
+def _absolute(key: str, text: str | None) -> str | None:
+    if text and not os.path.isabs(path := os.path.expanduser(text)):
+        raise Misconfigured(f"{key} must be a whole path, not {text!r:.40}", hint="as in /usr/bin/python3")
+    return path if text else None
 
 
 def _events(key: str, text: str) -> frozenset[str]:
