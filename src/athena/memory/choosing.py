@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from athena import tokens
 from athena.memory.quoting import overlap, telling
@@ -44,14 +44,8 @@ def merged(points: Sequence[Point]) -> list[Point]:
         best, also = (one, other) if one.worth > other.worth else (other, one)
         worth = 1 - (1 - best.worth) * (1 - also.worth)
         reason = f"{best.reason}; {also.reason}" if also.reason not in best.reason else best.reason
-        found[one.kind, one.id] = _with(best, worth=worth, reason=reason)
-    return [_with(one, words=telling(one.text)) for one in found.values()]
-
-
-def _with(one: Point, **fields: object) -> Point:
-    from dataclasses import replace
-
-    return replace(one, **fields)  # type: ignore[arg-type]  # fields of a point
+        found[one.kind, one.id] = replace(best, worth=worth, reason=reason)
+    return [replace(one, words=telling(one.text)) for one in found.values()]
 
 
 def choose(
@@ -78,10 +72,7 @@ def _greedy(points: Sequence[Point], room: int) -> list[Point]:
     first = {one.section: one for one in reversed(left)}
     opening = [one for one in left if first[one.section] is one]
     while left:
-        if opening:
-            best = opening.pop(0)
-        else:
-            best = max(left, key=lambda one: one.worth * fresh[id(one)] / cost[id(one)])
+        best = opening.pop(0) if opening else max(left, key=lambda one: one.worth * fresh[id(one)] / cost[id(one)])
         left = [one for one in left if one is not best]
         if cost[id(best)] > room or fresh[id(best)] <= 1 - SAME or best.worth * fresh[id(best)] < LEAST:
             continue

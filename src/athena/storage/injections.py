@@ -9,7 +9,6 @@ from athena.model.scope import Scope
 from athena.storage import memories, scopes
 
 
-
 async def add(scope: Scope, session: str, event: str, told: Iterable[Told], at: float, afresh: bool, tx: Any) -> None:
     """Note what a session is told; `afresh`, what it was told before is out of its sight."""
     where = {"scope": scope.project, "session": session}
@@ -62,5 +61,7 @@ async def latest(
 async def count(tx: Any, scope: Scope, session: str | None) -> int:
     only = "" if session is None else "AND session = :session"
     bound = {} if session is None else {"session": session}
-    row = await tx.fetch_one(f"SELECT count(*) FROM injections WHERE scope = :scope {only}", scope=scope.project, **bound)
+    row = await tx.fetch_one(
+        f"SELECT count(*) FROM injections WHERE scope = :scope {only}", scope=scope.project, **bound
+    )
     return int(row[0])
