@@ -41,10 +41,12 @@ class Home:
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         return kept | {"ATHENA_HOME": str(self.path)} | more
 
-    def athena(self, *words: str, given: bytes = b"", **more: str) -> str:
+    def athena(self, *words: str, given: bytes = b"", project: str = "harbour") -> str:
         """Run a command that must succeed."""
         command = [sys.executable, "-m", "athena", *words]
-        done = subprocess.run(command, input=given, env=self.around(**more), capture_output=True, timeout=60)
+        done = subprocess.run(
+            command, input=given, env=self.around(ATHENA_PROJECT=project), capture_output=True, timeout=60
+        )
         assert done.returncode == 0, done
         return done.stdout.decode()
 
@@ -54,7 +56,7 @@ class Home:
     def hook(self, event: str, given: bytes = b"{}", **more: str) -> Said:
         """Run a hook as a client does, to its end."""
         began = time.monotonic()
-        command = [self.path / "bin" / "athena-hook", event]
+        command = [str(self.path / "bin" / "athena-hook"), event]
         done = subprocess.run(command, input=given, env=self.around(**more), capture_output=True, timeout=60)
         assert done.stderr == b"", done
         return Said(done.returncode, done.stdout, time.monotonic() - began)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -11,10 +12,11 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from daemon_tools import Home, gone
 
 from athena import daemon, sockets
+from athena.errors import Conflict, Unavailable
 from athena.home import HOOK_SOCKET, socket_path
+from daemon_tools import Home, gone
 
 ROOT = Path(__file__).parents[1] / "src"
 
@@ -69,7 +71,7 @@ def test_a_server_takes_over_and_is_not_taken_for_a_daemon(home: Home) -> None:
         assert facts is not None
         assert (facts["pid"], facts["daemon"]) == (server.pid, False)
         assert daemon.start(str(home.path)) == facts
-        with pytest.raises(daemon.Conflict, match="somebody started"):
+        with pytest.raises(Conflict, match="somebody started"):
             daemon.stop(str(home.path))
         server.kill()
 
@@ -109,7 +111,7 @@ def test_one_whose_home_or_socket_is_taken_away_ends(home: Home, tmp_path: Path)
 
 def test_one_that_cannot_start_says_why(home: Home) -> None:
     home.settings("consolidate = 'now and then'")
-    with pytest.raises(daemon.Unavailable, match="did not start") as caught:
+    with pytest.raises(Unavailable, match="did not start") as caught:
         daemon.start(str(home.path))
     assert "consolidate must be one of" in (home.path / "logs" / "daemon.log").read_text()
     assert str(home.path) in str(caught.value.hint)
@@ -146,7 +148,7 @@ for number in range(100):
 
 
 def test_the_other_end_of_a_socket_is_known() -> None:
-    ours, theirs = sockets.socket.socketpair(sockets.socket.AF_UNIX)
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
         assert sockets.user(ours) == os.getuid()
         assert sockets.process(ours) in (0, os.getpid())

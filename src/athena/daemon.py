@@ -22,7 +22,7 @@ Facts = dict[str, Any]
 
 
 def spawn(home: str) -> int:
-    """Start the daemon of a home without waiting; return a process that ends when it has the home, or cannot have it."""
+    """Start the daemon of a home without waiting; return a process that ends when it has the home, or cannot."""
     python = sys.executable
     words = [python, "-I", "-c", RUN, ROOT, home]  # -I: neither the folder nor the environment brings code of its own
     around = {name: value for name, value in os.environ.items() if name not in OWN} | {"ATHENA_HOME": home}

@@ -1,5 +1,6 @@
 """What a hook says when no daemon answers: in this process by words alone, else from `mcp_url`, else nothing."""
 
+import fcntl
 import os
 import sys
 import threading
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from athena import daemon, hookclient
 from athena.errors import AthenaError
-from athena.home import DEFAULT_PROJECT, current_project, home_folder
+from athena.home import DEFAULT_PROJECT, HOOK_SOCKET, current_project, home_folder, socket_path
 
 if TYPE_CHECKING:
     from athena import settings as configuration
 
+TURN = "fallback.lock"
+LOOK = 0.03  # seconds between two looks at whether the daemon is there
 OURS = 0.6  # part of the time that is left, before another server is asked
 SECONDS = "ATHENA_HOOK_SECONDS"
 
@@ -41,9 +44,14 @@ def answer(event: str, given: bytes, reason: str, began: float, seconds: float) 
         return b""
     why = [reason]
     if settings.hooks_enabled:
-        said = _within(seconds * OURS, lambda: _here(event, given, settings), why)
-        if reason.startswith("no daemon") and settings.db_path != ":memory:":
-            daemon.spawn(home)
+        missing = reason.startswith("no daemon") and settings.db_path != ":memory:"
+        limit = began + seconds * OURS
+        try:
+            said = _waited(home, event, given, limit) if missing else None
+        except OSError as error:
+            said = why.append(f"no daemon can be started: {error}")
+        if said is None:
+            said = _within(limit - time.monotonic(), lambda: _here(event, given, settings), why)
         if said is not None:
             hookclient.note(home, event, "process", began, "; ".join(why))
             return said
@@ -77,6 +85,23 @@ def _within(seconds: float, work: Callable[[], bytes], why: list[str]) -> bytes 
     if thread.is_alive():
         why.append("it took too long here")
     return made[0] if made else None
+
+
+def _waited(home: str, event: str, given: bytes, deadline: float) -> bytes | None:
+    """Wait for our turn, since of many that load the same at once all are late; or for the daemon that we start."""
+    daemon.spawn(home)
+    turn = os.open(os.path.join(home, TURN), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = socket_path(home, HOOK_SOCKET)
+    while True:
+        said = hookclient.ask(path, event, given, deadline, deadline)[0]
+        if said is not None or time.monotonic() > deadline:
+            return said
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+        except OSError:
+            time.sleep(LOOK)
+        else:
+            return None
 
 
 def _here(event: str, given: bytes, settings: "configuration.Settings") -> bytes:

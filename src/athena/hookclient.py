@@ -9,6 +9,7 @@ import os
 import sys
 import time
 
+EVENTS = ("session-start", "user-prompt-submit", "post-tool-use", "pre-compact", "post-compact", "stop", "session-end")
 HELLO = b"A"  # from a daemon that is at work; only then does it get the event
 LARGEST = 32 << 20  # bytes of an event
 PIECE = 1 << 18
@@ -22,6 +23,8 @@ def main(words: list[str]) -> None:
     """Answer one event."""
     began = time.monotonic()
     own, root, home, path, milliseconds, event = words
+    if event not in EVENTS:
+        return note(home, event, "nothing", began, "there is no such event")
     given_time = os.environ.get("ATHENA_HOOKS_TIMEOUT_MS", "")
     if given_time.isdecimal() and 100 <= int(given_time[:6]) <= 60_000:
         milliseconds = given_time
@@ -37,7 +40,7 @@ def main(words: list[str]) -> None:
         code, said = _instead([own, "-I", "-c", INSTEAD, root, event, reason], home, given, began, whole, children)
         if code:  # else it has told by itself
             note(home, event, "nothing", began, f"{reason}; the answer without it failed with {code}")
-    write(said)
+    return write(said)
 
 
 def limit(began: float, whole: float, give_up: object) -> None:

@@ -11,7 +11,7 @@ from athena import sockets
 from athena.app import App, hook_rules
 from athena.errors import AthenaError, Misconfigured
 from athena.home import DEFAULT_PROJECT, HOOK_SOCKET
-from athena.hookclient import HELLO, LARGEST, PIECE
+from athena.hookclient import EVENTS, HELLO, LARGEST, PIECE
 from athena.surfaces import hooks
 from athena.surfaces.metrics import Metrics
 
@@ -82,13 +82,11 @@ class HookServer:
             self._log({"event": "hook failed", "hook": event, "error": f"{type(error).__name__}: {error}"})
             return f"no {type(error).__name__} in the daemon\n".encode()
         finally:
-            self._metrics.called(
-                event if event in hooks.EVENTS else "unknown", SURFACE, link, time.perf_counter() - began
-            )
+            self._metrics.called(event if event in EVENTS else "unknown", SURFACE, link, time.perf_counter() - began)
         return b"ok %d\n" % len(said) + said
 
     async def _answer(self, event: str, around: Mapping[str, str], given: bytes) -> bytes:
-        if event not in hooks.EVENTS:
+        if event not in EVENTS:
             raise Refused("there is no such event")
         settings = self._orders.of(around)
         if (settings.db_path, settings.database_url) != self._orders.served:

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from athena.errors import Misconfigured
 from athena.home import home_folder
+from athena.hookclient import EVENTS
 
 CONFIG = "config.toml"
 Automatic = Literal["off", "minimal", "speed", "balanced", "quality"]
@@ -164,10 +165,6 @@ def _absolute(key: str, text: str | None) -> str | None:
 
 def _events(key: str, text: str) -> frozenset[str]:
     found = frozenset(filter(None, (part.strip() for part in text.split(","))))
-    if not found:
-        return found
-    from athena.surfaces.hooks import EVENTS  # where there are any
-
     if strange := sorted(found - {*EVENTS, "*"}):
         raise Misconfigured(f"{key}: there is no event {strange[0]!r:.40}", hint=f"there are * and {', '.join(EVENTS)}")
     return found

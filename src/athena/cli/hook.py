@@ -20,6 +20,8 @@ def hook(event: str) -> None:
     Example: echo '{}' | athena hook session-start
     """
     began, home = time.monotonic(), home_folder()
+    if event not in hookclient.EVENTS:
+        return hookclient.note(home, event, "nothing", began, "there is no such event")
     try:
         whole = configuration.load().hooks_timeout_ms / 1000
     except AthenaError:
@@ -29,5 +31,8 @@ def hook(event: str) -> None:
     greeting, answering = began + hookclient.GREETING * whole, began + hookclient.ANSWERING * whole
     said, reason = hookclient.ask(socket_path(home, HOOK_SOCKET), event, given, greeting, answering)
     if said is None:
-        said = fallback.answer(event, given, reason, began, hookclient.ELSEWHERE * whole)
-    hookclient.write(said)
+        try:
+            said = fallback.answer(event, given, reason, began, hookclient.ELSEWHERE * whole)
+        except Exception as error:  # noqa: BLE001  # never break the session of whoever runs us
+            return hookclient.note(home, event, "nothing", began, f"{type(error).__name__}: {error}")
+    return hookclient.write(said)
