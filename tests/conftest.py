@@ -35,7 +35,7 @@ ON_ONE = (
     "test_architecture.py",
     "test_daemon.py",
     "test_docs.py",
-    "test_hooks.py",
+    "test_hookclient.py",
     "test_threads.py",
     "test_tokens.py",
 )

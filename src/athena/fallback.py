@@ -49,7 +49,8 @@ def answer(event: str, given: bytes, reason: str, began: float, seconds: float) 
         try:
             said = _waited(home, event, given, limit) if missing else None
         except OSError as error:
-            said = why.append(f"no daemon can be started: {error}")
+            said = None
+            why.append(f"no daemon can be started: {error}")
         if said is None:
             said = _within(limit - time.monotonic(), lambda: _here(event, given, settings), why)
         if said is not None:
@@ -106,14 +107,19 @@ def _waited(home: str, event: str, given: bytes, deadline: float) -> bytes | Non
 
 def _here(event: str, given: bytes, settings: "configuration.Settings") -> bytes:
     from athena.app import hook_rules, start
+    from athena.memory.savings import note_hook
+    from athena.model.call import HOOK
     from athena.surfaces import hooks
     from athena.threads import drive
 
+    began = time.monotonic()
     app = start(settings)
     try:
-        context = app.context(DEFAULT_PROJECT, "hook")
+        context = app.context(DEFAULT_PROJECT, HOOK)
         project = os.environ.get("ATHENA_PROJECT", "").strip() or None
-        return drive(hooks.answer(event, given, context, hook_rules(settings), hurry=True, project=project))
+        said = drive(hooks.answer(event, given, context, hook_rules(settings), hurry=True, project=project))
+        note_hook(app.store, context.scope, event, "process", time.monotonic() - began)
+        return said
     finally:
         app.close()
 

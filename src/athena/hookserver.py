@@ -12,13 +12,15 @@ from athena.app import App, hook_rules
 from athena.errors import AthenaError, Misconfigured
 from athena.home import DEFAULT_PROJECT, HOOK_SOCKET
 from athena.hookclient import EVENTS, HELLO, LARGEST, PIECE
+from athena.memory.savings import note_hook
+from athena.model.call import HOOK
+from athena.model.scope import Scope
 from athena.surfaces import hooks
 from athena.surfaces.metrics import Metrics
 
 HEAD = 64 << 10  # bytes of an event's name and its environment
 BACKLOG = 256
 KEPT = 50  # environments whose settings are remembered
-SURFACE = "hook"
 Log = Callable[[dict[str, Any]], None]
 
 
@@ -69,6 +71,7 @@ class HookServer:
             if not event:
                 return b""  # somebody knocked
             said = await self._answer(event, around, given)
+            note_hook(self._app.store, Scope.named(DEFAULT_PROJECT), event, link, time.perf_counter() - began)
         except Refused as refused:
             link = "refused"
             return f"no {refused}\n".encode()
@@ -82,7 +85,7 @@ class HookServer:
             self._log({"event": "hook failed", "hook": event, "error": f"{type(error).__name__}: {error}"})
             return f"no {type(error).__name__} in the daemon\n".encode()
         finally:
-            self._metrics.called(event if event in EVENTS else "unknown", SURFACE, link, time.perf_counter() - began)
+            self._metrics.called(event if event in EVENTS else "unknown", HOOK, link, time.perf_counter() - began)
         return b"ok %d\n" % len(said) + said
 
     async def _answer(self, event: str, around: Mapping[str, str], given: bytes) -> bytes:
@@ -95,7 +98,7 @@ class HookServer:
             if settings.hooks_mcp_url:
                 raise Refused("hooks are off")
             return b""
-        context = self._app.context(DEFAULT_PROJECT, SURFACE)
+        context = self._app.context(DEFAULT_PROJECT, HOOK)
         project = around.get("ATHENA_PROJECT", "").strip() or None
         async with asyncio.timeout(settings.hooks_timeout_ms / 1000):
             return await hooks.answer(event, given, context, hook_rules(settings), project=project)

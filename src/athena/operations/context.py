@@ -16,7 +16,7 @@ from athena.kernel.shapes import plain
 from athena.memory import skills
 from athena.memory.store import Store
 from athena.model.briefing import Briefing
-from athena.model.call import Call
+from athena.model.call import HOOK, Call
 from athena.model.scope import Scope
 from athena.model.skill import Skill
 from athena.programs.host import Host
@@ -25,7 +25,6 @@ from athena.skills.shipped import shipped
 from athena.storage import calls, usage
 from athena.storage.database import Transaction
 
-HOOK = "hook"  # the surface of session hooks
 PROGRAMS = {"python", "http", "program"}  # surfaces whose results a program gets, and a model does not read
 
 

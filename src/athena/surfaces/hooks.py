@@ -14,9 +14,10 @@ from athena import secrets
 from athena.home import DEFAULT_PROJECT, current_project
 from athena.kernel.invoke import invoke
 from athena.model.briefing import Briefing
+from athena.model.call import HOOK
 from athena.model.scope import Scope
 from athena.model.text import storable
-from athena.operations.context import HOOK, Context
+from athena.operations.context import Context
 from athena.surfaces import git, transcript
 from athena.threads import aside
 

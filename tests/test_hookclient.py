@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -397,3 +398,26 @@ def test_its_log_never_grows_for_ever(tmp_path: Path) -> None:
     assert max(sizes) < hookclient.LOG_LARGEST + 1_000
     for line in (tmp_path / "logs" / "hooks.log").read_text().splitlines():
         assert json.loads(line)["link"] == "nothing"
+
+
+def test_who_answered_and_how_long_it_took_is_counted(home: Home) -> None:
+    start(home, "s1")
+    home.until(served=True)
+    start(home, "s2")
+    home.hook("stop", b"{}")
+    deadline = time.monotonic() + 20
+    while True:
+        found = json.loads(home.athena("savings", "--json"))["hooks"]
+        seen = [(one["event"], one["link"], one["calls"]) for one in found]
+        if seen == [("session-start", "daemon", 1), ("session-start", "process", 1), ("stop", "daemon", 1)]:
+            break
+        assert time.monotonic() < deadline, found
+    assert all(0 < one["median_ms"] <= one["slowest_ms"] for one in found)
+    assert "session-start      daemon " in home.athena("savings")
+    facts = home.served
+    assert facts is not None
+    request = urllib.request.Request(facts["url"] + "/metrics")
+    request.add_header("authorization", f"Bearer {(home.path / 'token').read_text().strip()}")
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        assert 'operation="session-start",surface="hook",outcome="daemon"} 1' in reply.read().decode()
+    assert json.loads(home.athena("daemon", "status", "--json"))["fallbacks"] == {"process": 1}
