@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 TURN = "fallback.lock"
 LOOK = 0.03  # seconds between two looks at whether the daemon is there
-OURS = 0.6  # part of the time that is left, before another server is asked
+ALL = 0.95  # part of the time that we take
+OURS = 0.6  # and if another server can be asked afterwards
 SECONDS = "ATHENA_HOOK_SECONDS"
 
 
@@ -45,14 +46,12 @@ def answer(event: str, given: bytes, reason: str, began: float, seconds: float) 
     why = [reason]
     if settings.hooks_enabled:
         missing = reason.startswith("no daemon") and settings.db_path != ":memory:"
-        limit = began + seconds * OURS
-        try:
-            said = _waited(home, event, given, limit) if missing else None
-        except OSError as error:
-            said = None
-            why.append(f"no daemon can be started: {error}")
+        limit = began + seconds * (OURS if settings.hooks_mcp_url else ALL)
+        said = _waited(home, event, given, limit) if missing else None
         if said is None:
             said = _within(limit - time.monotonic(), lambda: _here(event, given, settings), why)
+            if missing:  # last, so that the two do not get in each other's way
+                _begin(home, why)
         if said is not None:
             hookclient.note(home, event, "process", began, "; ".join(why))
             return said
@@ -89,20 +88,29 @@ def _within(seconds: float, work: Callable[[], bytes], why: list[str]) -> bytes 
 
 
 def _waited(home: str, event: str, given: bytes, deadline: float) -> bytes | None:
-    """Wait for our turn, since of many that load the same at once all are late; or for the daemon that we start."""
-    daemon.spawn(home)
-    turn = os.open(os.path.join(home, TURN), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Wait for our turn, since of many that load the same at once all are late; or for the daemon of another's."""
+    try:
+        turn = os.open(os.path.join(home, TURN), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None  # nobody can write here, nor wait
     path = socket_path(home, HOOK_SOCKET)
-    while True:
-        said = hookclient.ask(path, event, given, deadline, deadline)[0]
-        if said is not None or time.monotonic() > deadline:
-            return said
+    while time.monotonic() < deadline:
         try:
             fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+            return None
         except OSError:
             time.sleep(LOOK)
-        else:
-            return None
+        said = hookclient.ask(path, event, given, deadline, deadline)[0]
+        if said is not None:
+            return said
+    return None
+
+
+def _begin(home: str, why: list[str]) -> None:
+    try:
+        daemon.spawn(home)
+    except OSError as error:
+        why.append(f"no daemon can be started: {error}")
 
 
 def _here(event: str, given: bytes, settings: "configuration.Settings") -> bytes:
