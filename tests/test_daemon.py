@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def test_it_starts_once_tells_of_itself_and_stops(home: Home) -> None:
     assert first["daemon"] is True
     assert daemon.start(str(home.path)) == home.served == first
     status = json.loads(home.athena("daemon", "status", "--json"))
-    assert (status["running"], status["pid"], status["version"]) == (True, first["pid"], first["version"])
+    assert (status["running"], status["answers"], status["pid"]) == (True, True, first["pid"])
     for name in ("athena.sock", "mcp.sock", "hook.sock", "server.json", "token"):
         assert stat.S_IMODE((home.path / name).stat().st_mode) == 0o600
     assert json.loads(home.athena("daemon", "stop", "--json")) == {"stopped": first["pid"]}
@@ -109,12 +110,37 @@ def test_one_whose_home_or_socket_is_taken_away_ends(home: Home, tmp_path: Path)
     gone(second)
 
 
+def test_settings_of_hooks_are_followed_and_others_are_for_the_next_one(home: Home) -> None:
+    first = daemon.start(str(home.path))["pid"]
+    home.settings("[hooks]\ntimeout_ms = 1234\n")
+    script = home.path / "bin" / "athena-hook"
+    deadline = time.monotonic() + 20
+    while " 1234 " not in script.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert home.pid == first
+    home.settings("[ranking]\nrole = 0.5\n")
+    gone(first)
+
+
+def test_one_that_hangs_is_told_apart_and_can_be_stopped(home: Home) -> None:
+    pid = daemon.start(str(home.path))["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    assert json.loads(home.athena("daemon", "status", "--json"))["answers"] is False
+    assert daemon.stop(str(home.path), wait=0.2) is not None
+    gone(pid)
+
+
 def test_one_that_cannot_start_says_why(home: Home) -> None:
     home.settings("consolidate = 'now and then'")
     with pytest.raises(Unavailable, match="did not start") as caught:
         daemon.start(str(home.path))
     assert "consolidate must be one of" in (home.path / "logs" / "daemon.log").read_text()
     assert str(home.path) in str(caught.value.hint)
+    assert not daemon.may_work(str(home.path))  # so that hooks do not try it each time
+    home.settings("")
+    daemon.start(str(home.path))
+    assert daemon.may_work(str(home.path))
 
 
 def test_a_home_with_a_long_path_has_its_sockets_elsewhere(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """One warm server for each home: starting it, asking for it, stopping it. Standard library only."""
 
 import os
+import socket
 import sys
 import time
 from typing import Any
 
 from athena import lock, logs
 from athena.errors import Conflict, Unavailable
+from athena.home import HOOK_SOCKET, socket_path
+from athena.hookclient import HELLO
 from athena.version import __version__
 
 LOG = "daemon.log"
@@ -15,6 +18,8 @@ DRAIN = 35.0  # seconds that it may take to answer what it has begun
 LEAVE = 3.0  # seconds that an old one gets, when it is asked to make room
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from athena.background import main; main()"
+FAILED = "daemon.failed"  # there since the last one that could not start
+PAUSE = 60.0  # seconds before hooks try that again
 TAKEN = 3  # how a daemon ends that finds another
 OWN = ("ATHENA_PROJECT",)  # what is a session's own and not the daemon's
 
@@ -49,6 +54,25 @@ def start(home: str, wait: float = WAIT) -> Facts:
             tried = os.waitstatus_to_exitcode(os.waitpid(spawn(home), 0)[1]) != TAKEN  # else by one that comes or goes
         time.sleep(lock.LOOK if tried else 5 * lock.LOOK)
     return found
+
+
+def may_work(home: str) -> bool:
+    """Tell whether it makes sense to start one: not right after one that could not."""
+    try:
+        return not 0 <= time.time() - os.stat(os.path.join(home, logs.FOLDER, FAILED)).st_mtime < PAUSE
+    except OSError:
+        return True
+
+
+def answers(home: str) -> bool:
+    """Tell whether the server of a home does its work, and not only listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(lock.KNOCK)
+        try:
+            asking.connect(socket_path(home, HOOK_SOCKET))
+            return asking.recv(1) == HELLO
+        except OSError:
+            return False
 
 
 def is_older(facts: Facts) -> bool:

@@ -107,10 +107,13 @@ def _waited(home: str, event: str, given: bytes, deadline: float) -> bytes | Non
 
 
 def _begin(home: str, why: list[str]) -> None:
+    if not daemon.may_work(home):
+        return why.append("the last daemon could not start")
     try:
         daemon.spawn(home)
     except OSError as error:
         why.append(f"no daemon can be started: {error}")
+    return None
 
 
 def _here(event: str, given: bytes, settings: "configuration.Settings") -> bytes:

@@ -57,9 +57,13 @@ def status(json_output: bool) -> None:
     home = home_folder()
     facts = lock.served(home)
     unanswered = fallbacks(home)
+    answers = facts is not None and warm.answers(home)
     if json_output:
-        return shown.as_json({"running": facts is not None, **(facts or {}), "home": home, "fallbacks": unanswered})
+        told = {"running": facts is not None, "answers": answers, **(facts or {})}
+        return shown.as_json(told | {"home": home, "fallbacks": unanswered})
     click.echo("no daemon runs" if facts is None else _line(facts))
+    if facts is not None and not answers:
+        click.echo("it does not answer; athena daemon stop ends it")
     click.echo(f"its log: {os.path.join(home, logs.FOLDER, warm.LOG)}")
     for link, count in unanswered.items():
         click.echo(f"hooks answered without it ({link}): {count}")
