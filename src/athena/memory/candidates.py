@@ -213,6 +213,12 @@ def _is_fact(sentence: str) -> bool:
     return bool(LASTS.search(sentence)) and sum(bool(one.search(sentence)) for one in PARTICULAR) >= 2
 
 
+def substance(text: str) -> str:
+    """Return a text without what only plans, asks or is polite; all of it, where nothing else is there."""
+    kept = [one for one in sentences(text) if not (PLANS.search(one) or ASKS.search(one) or CHATTER.search(one))]
+    return " ".join(kept) or text
+
+
 def find(said: Iterable[Said], most: int = 12) -> list[Candidate]:
     """Return what is worth keeping of a talk, nothing twice, the last said first kept where there is too much."""
     found: list[tuple[Candidate, frozenset[str]]] = []
