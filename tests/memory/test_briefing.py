@@ -71,10 +71,10 @@ def test_a_session_is_told_what_is_due_was_done_is_important_and_touches_its_wor
     assert "party" in told.text  # overdue by now
     assert "soup" not in told.text
     assert told.tokens <= 900 < 9_000
-    assert told.direct > 2 * told.tokens
+    assert told.direct > told.tokens
     reasons = {one.hash: one.reason for one in call(app, "list_injections", session_id="s1")}
     assert len(reasons) == len(told.told)
-    assert any("changed files" in reason for reason in reasons.values())
+    assert any("branch fix/card-charges" in reason for reason in reasons.values())
     for one in told.told:
         assert f"[{one.hash}]" in told.text
         assert call(app, "get_memory", memory_id=one.hash).id == one.id

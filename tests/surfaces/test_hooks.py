@@ -12,6 +12,7 @@ import pytest
 
 from athena import tokens
 from athena.app import App
+from athena.model.briefing import Surroundings
 from athena.surfaces import git, transcript
 from athena.surfaces.hooks import EVENTS, LONGEST, Rules, answer
 from athena.threads import drive
@@ -66,9 +67,14 @@ def said(role: str, content: object, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("hurry", [False, True], ids=["with the model", "in a hurry"])
 def test_the_next_session_knows_what_the_last_one_did(app: App, repo: Path, tmp_path: Path, hurry: bool) -> None:
-    told = {"tool_name": "Bash", "tool_input": {"command": "pytest -q"}, "tool_response": {"interrupted": False}}
+    told: dict[str, Any] = {
+        "tool_name": "Bash",
+        "tool_input": {"command": "pytest -q"},
+        "tool_response": {"interrupted": False},
+        "duration_ms": 12,
+    }
     assert hook(app, "session-start", repo, hurry=hurry, source="startup") == {}
-    assert hook(app, "post-tool-use", repo, hurry=hurry, **told, duration_ms=12) == {}
+    assert hook(app, "post-tool-use", repo, hurry=hurry, **told) == {}
     assert (
         hook(app, "stop", repo, hurry=hurry, last_assistant_message="Retries are in the client; the release is left.")
         == {}
@@ -236,13 +242,13 @@ def test_git_is_read_as_it_is(repo: Path, tmp_path: Path) -> None:
     assert seen.commits == ("Retry card charges",)
     run_git(repo, "worktree", "add", "-q", "-b", "aside", str(tmp_path / "aside"))
     assert git.look(str(tmp_path / "aside"), seconds=20).branch == "aside"
-    assert git.look(str(tmp_path)) == git.Surroundings()
+    assert git.look(str(tmp_path)) == Surroundings()
 
 
 @pytest.mark.sqlite_only("no store is touched")
 def test_without_git_there_is_still_the_branch(repo: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert git.look(str(repo)) == git.Surroundings("fix/card-charges")
+    assert git.look(str(repo)) == Surroundings("fix/card-charges")
 
 
 @pytest.mark.sqlite_only("no store is touched")
