@@ -19,7 +19,7 @@ def test_of_ten_sentences_that_are_kept_eight_deserve_it_and_most_that_deserve_i
     rows = [row[1:] for row in ROWS if row[0] == half]
     kept = [(label, found[0]) for role, label, text in rows if (found := kinds(role, text))]
     right = [(label, kind) for label, kind in kept if label != "-"]
-    assert len(rows) == 100
+    assert len(rows) >= 100
     assert len(right) / len(kept) >= 0.8
     assert len(right) / sum(label != "-" for _, label, _ in rows) >= 0.7
     assert sum(label == kind for label, kind in right) / len(right) >= 0.8
