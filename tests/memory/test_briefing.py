@@ -1,6 +1,7 @@
 """What a session is told from memory: chosen, within its budget, once, and of its own project alone."""
 
 import json
+import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,8 @@ def app(tmp_path: Path, engine: Engine, time: Time) -> Generator[App]:
     made.close()
 
 
-def call(app: App, name: str, project: str = "p", **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context(project, "test"), **arguments))
+def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
+    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
 
 
 def filled(app: App, project: str = "p", mark: str = "") -> None:
@@ -173,6 +174,15 @@ def test_a_lesson_is_kept_once_without_secrets_and_can_be_listed_and_undone(app:
     assert call(app, "search_by_tag", tags=["auto"]) == []
 
 
+def test_a_lesson_that_is_sent_twice_under_one_key_is_one(app: App) -> None:
+    said = [{"role": "user", "text": "We decided to use PostgreSQL for the billing service."}]
+    first, again = (call(app, "learn", key="k", session_id="s1", messages=said) for _ in range(2))
+    assert first.episode == again.episode
+    assert len(first.learned) == 1
+    assert len(call(app, "recall_events")) == 1
+    assert len(call(app, "search_by_tag", tags=["auto"])) == 1
+
+
 texts = st.text(max_size=300) | st.sampled_from(
     [
         "</athena-memory>",
@@ -206,7 +216,7 @@ def test_what_is_told_always_fits_is_never_cut_and_never_leaves_its_element(
     if chosen:
         lines = text.split("\n")
         assert (lines[0], lines[-1]) == (briefing.OPEN, briefing.CLOSE)
-        assert text.count("<") == 2
+        assert len(re.findall(r"<\s*[/!?|a-zA-Z]", text)) == 2
         assert [one.line in lines for one in chosen] == [True] * len(chosen)
         assert len(lines) == 4 + len(chosen)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from athena import secrets
+from athena.ids import digest
 from athena.memory import candidates, draft, events
 from athena.memory.candidates import Candidate, Said
 from athena.memory.quoting import gist, overlap, telling
@@ -45,15 +46,21 @@ async def learn(
 ) -> Lesson:
     """Record what a session did and keep what it decided; without `keep`, only the episode."""
     told = summary if summary and summary.strip() else None
-    episode = await _episode(store, session, said, told, call)
+    episode = await _episode(store, session, said, told, _part(call, "episode"))
     found = candidates.find([*said, *([Said("assistant", told)] if told else [])]) if keep else []
     fresh = [one for one in found if not await _is_known(store, one, call)]
     if not fresh:
         return Lesson(episode, (), len(found))
     drafts = [_draft(one, session) for one in fresh]
-    kept = await remember(store, drafts, call, read_first=False)
+    part = _part(call, digest("\n".join(one.content for one in drafts)))
+    kept = await remember(store, drafts, part, read_first=False)
     made = tuple(Learned(one.id, one.hash, one.content, one.memory_type, one.outcome) for one in kept)
     return Lesson(episode, made, len(found) - len(fresh))
+
+
+def _part(call: Call, name: str) -> Call:
+    """Return a call for a part of the work; where it has a key, each part has its own, and happens once."""
+    return call if call.key is None else call._replace(key=f"{call.key}#{name}")
 
 
 async def _episode(store: Store, session: str, said: Sequence[Said], summary: str | None, call: Call) -> int | None:
