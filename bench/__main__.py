@@ -10,6 +10,7 @@ from types import ModuleType
 
 from bench import (
     batch,
+    briefing,
     cold,
     footprint,
     graph,
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "batch": batch,
     "footprint": footprint,
     "tokens": tokens,
+    "briefing": briefing,
     "patterns": patterns,
 }
 

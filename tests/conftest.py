@@ -25,6 +25,7 @@ ON_ONE = (
     "cli/test_evaluate.py",
     "embedding",
     "kernel",
+    "memory/test_candidates.py",
     "memory/test_kill.py",
     "memory/test_passages.py",
     "memory/test_patterns.py",

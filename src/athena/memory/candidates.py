@@ -71,7 +71,9 @@ HEDGES = _any(
     r"\b(could|would) (be|help|have|work|either)\b", r"^if\b|\bwhat if\b", r"\bsee (if|whether)\b",
 )  # fmt: skip
 CHATTER = _any(
-    r"^(ok(ay)?|yes|yeah|yep|no|nope|sure|thanks?|thank you|great|perfect|nice|cool|awesome|good|done|finished|"
+    r"^never (mind|seen)\b",
+    r"^(ok(ay)?(?! but)|yes|yeah|yep|no|nope|sure|thanks?|thank you|great|perfect|nice|cool|awesome|good|done|"
+    r"finished|"
     r"hmm+|ugh|wait|hold on|stop|sorry|lgtm|right|interesting|my apologies|you're right|here('s| is| are)|"
     r"looks? good|that (should|makes|worked|looks))\b(?!.*\b(decided|agreed|root cause|because)\b)",
     r"\b(looks? (good|fine|weird)|great (work|question)|so far)\b", r":\s*$",
@@ -81,6 +83,8 @@ CHATTER = _any(
 WORK = _any(  # what somebody did just now, which the repository knows better
     r"^(i|i've|i have|we've just) (just )?(added|updated|changed|renamed|moved|fixed|removed|created|wrote|"
     r"written|refactored|implemented|ran|run|committed|pushed|checked|looked|read|found|see|made|misread|have a)\b",
+    r"\bnow (\w+s|pass|return|have|use)\b|^(after|with) this change\b|\bthe new \w+ (has|is|requires|returns|"
+    r"takes)\b",
     r"\bi committed\b|\bthis is the \w+ time\b",
     r"^the (error|log|output|message|warning|diff|second|result)s? (says?|shows?|is|run)\b",
 )  # fmt: skip
@@ -100,7 +104,7 @@ DECIDES = _any(
 )  # fmt: skip
 PREFERS = _any(
     r"\bi('d| would)? (really |always |strongly |much )?(prefer|rather|like|love|want|hate|dislike|"
-    r"expect)\b(?!.* to (see|know|understand|ask)\b)",
+    r"expect)\b(?! (you |us |me )?to\b|.* to (see|know|understand|ask)\b)",
     r"^prefer\b",
     r"^(please )?(don't|do not|never) (use|add|write|put|make|touch|force|push|commit|create|explain|"
     r"summari[sz]e|ask)\b(?!.*\b(they|it) (is|are)\b)",
@@ -149,6 +153,7 @@ LASTS = _any(  # what is so, and stays so
     r"overridden|deployed|published))\b",
     r"\b(resets?|rotates?|expires?|accepts?|needs?|requires?|depends? on|calls?|listens? on|points? to|writes?|"
     r"reads?|has|have|supports?|contains?|belongs? to|handles?|serves?|allows?|takes \d)\b",
+    r"\bonly (works?|runs?|listens?)\b|\b(are|is) mostly\b",
     r"\bis (the|a|an|only|no|not|\d+)\b|\bthere (is|are) no\b|\bcannot\b|\bcan't\b|\bstill\b",
 )  # fmt: skip
 PARTICULAR = (
@@ -159,17 +164,33 @@ PARTICULAR = (
     r"instead)\b", re.IGNORECASE),
     re.compile(r"\b(production|staging|database|server|cluster|service|deploy\w*|repo|branch|release|customer|"
     r"team|queue|"
-               r"runners?|ci|api|default|vendor|legacy|nightly|test users?|scheduler|endpoint)\b", re.IGNORECASE),
+               r"runners?|ci|api|default|vendor|legacy|nightly|test users?|scheduler|endpoint|repository|"
+               r"pipeline|port|users|laptop|machine|backups?)\b", re.IGNORECASE),
 )  # fmt: skip
 ABOUT = re.compile(
-    r"^(the|our|this (service|repo|project|codebase|app|package|module is)|customer|production|staging|test|"
-    r"uploads?|settings|there (is|are) no|we (have|run|host|deploy)|[A-Z][\w-]+|all|each|every)\b"
+    r"^(the|our|my|this (service|repo|project|codebase|app|package|module is)|customer|production|staging|test|"
+    r"ci|source|"
+    r"uploads?|settings|there (is|are) no|we (have|run|host|deploy)|all|each|every|"
+    r"(?!(It|To|This|That|These|Those|They|You|He|She|I|We|After|Before|If|When|While|As|For|In|On|With|By|From|Now|"
+    r"Then|Here|Both|Some|Because|Since|Also|So|And|But|Or|Not|Your|Its|Their|At|Of|Until|Once|Option|Two|Three)\b|"
+    r"[A-Z]\w+(ed|ing)\b)[A-Z][\w-]+)\b"
 )
+HERE = re.compile(r"^this (service|repo|project|codebase|app|package|module is)\b", re.IGNORECASE)
 LOOSE = re.compile(
-    r"^(this|that|it|these|those|the (function|class|method|file|test|code|error|variable|module|script|build|"
-    r"output|header|color|colour|change|problem|issue|line)s?)\b",
+    r"^(this|that|it|these|those|the (\w+ )?(function|class|method|file|test|code|error|variable|module|script|"
+    r"build|output|"
+    r"header|color|colour|change|problem|issue|line|argument|parameter|loop|component|response|commit|command|"
+    r"type|fix)s?"
+    r"|the (first|second|third|last|new|old|other|same))\b|\b(class|method|function|argument|parameter|"
+    r"props?) \w+|\bline \d+\b",
     re.IGNORECASE,
 )
+BUGS = _any(  # what goes wrong, as people report it
+    r"\breturns? (an? )?(error|[45]\d\d)\b",
+    r"\b(fails?|crashes|breaks|happens|does(n't| not) work|is (blank|broken|empty|wrong))\b",
+    r"\bsee (the )?log\b|\bevery time i\b|\btoo (big|small|slow)\b",
+)  # fmt: skip
+LEAD = re.compile(r"^(ok(ay)?[ ,]+but|but|note|fyi|also|and|btw|remember)\b[:, ]+", re.IGNORECASE)
 SOMEWHERE = re.compile(r"\b(somewhere|something|some(how|one)|whatever|stuff|things?)\b", re.IGNORECASE)
 
 
@@ -204,13 +225,20 @@ def kind_of(sentence: str, role: str) -> str | None:
 
 
 def _is_fact(sentence: str) -> bool:
-    if LOOSE.search(sentence) and not ABOUT.search(sentence.replace("This", "this", 1)):
+    sentence = LEAD.sub("", sentence)
+    if BUGS.search(sentence):
         return False
-    if SOMEWHERE.search(sentence) or (
-        not ABOUT.search(sentence[:1].lower() + sentence[1:]) and not ABOUT.search(sentence)
-    ):
+    if SOMEWHERE.search(sentence) or (LOOSE.search(sentence) and not HERE.search(sentence)):
+        return False
+    if not ABOUT.search(sentence) and not ABOUT.search(sentence[:1].lower() + sentence[1:]):
         return False
     return bool(LASTS.search(sentence)) and sum(bool(one.search(sentence)) for one in PARTICULAR) >= 2
+
+
+def substance(text: str) -> str:
+    """Return a text without what only plans, asks or is polite; all of it, where nothing else is there."""
+    kept = [one for one in sentences(text) if not (PLANS.search(one) or ASKS.search(one) or CHATTER.search(one))]
+    return " ".join(kept) or text
 
 
 def find(said: Iterable[Said], most: int = 12) -> list[Candidate]:

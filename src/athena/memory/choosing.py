@@ -1,6 +1,7 @@
 """Choosing what a session is told: the most worth for the tokens, nothing twice, never more than fits."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +11,7 @@ from athena.memory.quoting import overlap, telling
 ABOUT = 0.88  # of a budget that is used where tokens are only estimated
 SAME = 0.6  # texts that overlap more say the same
 LEAST = 0.25  # what is worth less is better left out: silence costs nothing
+MORE = 0.15  # how much less each further one of a section is worth
 LINE = 4  # tokens that a line costs beside its words
 
 
@@ -64,19 +66,25 @@ def choose(
 
 
 def _greedy(points: Sequence[Point], room: int) -> list[Point]:
-    """Take the best of each section first, then what is worth most for its tokens, and new beside what is taken."""
+    """Take the best of each section first, then what is worth most for its tokens beside what is taken already."""
     cost = {id(one): tokens.count(one.line) + LINE for one in points}
     fresh = {id(one): 1.0 for one in points}
+    taken: Counter[str] = Counter()
+
+    def worth(one: Point) -> float:
+        return one.worth * fresh[id(one)] / (1 + MORE * taken[one.section])
+
     left = sorted(points, key=lambda one: (-one.worth, -one.id))
-    chosen: list[Point] = []
     first = {one.section: one for one in reversed(left)}
     opening = [one for one in left if first[one.section] is one]
+    chosen: list[Point] = []
     while left:
-        best = opening.pop(0) if opening else max(left, key=lambda one: one.worth * fresh[id(one)] / cost[id(one)])
+        best = opening.pop(0) if opening else max(left, key=lambda one: worth(one) / cost[id(one)])
         left = [one for one in left if one is not best]
-        if cost[id(best)] > room or fresh[id(best)] <= 1 - SAME or best.worth * fresh[id(best)] < LEAST:
+        if cost[id(best)] > room or fresh[id(best)] <= 1 - SAME or worth(best) < LEAST:
             continue
         room -= cost[id(best)]
+        taken[best.section] += 1
         chosen.append(best)
         for one in left:
             fresh[id(one)] = min(fresh[id(one)], 1 - overlap(one.words, best.words))

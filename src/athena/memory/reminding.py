@@ -44,7 +44,7 @@ async def remind(
         return NOTHING
     points = [_point(hit) for hit in fresh[:MOST] if hit.score >= CLOSE_TO_BEST * fresh[0].score]
     chosen, told = choose(merged(points), budget, CHARACTERS, _written)
-    return finish(store, scope, chosen, told, session, event, False)
+    return await finish(store, scope, chosen, told, session, event, False)
 
 
 async def _seen(scope: Scope, session: str, tx: Transaction) -> dict[int, float]:

@@ -91,18 +91,7 @@ def _answers(root: str, commands: tuple[tuple[str, ...], ...], seconds: float) -
     running: list[subprocess.Popen[bytes]] = []
     said = [b"" for _ in commands]
     try:
-        for command in commands:
-            running.append(
-                subprocess.Popen(
-                    ["git", "--no-pager", "--no-replace-objects", "--literal-pathspecs", *options, *command],
-                    cwd=root,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            )
+        running.extend(_start(root, environment, [*options, *command]) for command in commands)
         _collect(running, said, time.monotonic() + seconds)
     except OSError:
         pass  # there is no git, or no more processes: what is known so far must do
@@ -110,6 +99,18 @@ def _answers(root: str, commands: tuple[tuple[str, ...], ...], seconds: float) -
         for process in running:
             _end(process)
     return [text.decode("utf-8", "replace") for text in said]
+
+
+def _start(root: str, environment: dict[str, str], options: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["git", "--no-pager", "--no-replace-objects", "--literal-pathspecs", *options],
+        cwd=root,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _collect(running: list[subprocess.Popen[bytes]], said: list[bytes], until: float) -> None:

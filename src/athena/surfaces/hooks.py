@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from athena import secrets
 from athena.home import DEFAULT_PROJECT, current_project
 from athena.kernel.invoke import invoke
-from athena.model.briefing import Briefing
+from athena.model.briefing import Briefing, Surroundings
 from athena.model.call import HOOK
 from athena.model.scope import Scope
 from athena.model.text import storable
@@ -77,7 +77,7 @@ async def answer(
     said = read(given)
     folder = _folder(said)
     scope = Scope.named(project or (current_project({}, folder) if folder else DEFAULT_PROJECT))
-    if event not in EVENTS or not rules.allow(event, scope.project):
+    if event not in EVENTS or not said or not rules.allow(event, scope.project):
         return b""
     store = ctx.store._replace(encoder=ctx.store.encoder.at_rest()) if hurry else ctx.store
     inside = replace(ctx, scope=scope, store=store, surface=HOOK, key=None)
@@ -97,8 +97,9 @@ def read(given: bytes) -> dict[str, Any]:
 def _folder(said: dict[str, Any]) -> str | None:
     roots = said.get("workspace_roots")  # as Cursor has it
     folder = said.get("cwd") or (roots[0] if isinstance(roots, list) and roots else None)
-    usable = isinstance(folder, str) and os.path.isabs(folder) and "\0" not in folder and len(folder) < 4_096
-    return folder if usable and os.path.isdir(folder) else None
+    if not isinstance(folder, str) or not os.path.isabs(folder) or "\0" in folder or len(folder) > 4_096:
+        return None
+    return folder if os.path.isdir(folder) else None
 
 
 def _session(said: dict[str, Any]) -> str | None:
@@ -110,7 +111,7 @@ Answer = dict[str, Any] | None
 
 
 async def session_start(asked: Asked) -> Answer:
-    around = await aside(git.look, asked.folder) if asked.folder else git.Surroundings()
+    around = await aside(git.look, asked.folder) if asked.folder else Surroundings()
     briefing: Briefing = await asked.call(
         "briefing",
         budget_tokens=max(50, min(asked.rules.budget_tokens, 20_000)),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 MOST = 4_000_000  # bytes that are read, from the end
 LONGEST = 20_000  # characters of one message
 MESSAGES = 2_000
+TEXTS = ("text", "input_text", "output_text")
 NOISE = ("<", "Caveat:", "[Request interrupted", "/", "!")  # what clients write in a person's name
 
 
@@ -77,6 +78,6 @@ def _texts(content: object) -> Iterator[str]:
         yield content
     elif isinstance(content, list):
         for part in content:
-            if isinstance(part, dict) and part.get("type") in ("text", "input_text", "output_text"):
-                if isinstance(part.get("text"), str):
-                    yield part["text"]
+            text = part.get("text") if isinstance(part, dict) and part.get("type") in TEXTS else None
+            if isinstance(text, str):
+                yield text
