@@ -29,6 +29,18 @@ REFERENCE = Package(
     "sha512-ljj/3S4aGjxdNSQWw6gucKKGnTLdBPWxzapyY/MT2tOVyZwvxChvevXSLPwx59nKJAlVpUVW+cOlnVRXRwiqMQ==",
     "dist/index.js",
 )
+INSPECTOR = Package(
+    "@modelcontextprotocol/inspector",
+    "2.12.0",
+    "sha512-ppfN5+HnVWo6dY7jz5RMFUFTfEYPnFUjN3XN2w6PI6nmB/AFFXPGPfLBRvCeSx+qIH6kpi7Nsz5HYRp49loHpA==",
+    "clients/launcher/build/index.js",
+)
+CONFORMANCE = Package(
+    "@modelcontextprotocol/conformance",
+    "0.2.0-alpha.12",
+    "sha512-eXtZFgmtZiU5SsvXty+RGXGnyIqEVm3GLU/HZmg1wMjtKOocPZZgD9HQKd30oJhio5UB0wFJmsc6r8u48Q+EYA==",
+    "dist/index.js",
+)
 
 
 class Unobtainable(Exception):

@@ -49,7 +49,7 @@ class App:
     ) -> None:
         self.store = Store(database, Encoder(embedder), time, weights, chat)
         self.programs = Programs(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
-        self.catalog = CATALOG
+        self.catalog = CATALOG.copy()  # to which servers add theirs
 
     def context(self, project: str, surface: str, key: str | None = None, workspace: str | None = None) -> Context:
         scope = Scope.named(project)

@@ -178,6 +178,7 @@ def running(
     folder: Path, *words: str, home: Path | None = None, command: Sequence[str] = SERVE, **environment: str
 ) -> Generator[Running]:
     """Start a server, wait until it is ready, and stop it at the end."""
+    folder.mkdir(exist_ok=True)
     where, log = home or folder / "home", folder / "server.log"
     process = spawn(where, log, *words, command=command, **environment)
     try:

@@ -42,12 +42,11 @@ def serve_here(project: str) -> "_socket.socket":
 
 
 async def _serve(app: Any, project: str, connection: socket.socket) -> None:
-    from athena.kernel.operation import Effect
     from athena.surfaces.calls import Calls
     from athena.surfaces.mcpstream import Door
     from athena.surfaces.seats import Seats
 
-    calls = Calls(app.catalog.without(Effect.APPROVE), stopping=lambda: False, at_once=CORES)
+    calls = Calls(app.catalog, stopping=lambda: False, at_once=CORES)
 
     def caller(named: str | None, workspace: str | None) -> Any:
         return app.context(project if named is None else named, "mcp", workspace=workspace)

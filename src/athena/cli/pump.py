@@ -11,6 +11,7 @@ from _json import encode_basestring_ascii as quoted
 from _json import make_scanner
 from _socket import AF_UNIX, SHUT_WR, SOCK_STREAM, socket
 
+from athena.errors import AthenaError
 from athena.home import MCP_SOCKET, current_project, home_folder, socket_path
 
 SURFACES = ("default", "code", "all")
@@ -37,12 +38,12 @@ class _Form:
 _scan = make_scanner(_Form)  # type: ignore[arg-type]  # anything with these attributes will do
 
 
-class Refused(Exception):
-    """The server does not want us; `code` says why."""
+class Refused(AthenaError):
+    """The server does not want us; `why` is its code."""
 
-    def __init__(self, message: str, code: str = "") -> None:
+    def __init__(self, message: str, why: str = "") -> None:
         super().__init__(message)
-        self.code = code
+        self.why = why
 
 
 def asked(words: list[str]) -> tuple[str, str | None] | None:
@@ -63,9 +64,9 @@ def run(tools: str, project: str | None) -> int:
         return 130
     except BrokenPipeError:
         return 0  # nobody reads any more
-    except Refused as error:
-        say(str(error))
-        return 1
+    except AthenaError as error:
+        say(f"{error} ({error.hint})" if error.hint else str(error))
+        return error.exit
 
 
 def say(text: str) -> None:
@@ -192,10 +193,10 @@ class Pump:
         if "id" not in said or "method" in said:
             return True
         key = _key(said["id"])
+        self._waiting.pop(key, None)
         if key in self._silent:
             self._silent.remove(key)
             return False
-        self._waiting.pop(key, None)
         return True
 
     def _tell(self, number: object, message: str) -> None:
@@ -243,7 +244,7 @@ class Pump:
             return self._greeted(made)
         except (Refused, OSError) as error:
             made.close()
-            if getattr(error, "code", "") == "invalid_input":
+            if getattr(error, "why", "") == "invalid_input":
                 raise
             say(f"{error}; serving from this process")
             self._refused = True
@@ -256,16 +257,15 @@ class Pump:
         from athena.daemon import spawn  # only where none runs
 
         try:
-            spawn(self._home)
+            child = spawn(self._home)
         except OSError as error:
             say(f"no server could be started ({error}); serving from this process")
             return None
         until = time.monotonic() + STARTED
-        while time.monotonic() < until and not self._refused:
+        while time.monotonic() < until and not _failed(child):
             time.sleep(GLANCE)
-            if made := self._reached():
+            if (made := self._reached()) or self._refused:
                 return made
-        say("no server came up; serving from this process")
         return None
 
     def _greeted(self, made: socket) -> socket:
@@ -290,6 +290,15 @@ class Pump:
         if self._server is not None:
             self._server.shutdown(SHUT_WR)
             self._server.close()
+
+
+def _failed(child: int) -> bool:
+    """Tell whether a server that we started is gone, and not because there is another."""
+    try:
+        ended, status = os.waitpid(child, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return bool(ended and status)
 
 
 def _store() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -13,9 +13,13 @@ AnyOperation = Operation[Any, ..., Any]
 
 
 class Catalog:
+    """Operations by name. `version` grows with every change, and `watch` is asked for changes before a look."""
+
     def __init__(self, *modules: ModuleType) -> None:
         self._by_name: dict[str, AnyOperation] = {}
         self._about: dict[str, str] = {}
+        self._version = 0
+        self.watch: Callable[[], None] | None = None
         for module in modules:
             self._about[module.__name__.rpartition(".")[2]] = (module.__doc__ or "").strip()
             for value in vars(module).values():
@@ -26,37 +30,70 @@ class Catalog:
         if operation.name in self._by_name:
             raise ValueError(f"two operations are called {operation.name!r}")
         self._by_name[operation.name] = operation
+        self._version += 1
+
+    def put(self, category: str, about: str, operations: Iterable[AnyOperation]) -> None:
+        """Let a category hold these operations and no others; whoever looks meanwhile sees all or none of them."""
+        left = {name: one for name, one in self._by_name.items() if one.category != category}
+        added = {one.name: one for one in operations}
+        if any(one.category != category for one in added.values()) or added.keys() & left.keys():
+            raise ValueError(f"these operations do not belong to {category!r} alone")
+        self._about = self._about | {category: about}
+        self._by_name = left | added
+        self._version += 1
+
+    def remove(self, category: str) -> None:
+        """Forget a category with its operations."""
+        self._about = {name: about for name, about in self._about.items() if name != category}
+        self._by_name = {name: one for name, one in self._by_name.items() if one.category != category}
+        self._version += 1
+
+    def copy(self, effects: Iterable[Effect] = frozenset(Effect)) -> "Catalog":
+        """Return a catalog of its own with the same operations, or those with these effects."""
+        made = Catalog()
+        made._about = dict(self._known()._about)
+        wanted = frozenset(effects)
+        made._by_name = {name: one for name, one in self._by_name.items() if one.effect in wanted}
+        made._version = self._version
+        return made
 
     def without(self, effect: Effect) -> "Catalog":
         """Return a catalog that lacks the operations of one kind."""
-        made = Catalog()
-        made._about = dict(self._about)
-        for operation in self:
-            if operation.effect is not effect:
-                made.add(operation)
-        return made
+        return self.copy(frozenset(Effect) - {effect})
+
+    def _known(self) -> "Catalog":
+        """Have changes brought in before a look."""
+        if self.watch is not None:
+            self.watch()
+        return self
+
+    @property
+    def version(self) -> int:
+        return self._known()._version
 
     def __iter__(self) -> Iterator[AnyOperation]:
-        return iter(self._by_name.values())
+        return iter(self._known()._by_name.values())
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self._known()._by_name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._by_name
+        return name in self._known()._by_name
 
     @property
     def categories(self) -> dict[str, str]:
         """Each category with what it is for."""
-        return dict(self._about)
+        return dict(self._known()._about)
 
     def find(self, name: str) -> AnyOperation:
         """Return the operation called `name`, bare or as `category.name`; else say which ones are near."""
+        if "." in name:
+            self._known()  # our own, which have no dot, never change
         if found := self._by_name.get(name):
             return found
         category, _, bare = name.rpartition(".")
         for operation in self:
-            if category == operation.category and bare in (operation.name, operation.short):
+            if category == operation.category and bare in (operation.bare, operation.short):
                 return operation
         near = [o.name for o in self.search(name, limit=3)] or self._close(name)
         hint = f"did you mean {' or '.join(near)}?" if near else "search_tools finds one by what it does"
@@ -69,7 +106,7 @@ class Catalog:
 
     def listed(self, category: str | None) -> list[AnyOperation]:
         """Return the operations of one category, or all."""
-        if category is not None and category not in self._about:
+        if category is not None and category not in self.categories:
             raise NotFound(f"there is no category {category!r:.80}", hint=f"there are {', '.join(self._about)}")
         return [o for o in self if category in (None, o.category)]
 

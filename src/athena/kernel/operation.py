@@ -69,6 +69,8 @@ R = TypeVar("R")
 class Operation(Generic[C, P, R]):
     """A function, and what every surface needs to know about it."""
 
+    foreign = False  # somebody else's: `defined.py`
+
     def __init__(
         self,
         run: Callable[Concatenate[C, P], Awaitable[R]],
@@ -82,12 +84,18 @@ class Operation(Generic[C, P, R]):
         self.effect = effect
         self.approval = approval
         self.programs = programs
-        self.name: str = run.__name__
+        self.name: str = run.__name__  # what it is called by, alone in the whole catalog
+        self.bare = self.name  # and inside of its category
         self.short = short
         self.category = run.__module__.rpartition(".")[2]
 
     def __repr__(self) -> str:
-        return f"<operation {self.category}.{self.name}>"
+        return f"<operation {self.path}>"
+
+    @property
+    def path(self) -> str:
+        """How a program names it."""
+        return f"{self.category}.{self.bare}"
 
     async def __call__(self, ctx: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Permit, check, record, run. There is no other way in."""
@@ -104,7 +112,7 @@ class Operation(Generic[C, P, R]):
         checked: dict[str, Any] = {}
         try:
             if unknown := [name for name in given if name not in self.names]:
-                raise InvalidInput(f"there is no parameter {unknown[0]!r:.60}{_meant(unknown[0], self.names)}")
+                raise InvalidInput(f"there is no parameter {unknown[0]!r:.60}{meant(unknown[0], self.names)}")
             for name, check, required in self._checks:
                 if name in given:
                     checked[name] = check(given[name], name)
@@ -169,7 +177,7 @@ class Operation(Generic[C, P, R]):
     @cached_property
     def signature(self) -> str:
         """How a person or a program writes the call."""
-        return f"{self.category}.{self.name}({', '.join(_argument(p) for p in self.parameters)})"
+        return f"{self.path}({', '.join(_argument(p) for p in self.parameters)})"
 
     @cached_property
     def arguments_schema(self) -> dict[str, Any]:
@@ -201,7 +209,8 @@ class Documentation(NamedTuple):
         return cls(lines[0] if lines else "", "\n".join(prose).strip(), examples)
 
 
-def _meant(name: str, names: tuple[str, ...]) -> str:
+def meant(name: str, names: tuple[str, ...]) -> str:
+    """Say which name may have been meant."""
     from difflib import get_close_matches  # only on a miss
 
     near = get_close_matches(name[:60], names, 1)

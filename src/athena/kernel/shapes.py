@@ -23,6 +23,7 @@ from typing import (
 )
 
 from athena.errors import InvalidInput
+from athena.kernel.declared import Declared
 
 Check = Callable[[Any, str], Any]
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -44,6 +45,8 @@ def parts(annotation: Any) -> tuple[Any, Param | None]:
     if get_origin(annotation) is Annotated:
         kind, *extra = get_args(annotation)
         return kind, next((e for e in extra if isinstance(e, Param)), None)
+    if isinstance(annotation, Declared):
+        return annotation, Param(annotation.help)
     return annotation, None
 
 
@@ -76,6 +79,8 @@ def checker(annotation: Any) -> Check:
 
 def _checker(kind: Any) -> Check:
     origin, args = get_origin(kind), get_args(kind)
+    if isinstance(kind, Declared):
+        return kind.check
     if kind is Any or kind is object:
         return lambda value, where: value
     if kind in PLAIN:
@@ -209,6 +214,8 @@ def spoken(kind: Any) -> str:
 
 def schema(annotation: Any) -> dict[str, Any]:
     """Describe an annotation as JSON Schema."""
+    if isinstance(annotation, Declared):
+        return dict(annotation.schema)
     kind, param = parts(annotation)
     made = _schema(kind)
     if param is None:
@@ -249,6 +256,8 @@ def source(annotation: Any) -> str:
     """Write an annotation as an agent's program would."""
     kind = parts(annotation)[0]
     origin, args = get_origin(kind), get_args(kind)
+    if isinstance(kind, Declared):
+        return kind.source
     if kind is None or kind is type(None):
         return "None"
     if origin in (Union, types.UnionType):

@@ -14,9 +14,9 @@ REMEMBERED = 16  # sets of skills, each with its names
 
 
 class _Known(NamedTuple):
-    """What a catalog of so many operations gives to programs."""
+    """What a catalog gives to programs, as it was at one version."""
 
-    size: int
+    version: int
     functions: list[Function]
     names: Names
     operations: dict[str, AnyOperation]
@@ -27,7 +27,7 @@ _made: "weakref.WeakKeyDictionary[Catalog, _Known]" = weakref.WeakKeyDictionary(
 
 
 def path(operation: AnyOperation) -> str:
-    return f"{operation.category}.{operation.name}"
+    return operation.path
 
 
 def names_of(catalog: Catalog, skills: Mapping[str, Skill]) -> Names:
@@ -49,11 +49,11 @@ def operations_of(catalog: Catalog) -> dict[str, AnyOperation]:
 
 def _known(catalog: Catalog) -> _Known:
     """Put together once what a catalog gives to programs."""
-    known = _made.get(catalog)
-    if known is None or known.size != len(catalog):
+    known, version = _made.get(catalog), catalog.version
+    if known is None or known.version != version:
         operations = {path(one): one for one in catalog if one.programs}
         functions = [_function(one) for one in operations.values()]
-        known = _made[catalog] = _Known(len(catalog), functions, Names(functions), operations, {})
+        known = _made[catalog] = _Known(version, functions, Names(functions), operations, {})
     return known
 
 
@@ -64,7 +64,7 @@ def _function(operation: AnyOperation) -> Function:
         operation.short or None,
         operation.summary,
         operation.approval,
-        operation.effect is Effect.EXECUTE,
+        operation.effect is Effect.EXECUTE and not operation.foreign,
     )
 
 

@@ -76,11 +76,18 @@ def _listed(operation: AnyOperation, arguments: Mapping[str, Any], items: Any) -
             break
         lines.append(line)
     cut = [WHOLE] if any(line.endswith("…") for line in lines) and isinstance(items[0], Memory) else []
-    if left := getattr(items, "total", len(items)) - len(lines) - int(arguments.get("offset") or 0):
+    if left := _total(items, arguments) - len(lines):
         cut.insert(0, f"{left} more: {_further(operation, arguments, len(lines))}")
     if len(lines) == 1 and not isinstance(items[0], Memory):
         lines[0] = _cut(lines[0])
     return "\n".join([*lines, f"[{'; '.join(cut)}]"] if cut else lines)
+
+
+def _total(items: Any, arguments: Mapping[str, Any]) -> int:
+    """Return how many there are from here on; of what a search found, how many it was asked for."""
+    if isinstance(items[0], Hit):
+        return len(items)
+    return max(len(items), getattr(items, "total", 0) - int(arguments.get("offset") or 0))
 
 
 def _further(operation: AnyOperation, arguments: Mapping[str, Any], shown: int) -> str:

@@ -24,13 +24,20 @@ class Calls:
     """
 
     def __init__(self, catalog: Catalog, *, stopping: Callable[[], bool], at_once: int) -> None:
-        self.catalog = catalog
+        self._whole, self._offered = catalog, catalog.without(Effect.APPROVE)  # a surface's token is the agent's too
         self.metrics = Metrics()
         self.stopping = stopping
         self._reading, self._writing = asyncio.Semaphore(at_once), asyncio.Semaphore(at_once)
         self._running = asyncio.Semaphore(RUNNING)
         self.inside = 0
         self.last = time.monotonic()
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is offered now: connected servers come and go."""
+        if self._offered.version != self._whole.version:
+            self._offered = self._whole.without(Effect.APPROVE)
+        return self._offered
 
     async def make(self, operation: AnyOperation, arguments: Mapping[str, Any], caller: Caller) -> Any:
         began = time.perf_counter()
@@ -53,7 +60,8 @@ class Calls:
     @asynccontextmanager
     async def _turn(self, operation: AnyOperation) -> AsyncIterator[None]:
         """Wait until there is room; a long write keeps no read waiting, and a program nobody."""
-        turns = {Effect.READ: self._reading, Effect.EXECUTE: self._running}.get(operation.effect, self._writing)
+        effect = Effect.EXECUTE if operation.foreign else operation.effect  # who waits for others holds up nobody
+        turns = {Effect.READ: self._reading, Effect.EXECUTE: self._running}.get(effect, self._writing)
         try:
             async with asyncio.timeout(PATIENCE):
                 await turns.acquire()

@@ -18,7 +18,6 @@ from starlette.types import Receive, Scope, Send
 from athena import tokens
 from athena.errors import AthenaError, InvalidInput, NotFound
 from athena.kernel.catalog import AnyOperation, Catalog
-from athena.kernel.operation import Effect
 from athena.kernel.shapes import plain
 from athena.model.page import Page
 from athena.surfaces import openapi, registry
@@ -30,6 +29,7 @@ from athena.version import __version__
 
 DEEPEST = 64  # levels of a JSON document
 LARGE = 256 << 10  # bytes of a body that is read on another thread
+KEPT = 1_000  # answers that are kept
 LINES = 500  # of a stream, sent together
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -51,8 +51,7 @@ class Registry:
         stopping: Callable[[], bool],
         at_once: int,
     ) -> None:
-        self.catalog = catalog.without(Effect.APPROVE)  # the token is the agent's too
-        self.calls = Calls(self.catalog, stopping=stopping, at_once=at_once)
+        self.calls = Calls(catalog, stopping=stopping, at_once=at_once)
         self.metrics = self.calls.metrics
         self._caller = caller
         self._ready = ready
@@ -60,6 +59,10 @@ class Registry:
         self._asking = asyncio.Lock()
         self._kept: dict[str, tuple[bytes, str]] = {}
         self._well = (0.0, False)
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.calls.catalog
 
     def routes(self) -> list[Route]:
         return [
@@ -125,8 +128,11 @@ class Registry:
         return Response(self.metrics.text(figures), media_type="text/plain; version=0.0.4")
 
     def _constant(self, request: Request, key: str, make: Callable[[], Any]) -> Response:
-        """Answer with what does not change while the server runs; a client that has it is told so."""
+        """Answer with what changes only with the catalog; a client that has it is told so."""
+        key = f"{self.catalog.version} {key}"
         if key not in self._kept:
+            if len(self._kept) > KEPT:
+                self._kept.clear()  # of catalogs that are no more
             body = json.dumps(make(), ensure_ascii=False, separators=(",", ":")).encode()
             self._kept[key] = body, f'"{hashlib.sha256(body).hexdigest()[:24]}"'
         body, tag = self._kept[key]

@@ -105,7 +105,7 @@ class Door:
             raise InvalidInput("the first line must be a JSON object", hint='e.g. {"tools": "default"}')
         tools, project = said.get("tools", "default"), said.get("project")
         store = said.get("store", {})
-        if tools not in SURFACES:
+        if not isinstance(tools, str) or tools not in SURFACES:
             raise InvalidInput(f"there are no tools {tools!r:.40}", hint=f"there are {', '.join(SURFACES)}")
         if not (project is None or (isinstance(project, str) and 0 < len(project.strip()) <= 1_000)):
             raise InvalidInput("project must be text of 1 to 1,000 characters")
@@ -193,6 +193,9 @@ class Connection:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except (ValidationError, RecursionError, ValueError) as error:
                 self._refuse(*_what_is_wrong(line, error))
+                continue
+            if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
+                self._refuse(None, INVALID_REQUEST, "an id is a text or a whole number")  # it waits for an answer
                 continue
             if isinstance(message, JSONRPCRequest):
                 if len(self._waiting) >= AT_ONCE or message.id in self._waiting:

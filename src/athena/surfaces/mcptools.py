@@ -78,16 +78,20 @@ def definition(operation: AnyOperation, surface: str) -> dict[str, Any]:
 def compact(schema: Any) -> Any:
     """Leave out of a schema what a caller can do without: nulls, lengths, and that nothing else is allowed."""
     if not isinstance(schema, dict):
-        return [compact(part) for part in schema] if isinstance(schema, list) else schema
-    made = {key: compact(part) for key, part in schema.items() if key not in _NEEDLESS}
-    if not made.get("required", True):
-        del made["required"]
-    if "anyOf" in made:
-        made = _merged(made)
-    return made
+        return schema
+    made = {key: part for key, part in schema.items() if key not in NEEDLESS and not (key in EMPTY and not part)}
+    for key, part in made.items():
+        if key in ("properties", "$defs") and isinstance(part, dict):
+            made[key] = {name: compact(one) for name, one in part.items()}
+        elif key in ("anyOf", "oneOf", "allOf") and isinstance(part, list):
+            made[key] = [compact(one) for one in part]
+        elif key in ("items", "additionalProperties"):
+            made[key] = compact(part)
+    return _merged(made) if isinstance(made.get("anyOf"), list) else made
 
 
-_NEEDLESS = {"additionalProperties", "minLength", "maxLength", "minItems", "maxItems", "title"}
+NEEDLESS = {"minLength", "maxLength", "minItems", "maxItems", "title", "$schema"}
+EMPTY = {"additionalProperties", "required"}  # needless where they say nothing, or no
 
 
 def _plainest(schema: dict[str, Any]) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from athena.kernel.catalog import AnyOperation, Catalog
 
 
 def discover(catalog: Catalog) -> dict[str, Any]:
-    """List every operation by category, each with as few words as will do."""
+    """List every operation by category, each with as few words as will do; those of servers are only counted."""
     categories = {
         name: {
             "description": about,
             "count": len(found),
-            "tools": [{"name": one.name, "description": one.brief} for one in found],
+            "tools": [{"name": one.name, "description": one.brief} for one in found if not one.foreign],
         }
         for name, about in catalog.categories.items()
         if (found := catalog.listed(name))

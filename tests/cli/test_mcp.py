@@ -1,0 +1,205 @@
+"""`athena mcp` as clients start it: with a server, without one, and with one that dies."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from athena import daemon, lock
+
+pytestmark = pytest.mark.sqlite_only("each has a file of its own")
+
+ATHENA = [sys.executable, "-m", "athena", "mcp"]
+BEGIN = (
+    '{"jsonrpc":"2.0","id":"first","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
+    '"clientInfo":{"name":"test","version":"1"}}}',
+    '{"jsonrpc":"2.0","method":"notifications/initialized"}',
+)
+
+
+def call(number: Any, tool: str, **arguments: Any) -> str:
+    params = {"name": tool, "arguments": arguments}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+
+
+def piped(*lines: str, words: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
+    """Give a process all its lines at once, as a shell does."""
+    return subprocess.run(
+        [*ATHENA, *words],
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
+def answers(done: subprocess.CompletedProcess[str]) -> dict[Any, str]:
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return {one["id"]: one["result"]["content"][0]["text"] for one in found if "content" in one.get("result", {})}
+
+
+class Client:
+    """A process that is talked to."""
+
+    def __init__(self, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [*ATHENA, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        )
+
+    def send(self, *lines: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(line + "\n" for line in lines).encode())
+
+    def read(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=10)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def home() -> Generator[Path]:
+    """A home whose server, if one was started, is ended."""
+    path = Path(os.environ["ATHENA_HOME"])
+    yield path
+    if found := lock.served(str(path)):
+        lock.end(found, 20)
+
+
+@pytest.fixture
+def client() -> Generator[Client]:
+    made = Client()
+    yield made
+    made.close()
+
+
+def test_without_a_server_one_is_started_and_the_next_client_finds_it(home: Path) -> None:
+    first = piped(*BEGIN, call(1, "remember", content="Tea is at four"), call(2, "execute_code", code="6 * 7"))
+    assert (first.returncode, first.stderr) == (0, "")
+    assert answers(first)[1].endswith(" kept")
+    assert answers(first)[2] == "42"
+    server = lock.served(str(home))
+    assert server
+    second = piped(*BEGIN, call(1, "recall", query="When is tea?"))
+    assert answers(second)[1].endswith("Tea is at four")
+    assert lock.served(str(home)) == server
+    other = home.parent / "other.db"
+    third = piped(*BEGIN, call(1, "recall", query="When is tea?"), ATHENA_DB_PATH=str(other))
+    assert answers(third) == {1: "nothing found"}
+    assert "another store" in third.stderr
+    assert other.exists()
+    everything = piped(
+        *BEGIN, '{"jsonrpc":"2.0","id":1,"method":"tools/list"}', words=("--tools", "all", "--project=x")
+    )
+    assert "forget_by_tag" in everything.stdout
+
+
+def test_a_store_in_memory_needs_no_server(home: Path) -> None:
+    done = piped(*BEGIN, call(1, "remember", content="Kept nowhere"), ATHENA_DB_PATH=":memory:")
+    assert answers(done)[1].endswith(" kept")
+    assert done.returncode == 0
+    assert lock.served(str(home)) is None
+
+
+def test_the_client_need_not_know_that_a_server_died(home: Path, client: Client) -> None:
+    client.send(*BEGIN, call(1, "execute_code", code="x = 41"))
+    assert client.read()["id"] == "first"
+    assert not client.read()["result"]["isError"]
+    server = lock.served(str(home))
+    assert server
+    client.send(call(2, "execute_code", code="import time\ntime.sleep(20)"), call("three", "execute_code", code="1"))
+    time.sleep(0.5)
+    os.kill(server["pid"], signal.SIGKILL)
+    lost = [client.read(), client.read()]
+    assert {one["id"] for one in lost} == {2, "three"}
+    assert all("ended before it answered" in one["error"]["message"] for one in lost)
+    client.send(call(4, "execute_code", code="x + 1"))
+    again = client.read()
+    assert (again["id"], again["result"]["content"][0]["text"]) == (4, "42")
+    assert client.process.stdin is not None
+    client.process.stdin.close()
+    assert client.process.wait(timeout=10) == 0
+    assert client.process.stderr is not None
+    assert b"the server ended; 2 requests are lost" in client.process.stderr.read()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
+    path = tmp_path_factory.mktemp("warm") / "home"
+    daemon.start(str(path))
+    yield path
+    daemon.stop(str(path))
+
+
+@pytest.fixture
+def warm(server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with a server that is shared."""
+    monkeypatch.setenv("ATHENA_HOME", str(server))
+    return server
+
+
+def test_who_reads_no_more_is_left(warm: Path) -> None:
+    client = Client()
+    client.send(*BEGIN)
+    assert client.read()["id"] == "first"
+    assert client.process.stdout is not None
+    client.process.stdout.close()
+    assert client.process.wait(timeout=10) == 0
+    client.close()
+
+
+def test_long_lines_pass_and_too_long_ones_are_refused(warm: Path) -> None:
+    long = "word " * 40_000
+    done = piped(*BEGIN, call(1, "remember", content=long), "x" * (17 << 20), call(2, "execute_code", code="len('ab')"))
+    assert answers(done)[1].endswith(" kept")
+    assert answers(done)[2] == "2"
+    assert "a message may have 16 MB" in done.stdout
+
+
+def test_what_is_wrong_with_the_settings_is_said(home: Path) -> None:
+    home.mkdir(parents=True)
+    (home / "config.toml").write_text("nonsense = 1")
+    done = piped(*BEGIN)
+    assert done.returncode == 8
+    assert "there is no setting 'nonsense'" in done.stderr
+
+
+def test_wrong_words_are_refused() -> None:
+    for words in (("--tools", "most"), ("--nonsense",), ("more",)):
+        done = piped(words=words)
+        assert (done.returncode, done.stdout) == (2, ""), words
+
+
+def test_its_help_has_an_example() -> None:
+    done = piped(words=("--help",))
+    assert "claude mcp add athena -- athena mcp" in done.stdout
+
+
+def test_it_imports_next_to_nothing(warm: Path) -> None:
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-c",
+        "import sys; sys.argv[1:] = ['mcp']; from athena.cli import main; main()",
+    ]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=True)
+    before = subprocess.run([sys.executable, "-X", "importtime", "-c", ""], capture_output=True, text=True, check=True)
+    names = [set(re.findall(r"\| +([\w.]+)$", one.stderr, re.MULTILINE)) for one in (done, before)]
+    ours = {"__future__", "athena", "athena.version", "athena.cli", "athena.cli.pump", "athena.home", "athena.errors"}
+    assert names[0] - names[1] <= ours | {"select", "_json", "_socket", "time"}

@@ -1,0 +1,167 @@
+"""Operations that somebody else defined, by JSON Schema alone."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from test_operation import Visitor
+
+from athena.errors import InvalidInput, NotFound
+from athena.kernel import stubs
+from athena.kernel.declared import Declared
+from athena.kernel.defined import Defined, Definition, identifier, identifiers
+from athena.kernel.invoke import invoke
+from athena.kernel.operation import Effect
+from athena.operations import CATALOG
+from athena.threads import drive
+
+ISSUE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "labels": {"type": "array", "items": {"type": "string"}},
+        "title": {"type": "string", "minLength": 1, "description": "What it is about."},
+        "state": {"type": "string", "enum": ["open", "closed"], "default": "open"},
+        "assignee": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "file-path": {"type": "string"},
+        "class": {"type": "integer"},
+        "author": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+    },
+    "required": ["title"],
+}
+
+
+async def echo(ctx: Any, arguments: dict[str, Any]) -> Any:
+    return arguments
+
+
+def create_issue(**more: Any) -> Defined:
+    return Defined(Definition("github", "create_issue", "Create an issue.", arguments=ISSUE, **more), echo)
+
+
+def test_a_definition_is_written_as_python_would_call_it() -> None:
+    assert stubs.render(create_issue(), bare=True) == (
+        "def github.create_issue(title: str, labels: list[str] = None, state: Literal['open', 'closed'] = 'open', "
+        "assignee: str | None = None, file_path: str = None, class_: int = None, "
+        "author: {name: str, age?: int} = None) -> Any:  # Create an issue."
+    )
+
+
+def test_it_is_called_like_any_other_with_the_names_that_its_owner_knows() -> None:
+    catalog = CATALOG.copy()
+    catalog.put("github", "Issues.", [create_issue()])
+    sent = drive(
+        invoke(catalog, "github.create_issue", {"title": "x", "file_path": "a", "class_": 1}, Visitor(Effect.EXECUTE))
+    )
+    assert sent == {"title": "x", "file-path": "a", "class": 1}
+    assert drive(create_issue()(Visitor(Effect.EXECUTE), title="x", labels=None, assignee=None)) == {
+        "title": "x",
+        "assignee": None,  # which it takes; None for the labels means that there are none
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "title is missing"),
+        ({"title": 5}, "title must be text, not int"),
+        ({"title": ""}, "title has a length of 0; it must be at least 1"),
+        ({"title": "x", "state": "gone"}, "state must be one of 'open', 'closed', not 'gone'"),
+        ({"title": "x", "labels": ["a", 5]}, r"labels\[1\] must be text, not int"),
+        ({"title": "x", "labels": "a"}, "labels must be a list, not str"),
+        ({"title": "x", "author": {}}, "author lacks 'name'"),
+        ({"title": "x", "author": {"name": "a", "size": 5}}, "author has no 'size'"),
+        ({"title": "x", "class": True}, "class_ must be a whole number, not bool"),
+        ({"title": "x", "assignee": 5}, "assignee must be text, not int"),
+        ({"title": "x", "lables": []}, "there is no parameter 'lables'; did you mean 'labels'"),
+    ],
+)
+def test_what_does_not_fit_the_schema_is_said_as_for_our_own(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=f"github.create_issue: {said}") as caught:
+        create_issue().check(arguments)
+    assert caught.value.hint
+
+
+HOSTILE: list[Any] = [
+    None,
+    5,
+    [],
+    {"type": 7},
+    {"type": ["string", 5]},
+    {"$ref": "#"},
+    {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}},
+    {"$ref": "https://example.com/schema"},
+    {"type": "object", "properties": {"self": {"$ref": "#"}}, "required": "self"},
+    {"type": "object", "properties": 5, "required": [5]},
+    {"anyOf": [{"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}, {"$ref": "#"}]},
+    {"enum": [], "items": 5},
+    {"type": "string", "minLength": "5", "pattern": "(a+)+$"},
+    {"type": "array", "items": {"$ref": "#"}},
+    {"const": {"a": 1}},
+]
+
+
+@pytest.mark.parametrize("schema", HOSTILE, ids=repr)
+def test_a_schema_that_is_none_or_turns_in_circles_breaks_nothing(schema: Any) -> None:
+    declared = Declared(schema)
+    assert len(declared.source) < 2_000
+    values: list[Any] = [None, 5, "a" * 40 + "!", [[[]]], {"self": {"self": {}}}]
+    for value in values:
+        with suppress(InvalidInput):
+            declared.check(value, "value")
+
+
+def test_a_schema_that_branches_at_each_level_is_checked_in_time() -> None:
+    schema: dict[str, Any] = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}] * 50}}, "$ref": "#/$defs/a"}
+    schema["$defs"]["b"] = {"anyOf": [{"$ref": "#/$defs/a"}] * 50}
+    Declared(schema).check("x", "value")
+    schema["$defs"]["b"] = {"anyOf": [{"$ref": "#/$defs/a", "x": 1}, {"type": "array", "items": {"$ref": "#/$defs/a"}}]}
+    Declared(schema).check([[[[[[5]]]]]], "value")
+
+
+def test_names_that_python_cannot_write_get_ones_that_it_can() -> None:
+    assert identifier("get-issue") == "get_issue"
+    assert identifier("getIssue") == "getIssue"
+    assert identifier("  9 lives!") == "n9_lives"
+    assert identifier("import") == "import_"
+    assert identifier("__class__") == "class_"
+    assert identifier("Überprüfen") == "berpr_fen"
+    assert identifier("\u202e") == "unnamed"
+    assert len(identifier("x" * 10_000)) == 60
+    assert identifiers(["get-issue", "get_issue", "get.issue"]) == {
+        "get_issue": "get_issue",
+        "get-issue": "get_issue_2",
+        "get.issue": "get_issue_3",
+    }
+
+
+def test_each_app_has_a_catalog_of_its_own_that_says_when_it_has_changed() -> None:
+    catalog = CATALOG.copy()
+    before = catalog.version
+    catalog.put("github", "Issues.", [create_issue()])
+    assert catalog.version > before
+    assert "github.create_issue" in catalog
+    assert "github.create_issue" not in CATALOG
+    assert catalog.find("github.create_issue").foreign
+    assert catalog.categories["github"] == "Issues."
+    assert "github.create_issue" not in catalog.without(Effect.EXECUTE)
+    with pytest.raises(ValueError, match="alone"):
+        catalog.put("memory", "Ours.", [create_issue()])
+    catalog.remove("github")
+    with pytest.raises(NotFound):
+        catalog.find("github.create_issue")
+
+
+def test_a_catalog_is_asked_for_changes_before_a_look() -> None:
+    catalog = CATALOG.copy()
+
+    def watch() -> None:
+        catalog.watch = None
+        catalog.put("github", "Issues.", [create_issue()])
+
+    catalog.watch = watch
+    assert catalog.find("github.create_issue").effect is Effect.EXECUTE

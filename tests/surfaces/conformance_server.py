@@ -1,0 +1,45 @@
+"""Our own server with three operations more: those of the conformance suite's that an operation of ours can be."""
+
+import sys
+
+from athena.app import App
+from athena.embedding.minilm import MiniLM
+from athena.errors import InvalidInput
+from athena.kernel.operation import Effect, operation
+from athena.operations.context import Context
+from athena.server import Server
+from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.store import Sqlite
+from athena.threads import pause
+
+
+@operation(Effect.READ)
+async def test_simple_text(ctx: Context) -> str:
+    """Say something."""
+    return "This is a simple text response for testing."
+
+
+@operation(Effect.READ)
+async def test_error_handling(ctx: Context) -> str:
+    """Fail."""
+    raise InvalidInput("This tool intentionally returns an error for testing", hint="nothing can be done")
+
+
+@operation(Effect.READ)
+async def test_tool_with_progress(ctx: Context) -> str:
+    """Take some time."""
+    await pause(2.7)
+    return "done"
+
+
+def main(home: str) -> None:
+    app = App(Sqlite(MEMORY), MiniLM())
+    for one in (test_simple_text, test_error_handling, test_tool_with_progress):
+        app.catalog.add(one)
+    server = Server(app, home, "conformance", "127.0.0.1", 0, auth=False, hosts=())
+    print(server.url, flush=True)
+    server.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,177 @@
+"""The socket of `athena mcp`: who may come in, what they may send, and how it ends."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_tools import Running, running
+from mcp_tools import lines
+
+from athena.surfaces.seats import IDLE, Seats
+
+pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
+
+PING = b'{"jsonrpc":"2.0","id":"last","method":"ping"}'
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    with running(tmp_path_factory.mktemp("stream")) as server:
+        yield server
+
+
+def test_only_its_owner_can_use_it(served: Running) -> None:
+    found = os.stat(served.home / "mcp.sock")
+    assert stat.S_ISSOCK(found.st_mode)
+    assert stat.S_IMODE(found.st_mode) == 0o600
+
+
+HELLOS: dict[str, tuple[bytes, str]] = {
+    "no JSON": (b"GET / HTTP/1.1", "invalid_input"),
+    "no object": (b"[1]", "invalid_input"),
+    "nothing": (b"", "invalid_input"),
+    "too long": (b'{"project": "' + b"x" * 70_000 + b'"}', "invalid_input"),
+    "too deep": (b"[" * 60_000, "invalid_input"),
+    "unknown tools": (b'{"tools": "most"}', "invalid_input"),
+    "tools that are no text": (b'{"tools": ["all"]}', "invalid_input"),
+    "a project that is no text": (b'{"project": 7}', "invalid_input"),
+    "an empty project": (b'{"project": " "}', "invalid_input"),
+    "a store that is no object": (b'{"store": "x"}', "invalid_input"),
+    "another store": (b'{"store": {"ATHENA_DB_PATH": "/nowhere/else.db"}}', "conflict"),
+    "a server's store": (b'{"store": {"ATHENA_DATABASE_URL": "postgresql://nowhere/x"}}', "conflict"),
+    "bad bytes": (b"\xff\xfe\x00", "invalid_input"),
+}
+
+
+@pytest.mark.parametrize("name", HELLOS)
+def test_whoever_does_not_say_who_they_are_is_told_so_and_sent_away(served: Running, name: str) -> None:
+    hello, code = HELLOS[name]
+    with lines(served.home, hello) as one:
+        assert one.greeting["code"] == code
+        assert one.greeting["error"]
+        assert one.read() is None
+
+
+ODD: dict[str, tuple[bytes, int | None]] = {
+    "no JSON": (b"hello", -32700),
+    "half of JSON": (b'{"jsonrpc":"2.0","id":1,', -32700),
+    "bytes that are no text": (b'{"jsonrpc":"2.0","id":1,"method":"\xff\xfe"}', -32700),
+    "a NUL": (b"\x00", -32700),
+    "a batch": (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600),
+    "a number": (b"7", -32600),
+    "an empty object": (b"{}", -32600),
+    "another version": (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', -32600),
+    "no method": (b'{"jsonrpc":"2.0","id":1}', -32600),
+    "an id that is an object": (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', -32600),
+    "an id that is true": (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600),
+    "nested deeply": (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b'{"a":' * 50_000 + b"1", -32700),
+    "too long": (b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * (17 << 20) + b'"}', -32700),
+    "an unknown method": (b'{"jsonrpc":"2.0","id":1,"method":"rm -rf"}', -32601),
+    "parameters that are a list": (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[1]}', -32600),
+    "a call of nothing": (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}', -32602),
+    "arguments that are a text": (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"recall","arguments":"x"}}',
+        -32602,
+    ),
+    "an answer to nothing": (b'{"jsonrpc":"2.0","id":77,"result":{}}', None),
+    "an unknown notification": (b'{"jsonrpc":"2.0","method":"notifications/nothing"}', None),
+    "a cancellation of nothing": (
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{"a":1}}}',
+        None,
+    ),
+    "empty lines": (b"\n\n   \n", None),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_line_is_refused_and_the_next_one_is_answered(served: Running, name: str) -> None:
+    line, code = ODD[name]
+    with lines(served.home) as one:
+        one.begin().send(line, PING)
+        answers = {json.dumps(answer["id"]): answer for answer in (one.read(), *([one.read()] if code else []))}
+        assert answers.pop('"last"')["result"] == {}
+        assert [answer["error"]["code"] for answer in answers.values()] == ([code] if code else [])
+
+
+def test_too_much_at_once_is_refused_and_nothing_is_lost(served: Running) -> None:
+    with lines(served.home) as one:
+        one.begin()
+        for number in range(1, 401):
+            one.call(number, "recall", query=f"question {number}", k=1)
+        answers = {answer["id"]: answer for answer in (one.read() for _ in range(400))}
+        assert set(answers) == set(range(1, 401))
+        refused = [answer for answer in answers.values() if "error" in answer]
+        assert all("too many requests at once" in answer["error"]["message"] for answer in refused)
+        one.call(1000, "recall", query="still there", k=1)
+        assert one.read()["id"] == 1000
+
+
+def test_an_id_in_use_is_refused(served: Running) -> None:
+    with lines(served.home) as one:
+        one.begin().call("a", "execute_code", code="import time\ntime.sleep(0.3)\n'first'", workspace="ids")
+        one.call("a", "recall", query="second")
+        assert "this id is in use" in one.read()["error"]["message"]
+        assert one.read()["result"]["content"][0]["text"] == "first"
+
+
+def test_who_leaves_in_the_middle_stops_their_program(served: Running) -> None:
+    with lines(served.home) as one:
+        code = "workspace.write(path='x', content='x', workspace='left')\nimport time\ntime.sleep(20)"
+        one.begin().call(1, "execute_code", code=code, workspace="left")
+        while not served.call("list_files", workspace="left"):
+            time.sleep(0.02)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        (run,) = [run for run in served.call("list_runs") if run["workspace"] == "left"]
+        if run["status"] != "running":
+            break
+        time.sleep(0.05)
+    assert run["status"] in ("failed", "unknown")
+
+
+def test_connections_come_and_go_without_a_trace(served: Running) -> None:
+    for _ in range(30):
+        with lines(served.home, b"{}") as one:
+            assert one.greeting["workspace"] == "mcp-1" or one.greeting["workspace"].startswith("mcp-")
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.connect(str(served.home / "mcp.sock"))
+    before = len(os.listdir(f"/proc/{served.process.pid}/fd")) if os.path.exists("/proc") else 0
+    deadline = time.monotonic() + 10
+    while before > 60 and time.monotonic() < deadline:
+        before = len(os.listdir(f"/proc/{served.process.pid}/fd"))
+        time.sleep(0.05)
+    assert before <= 60
+
+
+def test_a_server_that_is_told_to_stop_answers_first(tmp_path: Path) -> None:
+    with running(tmp_path) as server, lines(server.home) as one:
+        one.begin().call(1, "execute_code", code="import time\ntime.sleep(0.8)\n'answered'")
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGTERM)
+        answer: Any = one.read()
+        assert answer["result"]["content"][0]["text"] == "answered"
+        assert one.read() is None
+        assert server.process.wait(timeout=20) == 0
+        assert not (server.home / "mcp.sock").exists()
+
+
+def test_workspaces_are_few_and_found_again() -> None:
+    now = 0.0
+    seats = Seats(lambda: now)
+    assert [seats.take("p"), seats.take("p"), seats.take("q")] == ["mcp-1", "mcp-2", "mcp-1"]
+    seats.leave("p", "mcp-1")
+    assert seats.take("p", "mcp-7") == "mcp-7"
+    assert seats.take("p", "mcp-2") == "mcp-1"
+    assert seats.take("p", "default") == "mcp-3"
+    assert seats.of_session("s", "p") == seats.of_session("s", "p") == "mcp-4"
+    assert seats.of_session("t", "p") == "mcp-5"
+    now = IDLE + 1
+    assert seats.of_session("u", "p") == "mcp-4"
+    assert seats.of_session("s", "p") == "mcp-5"
