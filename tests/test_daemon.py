@@ -1,5 +1,6 @@
 """One warm server for each home, whoever starts it, and however it ends."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -106,8 +107,12 @@ def test_one_whose_home_or_socket_is_taken_away_ends(home: Home, tmp_path: Path)
     other = Home(tmp_path / "other")
     second = daemon.start(str(other.path))["pid"]
     shutil.rmtree(other.path)
-    gone(first)
-    gone(second)
+    try:
+        gone(first)
+        gone(second)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(second, signal.SIGKILL)
 
 
 def test_settings_of_hooks_are_followed_and_others_are_for_the_next_one(home: Home) -> None:
