@@ -23,6 +23,7 @@ ON_ONE = (
     "api/test_broken_stores.py",
     "api/test_imports.py",
     "cli/test_evaluate.py",
+    "discovery",
     "embedding",
     "kernel",
     "memory/test_candidates.py",

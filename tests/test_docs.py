@@ -1,6 +1,7 @@
 """The documents say what is true: their blocks run, their links lead somewhere, the reference is complete."""
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -224,3 +225,14 @@ def test_every_decision_is_in_the_index() -> None:
     index = (folder / "README.md").read_text("utf-8")
     for page in sorted(folder.glob("[0-9]*.md")):
         assert f"({page.name})" in index, f"{page.name} is not in the index"
+
+
+def test_the_registry_of_mcp_servers_finds_the_same_name_and_version_everywhere() -> None:
+    made = json.loads((ROOT / "server.json").read_text("utf-8"))
+    (package,) = made["packages"]
+    assert f"mcp-name: {made['name']} " in README
+    assert made["version"] == package["version"] == __version__
+    assert len(made["description"]) <= 100
+    assert [word["value"] for word in package["packageArguments"]] == ["mcp"]
+    ours = json.loads((ROOT / ".mcp.json").read_text("utf-8"))["mcpServers"]["athena"]
+    assert (ours["command"], ours["args"]) == (".venv/bin/athena", ["mcp"])

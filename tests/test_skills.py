@@ -149,8 +149,8 @@ def test_skills_are_found_beside_operations_and_by_themselves(app: App) -> None:
     assert names(app, "make a number twice as large: double it")[0] == "double"
     assert names(app, "summary of the week")[0] == "weekly_summary"
     lines = call(app, "search_tools", query="double a number", k=3)
-    assert lines[0] == "def skills.double(n: int) -> int:  # Double a number, as accountants do."
-    assert any(line.startswith("def recall") for line in call(app, "search_tools", query="recall memories", k=3))
+    assert lines[0] == "skills.double(n: int) -> int  # Double a number, as accountants do."
+    assert any(line.startswith("memory.recall(") for line in call(app, "search_tools", query="recall memories", k=3))
     assert call(app, "recall", query="accountants double numbers") == []
     assert run(app, "skills.find(query='double')[0]['name']") == "double"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from athena import clock
+from athena.discovery.finder import Finder
 from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput, Misconfigured
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # most people have none
 
 
 PEOPLE = ("cli",)  # surfaces where a person decides
+VECTORS = "tool-vectors.npy"  # in the home; it can be deleted at any time
 
 
 class App:
@@ -46,20 +48,23 @@ class App:
         chat: "Chat | None" = None,
         key: Callable[[], bytes] | None = None,
         bare: bool = False,
+        vectors: str | None = None,
     ) -> None:
         self.store = Store(database, Encoder(embedder), time, weights, chat)
         self.programs = Programs(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
+        self.finder = Finder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # to which servers add theirs
 
     def context(self, project: str, surface: str, key: str | None = None, workspace: str | None = None) -> Context:
-        scope = Scope.named(project)
-        made = Context(self.store, self.catalog, scope, surface, self.programs, key=key, workspace=workspace)
+        given = self.store, self.catalog, Scope.named(project), surface, self.programs, self.finder
+        made = Context(*given, key=key, workspace=workspace)
         # A person sits at the command line; at the other end of everything else there may be the agent that asks.
         return replace(made, allowed=frozenset(Effect)) if surface in PEOPLE else made
 
     def close(self) -> None:
         self.programs.close()
         self.store.database.close()  # first, so that what runs in the background ends at its next step
+        self.finder.stop()
         self.store.encoder.stop()
 
 
@@ -76,6 +81,7 @@ def start(settings: Settings) -> App:
         chat=_chat(settings),
         key=key,
         bare=settings.sandbox_bare,
+        vectors=os.path.join(settings.home, VECTORS),
     )
 
 

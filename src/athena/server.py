@@ -242,9 +242,9 @@ class Server:
 
     def _warm(self) -> None:
         """Load what the first questions need, the most urgent first."""
-        self._app.store.encoder.embedder.load()
-        load()
-        tokens.load()
+        for one in (self._app.store.encoder.embedder.load, load, tokens.load):
+            with contextlib.suppress(AthenaError):  # whoever needs it is told
+                one()
 
     @property
     def busy(self) -> bool:

@@ -120,8 +120,10 @@ def test_every_operation_but_those_for_people_is_a_tool_with_hints(served: Runni
         assert set(tool.input_schema.get("required", [])) == {p.name for p in one.parameters if p.required}
 
 
-def test_every_example_gives_the_same_answer_as_over_http(tmp_path: Path) -> None:
+def test_every_example_gives_the_same_answer_as_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way has a store of its own, so that what an example does to it is the same for both."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("# Tea\n\nIt is at four.\n")  # an example reads one
 
     async def work(by_mcp: Running, by_http: Running) -> None:
         async with connected(by_mcp, f"http {LEGACY}", "all") as client:

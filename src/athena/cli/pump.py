@@ -4,8 +4,10 @@ A client waits for this process each time it starts, so it imports next to nothi
 replaced by another with the next request: the client is told which calls were lost, and need not know more.
 """
 
+import _socket
 import os
 import select
+import sys
 import time
 from _json import encode_basestring_ascii as quoted
 from _json import make_scanner
@@ -14,10 +16,10 @@ from _socket import AF_UNIX, SHUT_WR, SOCK_STREAM, socket
 from athena.errors import AthenaError
 from athena.home import MCP_SOCKET, current_project, home_folder, socket_path
 
+SO_PEERCRED = getattr(_socket, "SO_PEERCRED", None)
 SURFACES = ("default", "code", "all")
 LONGEST = 16 << 20  # bytes of a message
 CHUNK = 64 << 10
-PIPE = 512  # bytes that a pipe which can be written to takes without blocking, wherever we are
 GREETED = 30.0  # seconds in which a server must have answered the first line
 STARTED = 20.0  # seconds in which a server that we start must listen
 LEFT = 65.0  # seconds that calls may take after the client has said all; no program runs longer
@@ -92,6 +94,8 @@ class Pump:
         self._silent: list[object] = []  # ids whose answers the client has had already
 
     def run(self) -> int:
+        if os.isatty(0):
+            say("this is for MCP clients, e.g. claude mcp add athena -- athena mcp; Ctrl-D ends it")
         self._connect()
         until = 0.0
         while self._more or self._waiting or self._asked or self._down:
@@ -122,9 +126,9 @@ class Pump:
             if which == 1 and what & (select.POLLERR | select.POLLNVAL):
                 raise BrokenPipeError
             if which == 0:
-                self._from_client(os.read(0, CHUNK))
+                self._from_client(_input())
             elif which == 1:
-                del self._down[: os.write(1, self._down[:PIPE])]
+                del self._down[: os.write(1, self._down[: select.PIPE_BUF])]
             elif which == number:
                 self._exchange(what)
 
@@ -237,6 +241,8 @@ class Pump:
         made = socket(AF_UNIX, SOCK_STREAM)
         try:
             made.connect(socket_path(self._home, MCP_SOCKET))
+            if _user(made) != os.getuid():
+                raise OSError("that server is somebody else's")
         except OSError:
             made.close()
             return None
@@ -244,11 +250,13 @@ class Pump:
             return self._greeted(made)
         except (Refused, OSError) as error:
             made.close()
-            if getattr(error, "why", "") == "invalid_input":
+            why = getattr(error, "why", "")
+            if why == "invalid_input":
                 raise
-            say(f"{error}; serving from this process")
-            self._refused = True
-            return None
+            if why == "conflict" or isinstance(error, TimeoutError):
+                say(f"{error}; serving from this process")
+                self._refused = True
+            return None  # one that stops, or has no room, is waited for
 
     def _started(self) -> socket | None:
         """Start a server in the background and return a connection to it, or nothing if that does not work."""
@@ -290,6 +298,20 @@ class Pump:
         if self._server is not None:
             self._server.shutdown(SHUT_WR)
             self._server.close()
+
+
+def _input() -> bytes:
+    try:
+        return os.read(0, CHUNK)
+    except OSError:  # there is none
+        return b""
+
+
+def _user(peer: socket) -> int:
+    """Return whose the server is; where the system does not tell, the socket's own rights must do."""
+    if SO_PEERCRED is None:
+        return os.getuid()
+    return int.from_bytes(peer.getsockopt(_socket.SOL_SOCKET, SO_PEERCRED, 12)[4:8], sys.byteorder)
 
 
 def _failed(child: int) -> bool:

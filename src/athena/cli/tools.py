@@ -1,13 +1,19 @@
 """`athena tools`: find out what can be done."""
 
+import os
 from typing import Any
 
 import click
 
+from athena import connect
 from athena.cli import shown
-from athena.kernel.catalog import AnyOperation
-from athena.kernel.stubs import render, render_module
-from athena.operations import CATALOG
+from athena.discovery import export
+from athena.discovery.entry import Entry
+from athena.home import current_project
+from athena.kernel.catalog import AnyOperation, Catalog
+from athena.operations import finding
+from athena.operations.context import Context
+from athena.threads import drive
 
 as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 
@@ -26,21 +32,22 @@ def tools(context: click.Context) -> None:
 def list_tools(category: str | None, json_output: bool) -> None:
     """List operations, all or of one category. Example: athena tools list memory"""
     if json_output:
-        return shown.as_json([_summary(operation) for operation in CATALOG.listed(category)])
+        return shown.as_json([_summary(operation) for operation in _catalog().listed(category)])
     return _print_all(category)
 
 
 @tools.command("search")
 @click.argument("query")
 @click.option("-k", default=5, show_default=True, help="How many.")
+@click.option("--category", help="Only of this category or server.")
 @as_json
-def search_tools(query: str, k: int, json_output: bool) -> None:
-    """Find operations by what they do. Example: athena tools search "undo a change" """
-    found = CATALOG.search(query, k)
+def search_tools(query: str, k: int, category: str | None, json_output: bool) -> None:
+    """Find tools and skills by what they do. Example: athena tools search "undo a change" """
+    found = drive(finding.found(_context(), query, category))[:k]
     if json_output:
-        return shown.as_json([_summary(operation) for operation in found])
-    for operation in found:
-        click.echo(render(operation, bare=True))
+        return shown.as_json([_entry(one) for one in found])
+    for one in found:
+        click.echo(shown.safe(finding.line(one.thing)))
     return None
 
 
@@ -48,11 +55,47 @@ def search_tools(query: str, k: int, json_output: bool) -> None:
 @click.argument("name")
 @as_json
 def show_tool(name: str, json_output: bool) -> None:
-    """Show how an operation is called. Example: athena tools show recall"""
-    operation = CATALOG.find(name)
+    """Show how a tool or skill is called. Example: athena tools show recall"""
     if json_output:
+        operation = _catalog().find(name)
         return shown.as_json(_summary(operation) | {"arguments": operation.arguments_schema})
-    return click.echo(render_module([operation]))
+    return click.echo(drive(finding.described(_context(), name)))
+
+
+@tools.command("export")
+@click.argument("folder", metavar="DIR")
+@click.option("--force", is_flag=True, help="Also replace files of an earlier export that were changed since.")
+@as_json
+def export_tools(folder: str, force: bool, json_output: bool) -> None:
+    """Write a folder of stubs: a file a tool, an index a category.
+
+    Example: athena tools export ./tools
+    """
+    done = export.write(folder, drive(finding.exported(_context())), force=force)
+    if json_output:
+        return shown.as_json({"folder": os.path.abspath(folder), **done._asdict()})
+    return click.echo(
+        f"{shown.counted(done.written, 'file', 'files')} written to {shown.safe(folder)},"
+        f" {done.unchanged} unchanged, {done.removed} removed"
+    )
+
+
+def _context() -> Context:
+    """Return what a search is given: servers and skills are known to the store alone."""
+    return connect.shared_app().context(current_project(), "cli")
+
+
+def _catalog() -> Catalog:
+    return connect.shared_app().catalog
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "name": entry.key,
+        "category": entry.category,
+        "description": entry.summary,
+        "effect": str(entry.effect),
+    }
 
 
 def _summary(operation: AnyOperation) -> dict[str, Any]:
@@ -66,8 +109,9 @@ def _summary(operation: AnyOperation) -> dict[str, Any]:
 
 def _print_all(category: str | None) -> None:
     heading = None
-    for operation in CATALOG.listed(category):
+    catalog = _catalog()
+    for operation in catalog.listed(category):
         if operation.category != heading:
             heading = operation.category
-            click.echo(click.style(f"{heading}: {CATALOG.categories[heading]}", bold=True))
+            click.echo(click.style(f"{heading}: {catalog.categories[heading]}", bold=True))
         click.echo(f"  {operation.name:<18} {operation.summary}")

@@ -95,14 +95,15 @@ class Catalog:
         for operation in self:
             if category == operation.category and bare in (operation.bare, operation.short):
                 return operation
-        near = [o.name for o in self.search(name, limit=3)] or self._close(name)
+        near = list(dict.fromkeys([*self._close(bare), *(o.name for o in self.search(name, limit=3))]))[:3]
         hint = f"did you mean {' or '.join(near)}?" if near else "search_tools finds one by what it does"
         raise NotFound(f"there is no operation {name!r:.80}", hint=hint)
 
     def _close(self, name: str) -> list[str]:
         from difflib import get_close_matches  # only on a miss
 
-        return get_close_matches(name, self._by_name)
+        bare = {operation.bare: operation.name for operation in reversed(self._by_name.values())}
+        return [bare[one] for one in get_close_matches(name[:60], bare, 2, 0.75)]
 
     def listed(self, category: str | None) -> list[AnyOperation]:
         """Return the operations of one category, or all."""

@@ -1,28 +1,75 @@
 """Operations as Python source: what an agent reads is how its program calls."""
 
+import keyword
 from collections.abc import Iterable
 from typing import get_args, get_type_hints, is_typeddict
 
 from athena.kernel import shapes
 from athena.kernel.catalog import AnyOperation
+from athena.kernel.operation import Parameter
+from athena.model.skill import KeptSkill
 
 
-def render(operation: AnyOperation, *, bare: bool = False) -> str:
-    """Write one operation as a function with its types and help; `bare` leaves out the help."""
+def line(operation: AnyOperation) -> str:
+    """Write how a program calls an operation, what comes back, and what it does, in one line."""
+    arguments = ", ".join(_short(p) for p in operation.parameters)
+    result = shapes.source(operation.result)
+    returned = "" if result == "Any" else f" -> {result}"
+    return f"{operation.path}({arguments}){returned}  # {_flat(operation.summary)}"
+
+
+def name(operation: AnyOperation) -> str:
+    """Write how a program names an operation, and what it does in a few words."""
+    return f"{operation.path}  # {_flat(operation.brief)}"
+
+
+def render(operation: AnyOperation) -> str:
+    """Write one operation as a function with its types and help."""
     arguments = ", ".join(
-        f"{p.name}: {shapes.source(p.annotation)}" + ("" if p.required else f" = {p.default!r}")
-        for p in operation.parameters
+        f"{p.name}: {_valid(p.annotation)}" + ("" if p.required else f" = {p.default!r}") for p in operation.parameters
     )
-    head = f"def {operation.name}({arguments}) -> {shapes.source(operation.result)}:"
-    if bare:
-        return f"{head}  # {operation.summary}"
-    lines = [head, f'    """{operation.summary}']
+    head = f"def {operation.bare}({arguments}) -> {_valid(operation.result)}:"
+    lines = [operation.summary]
     if operation.documentation.details:
-        lines += ["", *(f"    {line}".rstrip() for line in operation.documentation.details.splitlines())]
+        lines += ["", *operation.documentation.details.splitlines()]
     if helped := [p for p in operation.parameters if p.help]:
-        lines += ["", *(f"    {p.name}: {p.help}" for p in helped)]
-    lines += [f"    >>> {example}" for example in operation.documentation.examples]
-    return "\n".join([*lines, '    """'])
+        lines += ["", *(f"{p.name}: {p.help}" for p in helped)]
+    lines += [f">>> {example}" for example in operation.documentation.examples]
+    return f"{head}\n{_docstring(lines)}"
+
+
+def _docstring(lines: list[str]) -> str:
+    """Write a function's help, whatever marks are in it."""
+    quoted = "\n".join(f"    {one}".rstrip() for one in lines).replace("\\", "\\\\").replace('"""', "'''")
+    return f'    """{quoted.strip()}\n    """'
+
+
+def _short(p: Parameter) -> str:
+    """Write a parameter; that it may be None goes without saying where that is its default."""
+    written = shapes.source(p.annotation)
+    if p.required:
+        return f"{p.name}: {written}"
+    return f"{p.name}: {written.removesuffix(' | None') if p.default is None else written} = {p.default!r}"
+
+
+def _valid(annotation: object) -> str:
+    """Write a type so that Python can read it; what it cannot is put in quotes."""
+    written = shapes.source(annotation)
+    try:
+        compile(written, "type", "eval")
+    except (SyntaxError, ValueError):
+        return repr(written)
+    return written
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def of_skill(skill: KeptSkill) -> str:
+    """Write a skill as the function that a program calls."""
+    help_ = [*skill.description.splitlines(), *([f">>> skills.{skill.example}"] if skill.example else [])]
+    return f"# skills.{skill.name}\ndef {skill.name}({skill.signature}) -> {skill.returns}:\n{_docstring(help_)}\n"
 
 
 def render_module(operations: Iterable[AnyOperation]) -> str:
@@ -43,5 +90,11 @@ def _collect(annotation: object, records: dict[str, str]) -> None:
         hints = get_type_hints(kind, include_extras=True)
         for hint in hints.values():
             _collect(hint, records)
-        fields = "\n".join(f"    {name}: {shapes.source(hint)}" for name, hint in hints.items())
-        records[kind.__name__] = f"class {kind.__name__}(TypedDict):\n{fields}"
+        records[kind.__name__] = _record(kind.__name__, {key: shapes.source(hint) for key, hint in hints.items()})
+
+
+def _record(name: str, fields: dict[str, str]) -> str:
+    if any(map(keyword.iskeyword, fields)):  # "from", which a class cannot have
+        inner = ", ".join(f"{key!r}: {kind}" for key, kind in fields.items())
+        return f"{name} = TypedDict({name!r}, {{{inner}}})"
+    return "\n".join([f"class {name}(TypedDict):", *(f"    {key}: {kind}" for key, kind in fields.items())])

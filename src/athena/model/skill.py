@@ -14,11 +14,6 @@ class Skill:
     parameters: dict[str, Any] = field(default_factory=dict, hash=False)  # as JSON Schema
     example: str = ""
 
-    @property
-    def line(self) -> str:
-        """How a program calls it, in one line."""
-        return f"def skills.{self.name}({self.signature}) -> {self.returns}:  # {self.description.splitlines()[0]}"
-
     def called_with(self, arguments: dict[str, Any]) -> str:
         """Write a program that calls it."""
         return f"{self.code.rstrip()}\n\n{self.name}(**{arguments!r})\n"

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from athena import tokens
+from athena.discovery.finder import Finder
 from athena.errors import AthenaError
 from athena.ids import digest
 from athena.kernel.catalog import Catalog
@@ -35,6 +36,7 @@ class Context:
     scope: Scope
     surface: str
     programs: Programs
+    finder: Finder
     allowed: frozenset[Effect] = frozenset(Effect) - {Effect.APPROVE}
     key: str | None = None
     current: Call | None = None

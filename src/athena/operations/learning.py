@@ -86,14 +86,6 @@ async def find(ctx: Context, query: str | None) -> list[FoundSkill]:
     ]
 
 
-async def scored(ctx: Context, query: str) -> list[tuple[float, Skill]]:
-    """Return the skills that share words with a question, with how well they fit."""
-    every = shipped() | {one.name: one for one in await storing.every(ctx.store, ctx.scope)}
-    wanted = words(query)
-    found = [(fit(wanted, f"{one.name} skills", one.description, one.signature), one) for one in every.values()]
-    return [pair for pair in found if pair[0] > 0]
-
-
 async def exported(ctx: Context) -> dict[str, str]:
     """Return every skill as the text of a file."""
     every = shipped() | {one.name: one for one in await storing.every(ctx.store, ctx.scope)}

@@ -2,30 +2,42 @@
 
 from typing import Annotated
 
-from athena.kernel import stubs
 from athena.kernel.operation import Effect, operation
 from athena.kernel.shapes import Param
-from athena.operations import learning, params
+from athena.operations import finding, params
 from athena.operations.context import Context
 
 
 @operation(Effect.READ, short="search")
-async def search_tools(ctx: Context, query: params.Question, k: params.Limit = 5) -> list[str]:
-    """Find operations and skills by what they do; each comes as a line of Python.
+async def search_tools(
+    ctx: Context,
+    query: params.Question,
+    k: params.Limit = 5,
+    detail: Annotated[finding.Detail, Param("How much of each: its name, its call, or all its help.")] = "signatures",
+    category: Annotated[str | None, Param("Only of this category or server.", least=1, most=200)] = None,
+    budget: Annotated[int | None, Param("Tokens that the answer may have.", least=10, most=1_000_000)] = None,
+) -> list[str]:
+    """Find tools and skills by what they do; each comes as a line of Python.
+
+    Operations, saved skills and the tools of connected servers, the best first, by words, meaning and use. What does
+    not fit the budget is counted in the last line; programs have no budget unless they give one.
 
     >>> tools.search(query="tag a memory")
     """
-    found = [
-        (score, stubs.render(one, bare=True)) for score, one in ctx.catalog.scored(query) if one.effect in ctx.allowed
-    ]
-    found += [(score, one.line) for score, one in await learning.scored(ctx, query)]
-    return [line for _, line in sorted(found, key=lambda pair: -pair[0])[:k]]
+    found = await finding.found(ctx, query, category)
+    return finding.written(found[:k], detail, finding.budget(ctx, budget))
 
 
 @operation(Effect.READ, short="describe")
-async def describe_tool(ctx: Context, name: Annotated[str, Param("The operation's name.", least=1, most=200)]) -> str:
-    """Show how an operation is called: its parameters, their types and help, and examples.
+async def describe_tool(
+    ctx: Context,
+    name: Annotated[
+        str | list[str], Param("Its name, bare or after its category or server; or several.", least=1, most=200)
+    ],
+) -> str:
+    """Show how a tool or skill is called: parameters, types, help and examples.
 
     >>> tools.describe(name="recall")
     """
-    return stubs.render_module([ctx.catalog.find(name)])
+    names = [name] if isinstance(name, str) else name
+    return "\n".join([await finding.described(ctx, one) for one in names])

@@ -39,6 +39,16 @@ async def add(tx: Any, project: str, at: float, operation: str, surface: str, sp
     )
 
 
+async def lately(tx: Any, project: str, now: float, days: int) -> dict[str, int]:
+    """Return how often each operation was called with success in a project, in the last days."""
+    rows = await tx.fetch(
+        """SELECT operation, sum(calls) FROM usage WHERE scope = :scope AND day >= :first GROUP BY operation""",
+        scope=project,
+        first=int(now // DAY) - days,
+    )
+    return {row[0]: int(row[1]) for row in rows}
+
+
 async def summed(tx: Any) -> tuple[list[Used], int]:
     """Return what was used, the most first, and on how many days anything was."""
     rows = await tx.fetch(

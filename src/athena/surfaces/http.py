@@ -20,6 +20,7 @@ from athena.errors import AthenaError, InvalidInput, NotFound
 from athena.kernel.catalog import AnyOperation, Catalog
 from athena.kernel.shapes import plain
 from athena.model.page import Page
+from athena.operations import finding
 from athena.surfaces import openapi, registry
 from athena.surfaces.calls import Calls
 from athena.surfaces.guard import Malformed, NoSuchMethod, NotJson
@@ -92,9 +93,14 @@ class Registry:
             raise InvalidInput("q is too long", hint="a few words will do")
         if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= 100):
             raise InvalidInput(f"limit must be a number from 1 to 100, not {limit!r:.40}")
-        return _json(registry.search(self.catalog, query, int(limit)))
+        category = request.query_params.get("category")
+        return _json(await registry.search(self._calling(request), query, int(limit), category))
 
     async def _tool(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        own = name.startswith("skills.") and name not in self.catalog
+        if own and (skill := await finding.skill(self._calling(request), name)) is not None:
+            return _json(registry.skill(skill))
         operation = self._operation(request)
         return self._constant(request, f"tool {operation.name}", lambda: registry.tool(operation))
 
@@ -145,6 +151,10 @@ class Registry:
     def _operation(self, request: Request) -> AnyOperation:
         return self.catalog.find(request.path_params["name"])
 
+    def _calling(self, request: Request) -> Any:
+        """Return the caller that the headers name."""
+        return self._caller(named_project(request), _header(request, "Idempotency-Key", LONGEST_KEY))
+
     async def _execute(self, request: Request) -> Response:
         operation = self._operation(request)
         try:
@@ -152,8 +162,7 @@ class Registry:
         except ClientDisconnect:
             raise Malformed("the body broke off") from None
         arguments = _arguments(request, raw) if len(raw) < LARGE else await start(_arguments, request, raw)
-        key = _header(request, "Idempotency-Key", LONGEST_KEY)
-        caller = self._caller(named_project(request), key)
+        caller = self._calling(request)
         began = time.perf_counter()
         result = await self.calls.make(operation, arguments, caller)
         took = time.perf_counter() - began

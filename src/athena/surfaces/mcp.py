@@ -113,6 +113,7 @@ class Surface:
         task.add_done_callback(_ended)
         began = time.monotonic()
         total = arguments.get("timeout_s", 30.0) if operation.name == "execute_code" else None
+        total = total if isinstance(total, int | float) else None
         try:
             wait = FIRST
             while not (await asyncio.wait({task}, timeout=wait))[0]:

@@ -8,7 +8,7 @@ from athena.kernel.operation import Effect
 
 # Each tool of the small surfaces with the parameters that its definition shows; it takes all others too.
 PINNED: dict[str, tuple[str, ...]] = {
-    "search_tools": ("query",),
+    "search_tools": ("query", "detail"),
     "execute_code": ("code", "timeout_s"),
     "remember": ("content", "tags"),
     "recall": ("query", "k", "tags", "since"),
@@ -66,10 +66,10 @@ def definition(operation: AnyOperation, surface: str) -> dict[str, Any]:
     schema["properties"] = {name: properties[name] for name in operation.names if name in shown}
     if surface != "all":
         schema["properties"] = {name: _plainest(part) for name, part in schema["properties"].items()}
-    words = [operation.summary] if surface == "all" else [operation.summary, operation.documentation.details]
+    teaches = surface != "all" and operation.effect is Effect.EXECUTE  # how to write a program
     return {
         "name": operation.name,
-        "description": "\n".join(filter(None, words)),
+        "description": f"{operation.summary}\n{operation.documentation.details}" if teaches else operation.summary,
         "inputSchema": schema,
         "annotations": HINTS[operation.effect],
     }
@@ -95,8 +95,13 @@ EMPTY = {"additionalProperties", "required"}  # needless where they say nothing,
 
 
 def _plainest(schema: dict[str, Any]) -> dict[str, Any]:
-    """Leave out bounds too, and of several types all but the first: an error says what else there is."""
-    made = {key: part for key, part in schema.items() if key not in ("minimum", "maximum")}
+    """Leave out bounds and defaults too, the help of a plain list, and of several types all but the first.
+
+    The operation takes the others as well, and an error says what there is.
+    """
+    made = {key: part for key, part in schema.items() if key not in ("minimum", "maximum", "default")}
+    if made.get("items") == {"type": "string"}:
+        del made["description"]
     return made | {"type": made["type"][0]} if isinstance(made.get("type"), list) else made
 
 

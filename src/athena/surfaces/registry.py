@@ -2,8 +2,13 @@
 
 from typing import Any
 
+from athena.discovery.entry import SKILLS, Entry
 from athena.kernel import shapes
 from athena.kernel.catalog import AnyOperation, Catalog
+from athena.kernel.operation import Effect
+from athena.model.skill import KeptSkill, Skill
+from athena.operations import finding
+from athena.operations.context import Context
 
 
 def discover(catalog: Catalog) -> dict[str, Any]:
@@ -25,9 +30,16 @@ def listed(catalog: Catalog, category: str | None) -> dict[str, Any]:
     return {"tools": [summary(one) for one in found], "count": len(found)}
 
 
-def search(catalog: Catalog, query: str, limit: int) -> dict[str, Any]:
-    found = catalog.search(query, limit)
-    return {"tools": [summary(one) for one in found], "count": len(found)}
+async def search(ctx: Context, query: str, limit: int, category: str | None) -> dict[str, Any]:
+    """Rank operations and skills as `search_tools` does."""
+    found = (await finding.found(ctx, query, category))[:limit]
+    return {"tools": [_brief(one) for one in found], "count": len(found)}
+
+
+def _brief(entry: Entry) -> dict[str, Any]:
+    if isinstance(entry.thing, KeptSkill):
+        return {"name": entry.path, "description": entry.summary, "category": entry.category}
+    return summary(entry.thing)
 
 
 def summary(operation: AnyOperation) -> dict[str, Any]:
@@ -54,6 +66,32 @@ def tool(operation: AnyOperation) -> dict[str, Any]:
         "effect": str(operation.effect),
         "examples": list(documentation.examples),
         "call": {"method": "POST", "path": f"/tools/{operation.name}/execute", "body": operation.example},
+    }
+
+
+def skill(kept: Skill) -> dict[str, Any]:
+    """Describe a skill in full; it is run by an operation."""
+    schema = kept.parameters
+    summary, _, details = kept.description.partition("\n")
+    return {
+        "name": f"{SKILLS}.{kept.name}",
+        "description": summary,
+        "category": SKILLS,
+        "details": details.strip(),
+        "parameters": [
+            {
+                "name": name,
+                "type": kind(one),
+                "description": one.get("description", ""),
+                "required": name in schema["required"],
+                "default": one.get("default"),
+            }
+            for name, one in schema["properties"].items()
+        ],
+        "returns": {"type": "any", "description": kept.returns},
+        "effect": str(Effect.EXECUTE),
+        "examples": [f"{SKILLS}.{kept.example}"] if kept.example else [],
+        "call": {"method": "POST", "path": "/tools/run_skill/execute", "body": {"name": kept.name, "arguments": {}}},
     }
 
 

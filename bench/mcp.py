@@ -1,0 +1,150 @@
+"""MCP: what the tools cost a model before it asks anything, and how long a client waits for its first answer."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from athena import lock, tokens
+from bench import corpus, rival
+from bench.result import Result, Row, Table
+from bench.run import Run
+from bench.timing import Ran, interleaved, least_and_median, ms, process, python
+
+TOKENS, TIMES, SHARE = 600, 3.0, 0.1
+COMMAND = [sys.executable, "-c", "from athena.cli import main; main()", "mcp"]  # as the console script does
+BEGIN = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+BARE = "python -c pass"
+BAREST = "python -I -S -c pass"
+
+
+def run(run: Run) -> Result:
+    home = run.stores.copy(run.ordinary)
+    environment = run.environment(home)
+    query = corpus.queries(1, run.ordinary)[0]
+    cold = [_cold(environment, home, query) for _ in range(2 if run.quick else 5)]
+    _first(environment, query)  # starts the server
+    _wait_until_warm(environment, query)
+    contestants: dict[str, Callable[[], Ran]] = {
+        BAREST: partial(process, [sys.executable, "-I", "-S", "-c", "pass"], environment, str(run.folder)),
+        BARE: partial(process, python("pass"), environment, str(run.folder)),
+        "athena mcp": partial(_first, environment, query),
+    }
+    theirs, absent = "", "a quick run does not install it"
+    if not run.quick:
+        try:
+            interpreter, version = rival.install(run.folder)
+            theirs = f"import of {rival.NAME} {version}"
+            contestants[theirs] = partial(
+                process, [str(interpreter), "-c", rival.PROGRAM], environment, str(run.folder)
+            )
+        except rival.Unobtainable as error:
+            absent = str(error)
+    ran = interleaved(contestants, 5 if run.quick else 20)
+    sizes = {tools: _surface(environment, tools) for tools in ("default", "code", "all")}
+    _stop(home)
+    walls = {name: [one.wall for one in runs] for name, runs in ran.items()}
+    ratio = min(walls["athena mcp"]) / min(walls[BARE])
+    rows = [
+        Row(
+            "Tools of the default surface",
+            f"at most {TOKENS} tokens",
+            str(sizes["default"][1]),
+            sizes["default"][1] <= TOKENS,
+        ),
+        Row(
+            "`athena mcp` to the first answer, with a server that runs",
+            f"at most {TIMES:.0f}x `{BARE}`",
+            f"{ratio:.1f}x: {least_and_median(walls['athena mcp'])}",
+            ratio <= TIMES,
+        ),
+        _against(walls, theirs, absent),
+        Row("The same without a server, which is started", "stated", least_and_median(cold), None),
+    ]
+    return Result(
+        "MCP",
+        "Tokens (o200k): the `tools` of a real `tools/list`, as compact JSON. Time: from the start of the process to "
+        f"the answer of a `recall` over {run.ordinary:,} memories, handshake included; a bare Python until its end. "
+        "Each in turn; the least time counts as that of a quiet machine.",
+        rows,
+        [
+            Table(
+                ("surface", "tools", "tokens"),
+                [(name, str(count), f"{size:,}") for name, (count, size) in sizes.items()],
+            ),
+            Table(
+                ("process", "least", "median"),
+                [(name, ms(min(times)), ms(median(times))) for name, times in walls.items()],
+            ),
+        ],
+    )
+
+
+def _against(walls: dict[str, list[float]], theirs: str, absent: str) -> Row:
+    what = f"The same against the import of `{rival.NAME}` alone, which its server needs before it can answer"
+    bar = f"under {SHARE:.0%}"
+    if not theirs:
+        return Row(what, bar, f"not measured here: {absent}", None)
+    share = min(walls["athena mcp"]) / min(walls[theirs])
+    return Row(what, bar, f"{share:.1%}", share < SHARE)
+
+
+def _ask(number: int, method: str, **parameters: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}).encode() + b"\n"
+
+
+def _first(environment: dict[str, str], query: str) -> Ran:
+    """Start a process, begin a session, recall something, and take the time until the answer is there."""
+    told = _ask(0, "initialize", **BEGIN) + b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+    told += _ask(1, "tools/call", name="recall", arguments={"query": query, "k": 5})
+    answers = _talk(COMMAND, environment, told, 2)
+    wall = answers.pop()
+    return Ran(wall, 0.0, answers[-1]["result"]["content"][0]["text"], "")
+
+
+def _talk(command: list[str], environment: dict[str, str], told: bytes, count: int) -> list[Any]:
+    """Return so many answers of a process, and how long the last one took to come."""
+    began = time.perf_counter()
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(told)
+        child.stdin.flush()
+        lines = [child.stdout.readline() for _ in range(count)]
+        wall = time.perf_counter() - began
+        child.stdin.close()
+    return [*map(json.loads, lines), wall]
+
+
+def _cold(environment: dict[str, str], home: Path, query: str) -> float:
+    wall = _first(environment, query).wall
+    _stop(home)
+    return wall
+
+
+def _wait_until_warm(environment: dict[str, str], query: str) -> None:
+    """Let the server load what it loads in the background."""
+    before = float("inf")
+    for _ in range(20):
+        now = _first(environment, query).wall
+        if now > 0.9 * before:
+            return
+        before = now
+        time.sleep(0.3)
+
+
+def _surface(environment: dict[str, str], tools: str) -> tuple[int, int]:
+    told = _ask(0, "initialize", **BEGIN) + b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+    answers = _talk([*COMMAND, "--tools", tools], environment, told + _ask(1, "tools/list"), 2)
+    listed = answers[1]["result"]["tools"]
+    return len(listed), tokens.exactly(json.dumps(listed, ensure_ascii=False, separators=(",", ":")))
+
+
+def _stop(home: Path) -> None:
+    if found := lock.served(str(home)):
+        lock.end(found, 30)

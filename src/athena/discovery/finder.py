@@ -1,0 +1,69 @@
+"""Ranking tools for a request: by words, by meaning once that is there, and a little by use."""
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from athena.discovery.entry import Entry
+from athena.discovery.meaning import Encoder, Meaning, text_of
+from athena.discovery.words import Words, asked
+from athena.threads import aside
+
+MEANING = 0.2  # what a standard deviation of likeness counts; the best by words has 1
+USE = 0.06  # what it counts to be used most: it decides between equals
+NEAR = 2.0  # deviations by which a tool stands out that shares no word with the request
+REMEMBERED = 8  # sets of tools, each with its index
+
+
+class _Index(NamedTuple):
+    words: Words
+    texts: list[str]
+
+
+class Finder:
+    """Rank any set of tools. The first answers are by words alone; the model reads the tools meanwhile."""
+
+    def __init__(self, encoder: Encoder, file: str | None = None) -> None:
+        self.meaning = Meaning(encoder, file)
+        self._indexes: OrderedDict[tuple[Entry, ...], _Index] = OrderedDict()
+
+    async def rank(
+        self,
+        entries: tuple[Entry, ...],
+        request: str,
+        uses: Mapping[str, int] = {},  # never changed
+        *,
+        hurry: bool = False,
+    ) -> list[Entry]:
+        """Return the entries that fit a request, the best first; in a `hurry` by words alone."""
+        if not asked(request):
+            return []
+        index = await aside(self._index, entries)
+        words = index.words.scores(request)
+        near = None
+        if not hurry:
+            self.meaning.prepare(index.texts)
+            near = await self.meaning.likeness(request, index.texts)
+        most = math.log1p(max(uses.values(), default=0)) or 1.0
+        scored = []
+        for place, (entry, intent) in enumerate(zip(entries, index.words.intents(request), strict=True)):
+            likeness = 0.0 if near is None else float(near[place])
+            if words[place] or likeness > NEAR:
+                used = math.log1p(uses.get(entry.key, 0)) / most
+                scored.append((words[place] + intent + MEANING * likeness + USE * used, entry))
+        return [entry for _, entry in sorted(scored, key=lambda pair: -pair[0])]
+
+    def prepare(self, entries: tuple[Entry, ...]) -> None:
+        """Make ready now rather than at the first search."""
+        self.meaning.prepare(self._index(entries).texts, 0.0)
+
+    def stop(self) -> None:
+        self.meaning.stop()
+
+    def _index(self, entries: tuple[Entry, ...]) -> _Index:
+        if (index := self._indexes.get(entries)) is None:
+            index = self._indexes[entries] = _Index(Words(entries), [text_of(entry) for entry in entries])
+            while len(self._indexes) > REMEMBERED:
+                self._indexes.popitem(last=False)
+        return index

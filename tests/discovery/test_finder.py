@@ -1,0 +1,167 @@
+"""Finding tools: the right one among hundreds, by words at once and by meaning soon after."""
+
+import os
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tool_requests
+from athena.discovery import entry
+from athena.discovery.finder import Finder
+from athena.errors import Unavailable
+from athena.kernel.catalog import Catalog
+from athena.kernel.defined import Defined
+from athena.memory.encoder import Encoder
+from athena.operations import CATALOG
+from athena.threads import drive
+from conftest import _model
+from discovery_tools import tool, wait
+
+TOP = 3
+ENOUGH = 0.95
+
+
+def entries(*tools: Defined) -> tuple[entry.Entry, ...]:
+    return tuple(entry.of_operation(one, "") for one in tools)
+
+
+class Letters:
+    """An embedder whose vectors count letters; it says what it was given, and fails when told to."""
+
+    name = "letters"
+    dimensions = 32
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.broken = False
+
+    def load(self) -> None: ...
+
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if self.broken:
+            raise Unavailable("broken")
+        self.texts += texts
+        made = np.zeros((len(texts), self.dimensions), np.float32)
+        for row, text in enumerate(texts):
+            for letter in text.lower():
+                made[row, ord(letter) % self.dimensions] += 1
+        return made / np.linalg.norm(made, axis=1, keepdims=True)
+
+
+# --- the right tool -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hundreds() -> Generator[tuple[Finder, tuple[entry.Entry, ...]]]:
+    """A finder that has read all tools."""
+    every = entry.of_catalog(tool_requests.catalog())
+    finder = Finder(Encoder(_model))
+    finder.prepare(every)
+    wait(lambda: finder.meaning.ready)
+    yield finder, every
+    finder.stop()
+
+
+def share(finder: Finder, every: tuple[entry.Entry, ...], half: str, *, hurry: bool = False) -> float:
+    asked = tool_requests.requests(half)
+    hits = 0
+    for said, right in asked:
+        found = [one.path for one in drive(finder.rank(every, said, hurry=hurry))]
+        hits += bool(set(found[:TOP]) & set(right))
+    return hits / len(asked)
+
+
+def test_there_are_hundreds_of_tools_and_requests_for_them() -> None:
+    paths = {one.path for one in tool_requests.catalog()}
+    assert len(paths) >= 300
+    halves = [tool_requests.requests(half) for half in ("dev", "held_out")]
+    assert sum(map(len, halves)) >= 120
+    assert abs(len(halves[0]) - len(halves[1])) <= 1
+    for _, right in [*halves[0], *halves[1], *tool_requests.requests("more")]:
+        assert any(path in paths for path in right)
+
+
+def test_the_right_tool_is_among_the_first_three(hundreds: tuple[Finder, tuple[entry.Entry, ...]]) -> None:
+    finder, every = hundreds
+    for half in ("dev", "more", "held_out"):
+        assert share(finder, every, half) >= ENOUGH, half
+        assert share(finder, every, half, hurry=True) >= 0.8, half
+
+
+# --- words first, meaning soon --------------------------------------------------------------------------------------
+
+CAT = tool("pets.feed_cat", "Give the cat its dinner")
+DOG = tool("pets.walk_dog", "Go round the block with the dog")
+CAR = tool("garage.wash_car", "Clean the car", colour="Which one.")
+
+
+def test_the_first_answer_is_by_words_and_the_next_by_meaning_too() -> None:
+    finder, every = Finder(Encoder(_model)), entries(CAT, DOG, CAR, *(tool(f"a.t{n}", f"Thing {n}") for n in range(9)))
+    assert drive(finder.rank(every, "hungry kitten")) == []
+    finder.prepare(every)
+    wait(lambda: finder.meaning.ready)
+    assert drive(finder.rank(every, "hungry kitten"))[0].path == "pets.feed_cat"
+    assert drive(finder.rank(every, "hungry kitten", hurry=True)) == []
+    finder.stop()
+
+
+def test_names_summaries_parameters_and_everyday_words_count() -> None:
+    every = entries(CAT, DOG, CAR, tool("mail.send_email", "Sends a new email"))
+    finder = Finder(Encoder(Letters()))
+    for said, path in (("cats", "pets.feed_cat"), ("the block", "pets.walk_dog"), ("colours", "garage.wash_car")):
+        assert drive(finder.rank(every, said, hurry=True))[0].path == path
+    assert drive(finder.rank(every, "tell Bob by mail", hurry=True))[0].path == "mail.send_email"
+    assert drive(finder.rank(every, "?!", hurry=True)) == []
+    assert drive(finder.rank((), "cats")) == []
+
+
+def test_what_was_used_comes_before_what_is_as_good() -> None:
+    every = entries(tool("a.make_tea", "Make tea"), tool("b.make_tea", "Make tea"), tool("c.make_tea", "Make tea"))
+    finder = Finder(Encoder(Letters()))
+    assert drive(finder.rank(every, "make tea", {"b.make_tea": 3}, hurry=True))[0].path == "b.make_tea"
+    assert (
+        drive(finder.rank(every, "make tea", {"c.make_tea": 30, "a.make_tea": 1}, hurry=True))[0].path == "c.make_tea"
+    )
+
+
+def ready(finder: Finder, every: tuple[entry.Entry, ...]) -> None:
+    finder.prepare(every)
+    wait(lambda: finder.meaning.ready)
+    finder.stop()  # waits until the file is written
+
+
+def test_each_definition_is_read_once_and_kept_across_restarts(tmp_path: Path) -> None:
+    file, every = tmp_path / "vectors.npy", entries(CAT, DOG, CAR)
+    first, second, third, fourth = Letters(), Letters(), Letters(), Letters()
+    ready(Finder(Encoder(first), str(file)), every)
+    assert len([text for text in first.texts if "ready" not in text]) == 3
+    ready(Finder(Encoder(second), str(file)), every)
+    assert second.texts == ["ready"]
+    ready(Finder(Encoder(third), str(file)), entries(CAT, DOG, tool("garage.wash_car", "Clean the car well")))
+    assert len(third.texts) == 2
+    assert sorted(os.listdir(tmp_path)) == ["vectors.npy"]
+    file.write_bytes(file.read_bytes()[:100])
+    ready(Finder(Encoder(fourth), str(file)), every)
+    assert len(fourth.texts) == 4
+
+
+def test_without_a_model_words_still_find(tmp_path: Path) -> None:
+    broken = Letters()
+    broken.broken = True
+    encoder, every = Encoder(broken), entries(CAT, DOG, CAR)
+    finder = Finder(encoder, str(tmp_path / "not there" / "vectors.npy"))
+    finder.prepare(every)
+    wait(lambda: encoder.trouble)
+    assert drive(finder.rank(every, "wash the car"))[0].path == "garage.wash_car"
+    finder.stop()
+
+
+def test_a_catalog_says_when_it_changed() -> None:
+    catalog: Catalog = CATALOG.copy()
+    before = entry.of_catalog(catalog)
+    assert entry.of_catalog(catalog) is before
+    catalog.put("pets", "Animals.", [CAT])
+    assert [one.path for one in entry.of_catalog(catalog)[len(before) :]] == ["pets.feed_cat"]

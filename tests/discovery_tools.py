@@ -1,0 +1,23 @@
+"""What the tests of finding tools share: tools of other servers, and waiting."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from athena.kernel.defined import Defined, Definition
+
+
+def wait(condition: Callable[[], Any], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def tool(path: str, summary: str, **parameters: str) -> Defined:
+    async def run(ctx: Any, arguments: dict[str, Any]) -> Any:
+        return arguments
+
+    server, _, name = path.partition(".")
+    properties = {name: {"type": "string", "description": about} for name, about in parameters.items()}
+    return Defined(Definition(server, name, summary, arguments={"type": "object", "properties": properties}), run)

@@ -1,0 +1,39 @@
+"""A catalog of 338 tools, and requests in plain language with the tools that would do.
+
+`data/tools.json` holds tools as typical MCP servers define them; our own operations join them. Of the requests in
+`data/tool_requests.json` the halves `dev` and `held_out` were written before the ranking was tuned. Only `dev`, and
+`more`, which was written afterwards, were looked at while tuning.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from athena.kernel.catalog import Catalog
+from athena.kernel.defined import Defined, Definition, identifiers
+from athena.operations import CATALOG
+
+DATA = Path(__file__).parent / "data"
+
+
+async def _nothing(ctx: Any, arguments: dict[str, Any]) -> None:
+    """Do nothing."""
+
+
+def catalog() -> Catalog:
+    """Return our operations and those of the other servers."""
+    made = CATALOG.copy()
+    for server, held in json.loads((DATA / "tools.json").read_text("utf-8")).items():
+        names = identifiers([one["name"] for one in held["tools"]])
+        made.put(server, held["about"], [_tool(server, names[one["name"]], one) for one in held["tools"]])
+    return made
+
+
+def _tool(server: str, name: str, tool: dict[str, Any]) -> Defined:
+    summary, _, details = tool["description"].partition(". ")
+    return Defined(Definition(server, name, summary, details, tool["inputSchema"]), _nothing)
+
+
+def requests(half: str) -> list[tuple[str, list[str]]]:
+    """Return requests, each with the paths of the tools that would do."""
+    return [(said, paths) for said, paths in json.loads((DATA / "tool_requests.json").read_text("utf-8"))[half]]
