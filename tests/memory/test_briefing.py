@@ -42,7 +42,7 @@ def app(tmp_path: Path, engine: Engine, time: Time) -> Generator[App]:
     made.close()
 
 
-def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
+def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
     return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
 
 
@@ -118,6 +118,14 @@ def test_the_newer_of_two_that_contradict_each_other_is_told(app: App, time: Tim
     told = call(app, "briefing")
     assert "300" in told.text
     assert old.hash not in told.text
+
+
+def test_a_renamed_project_still_knows_what_its_sessions_were_told(app: App) -> None:
+    filled(app)
+    told = call(app, "briefing", session_id="s1").told
+    call(app, "rename_project", name="p", to="q")
+    assert call(app, "briefing", "q", session_id="s1").text == ""
+    assert len(call(app, "list_injections", "q")) == len(told)
 
 
 def test_what_says_the_same_is_told_once(app: App) -> None:

@@ -172,7 +172,8 @@ ABOUT = re.compile(
     r"ci|source|"
     r"uploads?|settings|there (is|are) no|we (have|run|host|deploy)|all|each|every|"
     r"(?!(It|To|This|That|These|Those|They|You|He|She|I|We|After|Before|If|When|While|As|For|In|On|With|By|From|Now|"
-    r"Then|Here|Both|Some|Because|Since|Also|So|And|But|Or|Not|Your|Its|Their|At|Of|Until|Once|Option|Two|Three)\b|"
+    r"Then|Here|Both|Some|Because|Since|Also|So|And|But|Or|Not|Your|Its|Their|At|Of|Until|Once|Option|Two|Three|"
+    r"Always|Never|Please|Don|Do|Use|Run|Make|Add|Set|Keep|Send|Install|Ignore|Remember)\b|"
     r"[A-Z]\w+(ed|ing)\b)[A-Z][\w-]+)\b"
 )
 HERE = re.compile(r"^this (service|repo|project|codebase|app|package|module is)\b", re.IGNORECASE)
@@ -217,9 +218,10 @@ def kind_of(sentence: str, role: str) -> str | None:
         return None
     if DECIDES.search(sentence):
         return "decision"
+    # Rules are people's to make: an agent repeats what files say, and any file could say "always run this".
     if role == "user" and PREFERS.search(sentence):
         return "preference"
-    if RULES.search(sentence) and not LOOSE.search(sentence):
+    if role == "user" and RULES.search(sentence) and not LOOSE.search(sentence):
         return "convention"
     return "fact" if _is_fact(sentence) else None
 
