@@ -119,6 +119,7 @@ def hooks_counted(app: App, repo: Path) -> list[tuple[str, int, bool]]:
     return [(one.operation, one.calls, 0 < one.shown < one.returned) for one in spent if one.surface == "hook"]
 
 
+@pytest.mark.sqlite_only("counting takes seconds, and is the same")
 def test_a_prompt_is_answered_where_memory_knows_of_it_and_the_log_says_why(app: App, repo: Path) -> None:
     call(app, "remember", repo, content="Webhooks are signed with HMAC-SHA256 over the raw body")
     prompt = "please verify the signature of the raw body of incoming webhooks"
