@@ -41,6 +41,18 @@ CONFORMANCE = Package(
     "sha512-eXtZFgmtZiU5SsvXty+RGXGnyIqEVm3GLU/HZmg1wMjtKOocPZZgD9HQKd30oJhio5UB0wFJmsc6r8u48Q+EYA==",
     "dist/index.js",
 )
+FILESYSTEM = Package(
+    "@modelcontextprotocol/server-filesystem",
+    "2026.8.31",
+    "sha512-kKaFkyAh6oipvc9+EAbJ552JafnMnOq5nzmzWkp1jJdBhTAAGpmIpWihUG1+rfNhmEFM98gUZDdCHCDD4v6a7Q==",
+    "dist/index.js",
+)
+EVERYTHING = Package(
+    "@modelcontextprotocol/server-everything",
+    "2026.8.31",
+    "sha512-5U3OZh8Xq0Li4nA26l6uNvV9/1suMDuWSn+NjLZIhzinhMY6N3A4DCrxVecBGPf2PsNFKTEv5krxGPRwzxc7jQ==",
+    "dist/index.js",
+)
 
 
 class Unobtainable(Exception):
