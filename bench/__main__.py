@@ -10,10 +10,12 @@ from types import ModuleType
 
 from bench import (
     batch,
+    briefing,
     cold,
     discovery,
     footprint,
     graph,
+    hooks,
     http,
     imports,
     machine,
@@ -40,11 +42,13 @@ BENCHMARKS: dict[str, ModuleType] = {
     "processes": processes,
     "postgres": postgres,
     "http": http,
+    "hooks": hooks,
     "sandbox": sandbox,
     "batch": batch,
     "mcp": mcp,
     "footprint": footprint,
     "tokens": tokens,
+    "briefing": briefing,
     "discovery": discovery,
     "patterns": patterns,
 }

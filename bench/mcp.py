@@ -147,4 +147,4 @@ def _surface(environment: dict[str, str], tools: str) -> tuple[int, int]:
 
 def _stop(home: Path) -> None:
     if found := lock.served(str(home)):
-        lock.end(found, 30)
+        lock.end(str(home), found, 30)

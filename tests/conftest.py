@@ -28,6 +28,7 @@ ON_ONE = (
     "embedding",
     "gateway",
     "kernel",
+    "memory/test_candidates.py",
     "memory/test_kill.py",
     "memory/test_passages.py",
     "memory/test_patterns.py",
@@ -36,8 +37,10 @@ ON_ONE = (
     "storage/sqlite",
     "storage/postgres",
     "test_architecture.py",
+    "test_daemon.py",
     "test_docs.py",
     "test_secrets.py",
+    "test_hookclient.py",
     "test_threads.py",
     "test_tokens.py",
 )

@@ -27,6 +27,7 @@ from athena.programs.programs import Programs
 from athena.settings import Settings, load
 from athena.storage.database import Copying, Database
 from athena.storage.sqlite.store import Sqlite
+from athena.surfaces.hooks import Rules
 from athena.workspace import put_handle
 
 if TYPE_CHECKING:  # most people have none
@@ -89,6 +90,13 @@ def start(settings: Settings) -> App:
         bare=settings.sandbox_bare,
         vectors=os.path.join(settings.home, VECTORS),
         servers=settings.home,
+    )
+
+
+def hook_rules(settings: Settings) -> Rules:
+    """Return what people decided about hooks."""
+    return Rules(
+        settings.hooks_budget_tokens, settings.hooks_off, settings.hooks_projects, settings.hooks_enable_metrics
     )
 
 

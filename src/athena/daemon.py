@@ -1,29 +1,38 @@
-"""One warm server for each home, in the background. Standard library only, until it serves."""
+"""One warm server for each home: starting it, asking for it, stopping it. Standard library only."""
 
 import os
+import socket
 import sys
 import time
 from typing import Any
 
 from athena import lock, logs
 from athena.errors import Conflict, Unavailable
-from athena.home import home_folder
+from athena.home import HOOK_SOCKET, socket_path
+from athena.hookclient import HELLO
 from athena.version import __version__
 
 LOG = "daemon.log"
 WAIT = 15.0  # seconds in which a daemon is up
 DRAIN = 35.0  # seconds that it may take to answer what it has begun
 LEAVE = 3.0  # seconds that an old one gets, when it is asked to make room
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from athena.background import main; main()"
+FAILED = "daemon.failed"  # there since the last one that could not start
+PAUSE = 60.0  # seconds before hooks try that again
+TAKEN = 3  # how a daemon ends that finds another
 OWN = ("ATHENA_PROJECT",)  # what is a session's own and not the daemon's
 
 Facts = dict[str, Any]
 
 
 def spawn(home: str) -> int:
-    """Start the daemon of a home without waiting for it, and return its process; one too many ends by itself."""
-    python = sys.executable or "python3"
-    words = [python, "-P", "-m", "athena.daemon", home]  # -P: the folder that we happen to be in is nobody's code
+    """Start the daemon of a home without waiting; return a process that ends when it has the home, or cannot."""
+    python = sys.executable
+    words = [python, "-I", "-c", RUN, ROOT, home]  # -I: neither the folder nor the environment brings code of its own
     around = {name: value for name, value in os.environ.items() if name not in OWN} | {"ATHENA_HOME": home}
+    if (path := around.get("ATHENA_DB_PATH")) and path != ":memory:":
+        around["ATHENA_DB_PATH"] = os.path.abspath(os.path.expanduser(path))  # it runs in another folder
     nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     try:
         return os.posix_spawn(python, words, around, file_actions=nothing, setsid=True)
@@ -37,21 +46,33 @@ def start(home: str, wait: float = WAIT) -> Facts:
     found = lock.served(home)
     if found and not (is_older(found) and make_room(home, found)):
         return found
-    child = spawn(home)
+    tried = False
     while not (found := lock.served(home)):
-        if time.monotonic() > deadline or _failed(child):
+        if time.monotonic() > deadline or (tried and lock.is_free(home)):
             raise Unavailable("the daemon did not start", hint=f"see {os.path.join(home, logs.FOLDER, LOG)}")
-        time.sleep(lock.LOOK)
+        if not tried:
+            tried = os.waitstatus_to_exitcode(os.waitpid(spawn(home), 0)[1]) != TAKEN  # else by one that comes or goes
+        time.sleep(lock.LOOK if tried else 5 * lock.LOOK)
     return found
 
 
-def _failed(child: int) -> bool:
-    """Tell whether a daemon that we started is gone, and not because there is another."""
+def may_work(home: str) -> bool:
+    """Tell whether it makes sense to start one: not right after one that could not."""
     try:
-        ended, status = os.waitpid(child, os.WNOHANG)
-    except ChildProcessError:
-        return False
-    return bool(ended and status)
+        return not 0 <= time.time() - os.stat(os.path.join(home, logs.FOLDER, FAILED)).st_mtime < PAUSE
+    except OSError:
+        return True
+
+
+def answers(home: str) -> bool:
+    """Tell whether the server of a home does its work, and not only listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(lock.KNOCK)
+        try:
+            asking.connect(socket_path(home, HOOK_SOCKET))
+            return asking.recv(1) == HELLO
+        except OSError:
+            return False
 
 
 def is_older(facts: Facts) -> bool:
@@ -88,25 +109,5 @@ def stop(home: str, wait: float = DRAIN) -> Facts | None:
         raise Conflict(
             f"this home is served by a server that somebody started: process {found['pid']}", hint="stop it there"
         )
-    lock.end(found, wait)
+    lock.end(home, found, wait)
     return found
-
-
-def main() -> None:
-    """Be the daemon: take the home, or leave at once if somebody has it."""
-    home = sys.argv[1] if len(sys.argv) > 1 else home_folder()
-    os.closerange(3, 256)  # files of whoever started us
-    if os.getpid() != os.getsid(0):
-        os.setsid()
-    try:
-        held = lock.Held(home)
-    except Conflict:
-        return
-    sys.stderr = logs.Log(home, LOG)
-    from athena.background import serve  # brings everything
-
-    serve(home, held)
-
-
-if __name__ == "__main__":
-    main()

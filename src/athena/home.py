@@ -16,6 +16,7 @@ DEFAULT_PROJECT = "default"
 TOKEN = "token"
 SOCKET = "athena.sock"
 MCP_SOCKET = "mcp.sock"
+HOOK_SOCKET = "hook.sock"
 LONGEST = 100  # bytes of a socket's path: systems allow 103 to 107
 KEY = "sandbox.key"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from athena import sockets
 from athena.errors import Conflict
+from athena.home import socket_path
 
 LOCK = "server.json"
 KNOCK = 1.0  # seconds in which a server that lives takes a connection
@@ -50,41 +51,37 @@ class Held:
 
 def take(home: str, patience: float) -> Held:
     """Take the right to serve a home, from its daemon if that has it; any other server keeps it."""
-    deadline = time.monotonic() + patience
     while True:
         try:
             return Held(home)
         except Conflict:
             found = served(home)
-            if time.monotonic() > deadline or (found and not found.get("daemon")):
+            if found is None:  # it starts or ends just now
+                if (patience := patience - LOOK) < 0:
+                    raise
+                time.sleep(LOOK)
+            elif not found.get("daemon") or not end(home, found, patience):
                 raise
-            if found:
-                end(found, deadline - time.monotonic())
-            time.sleep(LOOK)
 
 
-def end(facts: dict[str, Any], patience: float) -> bool:
-    """End a server: it answers what it has begun, but not for ever. Tell whether it went by itself."""
-    deadline = time.monotonic() + patience
-    for how in (signal.SIGTERM, signal.SIGKILL):
+def end(home: str, facts: dict[str, Any], patience: float) -> bool:
+    """End a server: it answers what it has begun, but not for ever. Tell whether it is gone."""
+    for how, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, KNOCK)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(facts["pid"], how)
-        while _lives(facts["pid"]):
-            if time.monotonic() > deadline:
-                break
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if is_free(home) or ((now := served(home)) and now["pid"] != facts["pid"]):
+                return True
             time.sleep(LOOK)
-        else:
-            return how == signal.SIGTERM
-        deadline = time.monotonic() + KNOCK
     return False
 
 
-def _lives(pid: int) -> bool:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # a child of ours is there until somebody asks
+def is_free(home: str) -> bool:
+    """Tell whether no process has the right to serve a home: one that waits for its parent has lost it."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        Held(home).let_go()
+    except Conflict:
         return False
     return True
 
@@ -97,7 +94,7 @@ def served(home: str) -> dict[str, Any] | None:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
             knocking.settimeout(KNOCK)
-            knocking.connect(facts.get("socket") or sockets.path_of(home))
+            knocking.connect(facts.get("socket") or socket_path(home))
             if sockets.user(knocking) != os.getuid() or sockets.process(knocking) not in (0, facts["pid"]):
                 return None
     except OSError:

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
 from typing import Any
 
 import h11
@@ -24,6 +24,7 @@ from athena import sockets, tokens
 from athena.app import App
 from athena.errors import AthenaError, Misconfigured
 from athena.home import MCP_SOCKET, make_token
+from athena.hookserver import HookServer
 from athena.lock import Held, take
 from athena.memory import upkeep
 from athena.memory.consolidation.schedule import Automatic, tend
@@ -148,7 +149,7 @@ class Server:
         self._held = held or take(home, DRAIN + 5)
         self._sockets = [*_tcp(host, port), sockets.bind(home)]
         self._lines = sockets.bind(home, MCP_SOCKET)
-        self._paths = self._sockets[-1].getsockname(), self._lines.getsockname()
+        self._paths = [self._sockets[-1].getsockname(), self._lines.getsockname()]
         self.port = self._sockets[0].getsockname()[1]
         shown = "localhost" if host in LOOPBACK else f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}"
@@ -172,6 +173,9 @@ class Server:
         self._door = Door(*given, serves=serves, welcome=lambda peer: sockets.user(peer) == os.getuid())
         routes = [*self._registry.routes(), Route("/mcp", self._mcp)]
         self.guard = Guard(Application(routes, self._during), policy, _log)
+        self._hooks = HookServer(app, home, self._registry.metrics, _log, lambda: self.guard.draining)
+        self._paths.append(self._hooks.path)
+        self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = [self._tend]
         for one in (*self._sockets, self._lines):
             one.listen(BACKLOG)  # who reads where we are may call at once
         self._held.say(
@@ -227,9 +231,12 @@ class Server:
 
         start(self._warm)
         await self._door.open(self._lines)
-        tending = asyncio.create_task(self._tend())
+        await self._hooks.start()
+        beside = [asyncio.create_task(one()) for one in self.beside]
         yield
-        tending.cancel()
+        await self._hooks.close()
+        for one in beside:
+            one.cancel()
         await self._door.close()
         await self._mcp.close()
 
@@ -238,6 +245,19 @@ class Server:
         for one in (self._app.store.encoder.embedder.load, load, tokens.load):
             with contextlib.suppress(AthenaError):  # whoever needs it is told
                 one()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.guard.inside or self._hooks.inside or self._registry.calls.inside)
+
+    @property
+    def last(self) -> float:
+        """When somebody last asked something."""
+        return max(self.guard.last, self._hooks.last, self._registry.calls.last)
+
+    def is_reachable(self) -> bool:
+        """Tell whether whoever comes to this home would find us."""
+        return self._held.is_ours() and all(map(os.path.exists, self._paths))
 
     async def _tend(self) -> None:
         """Consolidate from time to time what nobody asks for."""

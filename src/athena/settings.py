@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from athena.errors import Misconfigured
 from athena.home import home_folder
+from athena.hookclient import EVENTS
 
 CONFIG = "config.toml"
 Automatic = Literal["off", "minimal", "speed", "balanced", "quality"]
@@ -28,6 +29,16 @@ class Settings(NamedTuple):
     ranking_role: float = 0.6  # ATHENA_RANKING_ROLE, ranking.role: what it costs that an assistant or a tool speaks
     ranking_recency: bool = True  # ATHENA_RANKING_RECENCY, ranking.recency: new and often recalled memories come sooner
     sandbox_bare: bool = False  # ATHENA_SANDBOX_BARE, sandbox.bare: run programs where there is no jail around them
+    hooks_enabled: bool = True  # ATHENA_HOOKS_ENABLED, hooks.enabled: off, hooks ask nobody but hooks.mcp_url
+    hooks_timeout_ms: int = 5_000  # ATHENA_HOOKS_TIMEOUT_MS, hooks.timeout_ms: a hook takes no longer, whatever happens
+    hooks_fallback_to_mcp: bool = True  # ATHENA_HOOKS_FALLBACK_TO_MCP, hooks.fallback_to_mcp: off, hooks say nothing
+    hooks_mcp_url: str | None = None  # ATHENA_HOOKS_MCP_URL, hooks.mcp_url: the MCP server that hooks ask when we fail
+    hooks_python_path: str | None = None  # ATHENA_HOOKS_PYTHON_PATH, hooks.python_path: what runs the hooks
+    hooks_enable_metrics: bool = False  # ATHENA_HOOKS_ENABLE_METRICS, hooks.enable_metrics: say what a session saved
+    hooks_budget_tokens: int = 900  # ATHENA_HOOKS_BUDGET_TOKENS, hooks.budget_tokens: what a session start may cost
+    hooks_off: frozenset[str] = frozenset()  # ATHENA_HOOKS_OFF, hooks.off: events that are not answered; `*` is all
+    hooks_projects: Mapping[str, frozenset[str]] = {}  # ATHENA_HOOKS_PROJECTS, hooks.projects: the same for a project
+    daemon_idle_minutes: float = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
 
 
 KEYS = (
@@ -46,6 +57,29 @@ KEYS = (
     "ranking.role",
     "ranking.recency",
     "sandbox.bare",
+    "hooks.enabled",
+    "hooks.timeout_ms",
+    "hooks.fallback_to_mcp",
+    "hooks.mcp_url",
+    "hooks.python_path",
+    "hooks.enable_metrics",
+    "hooks.budget_tokens",
+    "hooks.off",
+    "hooks.projects",
+    "daemon.idle_minutes",
+)
+NUMBERS = (
+    "ranking.role",
+    "ranking.recency",
+    "sandbox.bare",
+    "port",
+    "auth",
+    "hooks.enabled",
+    "hooks.timeout_ms",
+    "hooks.fallback_to_mcp",
+    "hooks.enable_metrics",
+    "hooks.budget_tokens",
+    "daemon.idle_minutes",
 )
 
 
@@ -74,12 +108,22 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
         given.get("llm.model"),
         given.get("llm.key"),
         given.get("host") or "127.0.0.1",
-        _port(given.get("port", "3000")),
+        _whole("port", given.get("port", "3000"), 0, 65_535),
         _switch("auth", given.get("auth", "on")),
         _automatic(given.get("consolidate", "minimal")),
         _number("ranking.role", given.get("ranking.role", "0.6")),
         _switch("ranking.recency", given.get("ranking.recency", "on")),
         _switch("sandbox.bare", given.get("sandbox.bare", "off")),
+        _switch("hooks.enabled", given.get("hooks.enabled", "on")),
+        _whole("hooks.timeout_ms", given.get("hooks.timeout_ms", "5000"), 100, 60_000),
+        _switch("hooks.fallback_to_mcp", given.get("hooks.fallback_to_mcp", "on")),
+        _address("hooks.mcp_url", given.get("hooks.mcp_url")),
+        _absolute("hooks.python_path", given.get("hooks.python_path")),
+        _switch("hooks.enable_metrics", given.get("hooks.enable_metrics", "off")),
+        _whole("hooks.budget_tokens", given.get("hooks.budget_tokens", "900"), 50, 9_000),
+        _events("hooks.off", given.get("hooks.off", "")),
+        _projects(given.get("hooks.projects", "")),
+        _number("daemon.idle_minutes", given.get("daemon.idle_minutes", "720"), 1_000_000),
     )
 
 
@@ -92,19 +136,57 @@ def _url(text: str | None) -> str | None:
     return text
 
 
-def _number(key: str, text: str) -> float:
+def _number(key: str, text: str, most: int = 10) -> float:
     try:
-        if 0 <= (value := float(text)) <= 10:
+        if 0 <= (value := float(text)) <= most:
             return value
     except ValueError:
         pass
-    raise Misconfigured(f"{key} must be a number from 0 to 10, not {text!r}")
+    raise Misconfigured(f"{key} must be a number from 0 to {most}, not {text!r}")
 
 
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) < 65_536):
-        raise Misconfigured(f"port must be a number from 0 to 65535, not {text!r:.40}")
+def _whole(key: str, text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and least <= int(text[:9]) <= most and len(text) < 9):
+        raise Misconfigured(f"{key} must be a number from {least} to {most}, not {text!r:.40}")
     return int(text)
+
+
+def _address(key: str, text: str | None) -> str | None:
+    if text and not text.startswith(("http://", "https://")):
+        raise Misconfigured(f"{key} must begin with http:// or https://, not {text!r:.40}")
+    return text or None
+
+
+def _absolute(key: str, text: str | None) -> str | None:
+    if text and not os.path.isabs(path := os.path.expanduser(text)):
+        raise Misconfigured(f"{key} must be a whole path, not {text!r:.40}", hint="as in /usr/bin/python3")
+    return path if text else None
+
+
+def _events(key: str, text: str) -> frozenset[str]:
+    found = frozenset(filter(None, (part.strip() for part in text.split(","))))
+    if strange := sorted(found - {*EVENTS, "*"}):
+        raise Misconfigured(f"{key}: there is no event {strange[0]!r:.40}", hint=f"there are * and {', '.join(EVENTS)}")
+    return found
+
+
+def _projects(text: str) -> dict[str, frozenset[str]]:
+    """Read which events of which projects are off."""
+    if not text:
+        return {}
+    import json  # where there are any
+
+    try:
+        made = {str(name): _joined(events) for name, events in json.loads(text).items()}
+    except (ValueError, AttributeError, TypeError):
+        raise Misconfigured(
+            "hooks.projects must name events for each project", hint='as in {"/home/me/work": "*"}'
+        ) from None
+    return {name: _events("hooks.projects", events) for name, events in made.items()}
+
+
+def _joined(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _automatic(text: str) -> Automatic:
@@ -135,14 +217,26 @@ def _read(file: str) -> dict[str, str]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise Misconfigured(f"{file} is not valid TOML: {error}", hint="mend it or remove it") from None
-    flat = dict(_flat(tables))
+    flat = dict(_flat(_lists(tables)))
     for key, value in flat.items():
         if key not in KEYS:
             raise Misconfigured(f"{file}: there is no setting {key!r}", hint=f"there are {', '.join(KEYS)}")
-        numbers = key.startswith(("ranking.", "sandbox.")) or key in ("port", "auth")
-        if not isinstance(value, str | int | float if numbers else str):
+        if not isinstance(value, str | int | float if key in NUMBERS else str):
             raise Misconfigured(f"{file}: {key} cannot be a {type(value).__name__}")
     return {key: str(value) for key, value in flat.items()}
+
+
+def _lists(tables: dict[str, Any]) -> dict[str, Any]:
+    """Write the two settings that are no words as their variables would hold them."""
+    hooks = tables.get("hooks")
+    if isinstance(hooks, dict):
+        if isinstance(hooks.get("off"), list):
+            hooks["off"] = _joined(hooks["off"])
+        if isinstance(hooks.get("projects"), dict):
+            import json  # where there are any
+
+            hooks["projects"] = json.dumps(hooks["projects"])
+    return tables
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -9,14 +9,12 @@ import sys
 from athena.errors import Misconfigured
 from athena.home import SOCKET, socket_path
 
-HOOKS = "hook.sock"  # one event of a session
-path_of = socket_path
 PEER_OF_MAC = (0, 2)  # SOL_LOCAL, LOCAL_PEERPID: Python has no names for them
 
 
 def bind(home: str, name: str = SOCKET) -> socket.socket:
     """Make a socket that only its owner can use; whoever calls holds the lock of the home."""
-    path = path_of(home, name)
+    path = socket_path(home, name)
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     if folder != os.path.normpath(home):

@@ -53,7 +53,14 @@ def commands(
 
 
 PATHS = [path for path, _ in commands()]
-BARE = {("call",), ("serve",), ("shell",), ("token",)}  # JSON anyway, no result, and a word for other programs
+BARE = {
+    ("call",),
+    ("hook",),
+    ("mcp",),
+    ("serve",),
+    ("shell",),
+    ("token",),
+}  # JSON anyway, or no result
 PRINTING = [path for path, c in commands() if not isinstance(c, click.Group) and path not in BARE]
 
 

@@ -78,7 +78,7 @@ def home() -> Generator[Path]:
     path = Path(os.environ["ATHENA_HOME"])
     yield path
     if found := lock.served(str(path)):
-        lock.end(found, 20)
+        lock.end(str(path), found, 20)
 
 
 @pytest.fixture

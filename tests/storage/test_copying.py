@@ -145,6 +145,7 @@ def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fifth = next(m for m in call(app, "list_memories", k=100) if "parrot" in m.content)
     call(app, "update_memory", memory_id=fifth.id, content="The parrot is blue")
     call(app, "forget", memory_id=fifth.id)
+    assert call(app, "briefing", session_id="s").told
     app.close()
     with apsw.Connection(str(path)) as connection:  # every value that a byte of a vector can have
         whole = bytes(range(129, 256)) + bytes(range(128))

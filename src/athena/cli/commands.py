@@ -13,8 +13,10 @@ import click
 from athena import connect
 from athena.cli import shown
 from athena.cli.consolidate import consolidate
+from athena.cli.daemon import daemon
 from athena.cli.doctor import doctor
 from athena.cli.evaluate import evaluate
+from athena.cli.hook import hook
 from athena.cli.importing import import_file
 from athena.cli.mcp import mcp
 from athena.cli.migrate import migrate
@@ -364,8 +366,10 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
 
 athena.add_command(approve)
 athena.add_command(consolidate)
+athena.add_command(daemon)
 athena.add_command(doctor)
 athena.add_command(evaluate)
+athena.add_command(hook)
 athena.add_command(import_file)
 athena.add_command(mcp)
 athena.add_command(migrate)

@@ -33,6 +33,9 @@ def savings(users: int | None, sessions_per_day: int, price: float, json_output:
     for one in found["operations"][:10]:
         moved = one["given"] + one["returned"]
         click.echo(f"  {one['operation']:<18} {one['surface']:<7} {one['calls']:>7,} calls {moved:>12,} tokens")
+    for one in found["hooks"]:
+        took = f"{one['median_ms']} ms in the middle, {one['slowest_ms']} at most"
+        click.echo(f"  {one['event']:<18} {one['link']:<7} {one['calls']:>7,} hooks  {took}")
     if users:
         year = found["a_year"]
         click.echo(f"a year, {users:,} people   {year['tokens']:>12,}  ({year['price']:,.2f} at {price} a million)")

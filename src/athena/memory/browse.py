@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from athena.memory.find import Ref, locate, locate_any
+from athena.memory.find import Ref, locate_any
 from athena.memory.store import Store
 from athena.model.memory import Change, Filter, Memory
 from athena.model.page import Page
@@ -32,8 +32,10 @@ class TagCount:
 
 
 async def show(store: Store, ref: Ref, scope: Scope) -> WithRelated:
+    """Return a memory whole; where there is none of that name, an event or a task: briefings name those too."""
+
     async def work(tx: Transaction) -> WithRelated:
-        m = (await locate(tx, scope, ref)).memory
+        m = (await locate_any(tx, scope, ref, None)).memory
         rows = await links.related(tx, await scopes.visible(tx, scope), m.id)
         return WithRelated(
             m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,

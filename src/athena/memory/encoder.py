@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from athena.embedding.embedder import Asked, Embedder, Excerpt, Reading
 from athena.embedding.minilm import MiniLM
-from athena.errors import AthenaError
+from athena.errors import AthenaError, Unavailable
 from athena.threads import aside
 
 A = TypeVar("A")
@@ -49,6 +49,12 @@ class Encoder:
         end = time.monotonic() + most
         while (left := min(self.busy_until, end) - time.monotonic()) > 0 and not self._stopped.is_set():
             self._stopped.wait(left)
+
+    def at_rest(self) -> "Encoder":
+        """Return one of the same name that asks no model: words must do."""
+        made = Encoder(self.embedder)
+        made.trouble, made._failed_at = Unavailable("no model is asked in a hurry"), float("inf")
+        return made
 
     async def read(self, excerpts: Sequence[Excerpt]) -> list[Reading] | None:
         """Return what each passage leaves behind, or None while the model does not work."""

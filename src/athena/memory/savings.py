@@ -10,11 +10,16 @@ import json
 from dataclasses import dataclass
 
 from athena import tokens
+from athena.hookclient import EVENTS
 from athena.kernel.catalog import Catalog
 from athena.memory.store import Store
-from athena.storage import usage
+from athena.model.call import HOOK, Call
+from athena.model.scope import Scope
+from athena.storage import calls, usage
 from athena.storage.database import Transaction
 from athena.storage.usage import Used
+
+LAST = 10_000  # events that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,17 @@ class Spending:
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """One event of sessions, by whoever answered it: `daemon`, or `process` without one."""
+
+    event: str
+    link: str
+    calls: int
+    median_ms: float
+    slowest_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Savings:
     calls: int
     days: int
@@ -39,13 +55,34 @@ class Savings:
     saved: int
     percent: float
     operations: tuple[Spending, ...]
+    hooks: tuple[Answered, ...] = ()  # of the last 10,000 events
+
+
+def note_hook(store: Store, scope: Scope, event: str, link: str, seconds: float) -> None:
+    """Note who answered an event of a session and how long that took, without being waited for."""
+    call = Call(event, HOOK, scope, store.clock() - seconds)
+
+    async def work(tx: Transaction) -> None:
+        await calls.record(tx, call, link, seconds * 1000)
+
+    store.database.later(work)
+
+
+def _answered(last: list[tuple[str, str, float]]) -> tuple[Answered, ...]:
+    took: dict[tuple[str, str], list[float]] = {}
+    for event, link, ms in last:
+        took.setdefault((event, link), []).append(ms)
+    return tuple(
+        Answered(event, link, len(all_ms), round(sorted(all_ms)[len(all_ms) // 2], 1), round(max(all_ms), 1))
+        for (event, link), all_ms in sorted(took.items())
+    )
 
 
 async def savings(store: Store, catalog: Catalog) -> Savings:
-    async def work(tx: Transaction) -> tuple[list[Used], int]:
-        return await usage.summed(tx)
+    async def work(tx: Transaction) -> tuple[list[Used], int, list[tuple[str, str, float]]]:
+        return *await usage.summed(tx), await calls.lasted(tx, HOOK, EVENTS, LAST)
 
-    used, days = await store.database.read(work)
+    used, days, last = await store.database.read(work)
     definitions = sum(tokens.count(definition(catalog, name)) for name in (one.name for one in catalog))
     spent = sum(one.shown for one in used)
     direct = definitions * days + sum(one.given + one.returned for one in used)
@@ -59,6 +96,7 @@ async def savings(store: Store, catalog: Catalog) -> Savings:
         saved,
         round(100 * saved / direct, 1) if direct else 0.0,
         tuple(Spending(*one) for one in used),
+        _answered(last),
     )
 
 

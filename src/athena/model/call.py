@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from athena.model.scope import Kind, Scope
 
+HOOK = "hook"  # the surface of session hooks
+
 
 class Call(NamedTuple):
     """Who called what, where. Argument values are never part of it."""

@@ -17,7 +17,8 @@ from athena.kernel.operation import Effect
 from athena.kernel.shapes import plain
 from athena.memory import skills
 from athena.memory.store import Store
-from athena.model.call import Call
+from athena.model.briefing import Briefing
+from athena.model.call import HOOK, Call
 from athena.model.scope import Scope
 from athena.model.skill import Skill
 from athena.programs.host import Host
@@ -88,9 +89,13 @@ class Context:
 
     def spend(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
         """Note how many tokens went in and out, without being waited for."""
-        given, returned = tokens.measure(arguments), tokens.measure(result)
-        shown = 0 if self.surface in PROGRAMS else given + returned
-        spent = usage.Spent(given, returned, shown)
+        if self.surface == HOOK:  # a model reads the text of a briefing, and nothing else of what hooks do
+            if not isinstance(result, Briefing) or not result.text:
+                return
+            spent = usage.Spent(0, result.direct, result.tokens)
+        else:
+            given, returned = tokens.measure(arguments), tokens.measure(result)
+            spent = usage.Spent(given, returned, 0 if self.surface in PROGRAMS else given + returned)
         at = self.store.clock()
         self.store.database.later(partial(_spend, self.scope.project, at, operation, self.surface, spent))
 

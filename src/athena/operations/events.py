@@ -4,8 +4,11 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from athena.kernel.operation import Effect, operation
 from athena.kernel.shapes import Param
-from athena.memory import episodes
+from athena.memory import briefing as briefings
+from athena.memory import episodes, learning, reminding
 from athena.memory import events as recording
+from athena.memory.learning import Lesson
+from athena.model.briefing import Briefing, Injection, Said, Surroundings
 from athena.model.event import Chapter, Event, Recorded, Session, Summary
 from athena.operations import params
 from athena.operations.context import Context
@@ -14,6 +17,7 @@ Kind = Annotated[str, Param("What sort of thing happened, e.g. action, error, de
 Outcome = Annotated[str | None, Param("How it ended, e.g. success, failure.")]
 InSession = Annotated[str | None, Param("The session that it belongs to.")]
 Duration = Annotated[float | None, Param("How long it took, in milliseconds.", least=0)]
+Budget = Annotated[int, Param("How many tokens it may take.", least=50, most=20_000)]
 Facts = Annotated[dict[str, Any] | None, Param("Anything else worth knowing.")]
 
 
@@ -22,6 +26,13 @@ class What(TypedDict):
 
     event_type: str
     content: str
+
+
+class Message(TypedDict):
+    """Something that was said in a session."""
+
+    role: Literal["user", "assistant"]
+    text: str
 
 
 class Happening(What, total=False):
@@ -139,3 +150,67 @@ async def session_summary(
     >>> events.session_summary(session_id="s1", sentences=3)
     """
     return await episodes.summary(ctx.store, session_id, ctx.scope, sentences)
+
+
+@operation(Effect.READ)
+async def briefing(
+    ctx: Context,
+    budget_tokens: Budget = briefings.BUDGET,
+    branch: Annotated[str | None, Param("The branch that is worked on.", most=1_000)] = None,
+    files: Annotated[list[str] | None, Param("Files that were changed.", most=1_000)] = None,
+    commits: Annotated[list[str] | None, Param("What the last commits say, the newest first.", most=100)] = None,
+    session_id: Annotated[str | None, Param("The session that is told; nothing twice.", most=1_000)] = None,
+    again: Annotated[bool, Param("Whether it lost sight of what it was told before.")] = False,
+) -> Briefing:
+    """Tell what a new session should know.
+
+    What is due, what the last sessions did, what the branch and the changed files touch, what is important and new:
+    the most worth for the tokens.
+
+    >>> events.briefing(budget_tokens=400, branch="fix/retries")
+    """
+    around = Surroundings(branch, tuple(files or ()), tuple(commits or ()))
+    return await briefings.brief(ctx.store, ctx.scope, around, budget_tokens, session_id, afresh=again)
+
+
+@operation(Effect.READ)
+async def remind(
+    ctx: Context,
+    prompt: Annotated[str, Param("What was asked.", least=1, most=20_000)],
+    session_id: Annotated[str | None, Param("The session that is told; nothing twice.", most=1_000)] = None,
+    budget_tokens: Budget = reminding.BUDGET,
+) -> Briefing:
+    """Tell what matters for a prompt; mostly nothing.
+
+    >>> events.remind(prompt="why does the billing job retry failed charges?", session_id="s1")
+    """
+    return await reminding.remind(ctx.store, ctx.scope, prompt, session_id, budget_tokens)
+
+
+@operation(Effect.READ)
+async def list_injections(
+    ctx: Context, session_id: InSession = None, limit: params.Limit = 20, offset: params.Offset = 0
+) -> list[Injection]:
+    """List what sessions were told, and why.
+
+    >>> events.list_injections(limit=5)
+    """
+    return await briefings.listed(ctx.store, ctx.scope, session_id, limit, offset)
+
+
+@operation(Effect.WRITE)
+async def learn(
+    ctx: Context,
+    session_id: Annotated[str, Param("The session.", least=1, most=1_000)],
+    messages: Annotated[list[Message] | None, Param("What was said, in order.", most=10_000)] = None,
+    summary: Annotated[str | None, Param("A summary of it, where there is one.")] = None,
+    keep: Annotated[bool, Param("Whether to keep memories, beside the episode.")] = True,
+) -> Lesson:
+    """Keep what a session did and decided.
+
+    Decisions, preferences, rules, facts and causes become memories with the tag `auto`, unless they are known.
+
+    >>> events.learn(session_id="s1", messages=[{"role": "user", "text": "We decided to use PostgreSQL for billing."}])
+    """
+    said = [Said(one["role"], one["text"]) for one in messages or ()]
+    return await learning.learn(ctx.store, recording.session(session_id), said, summary, ctx.call, keep)

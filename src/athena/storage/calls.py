@@ -86,6 +86,19 @@ async def receipt(tx: Any, call: Call, *, about: str = "") -> str | None:
     return str(row[2])
 
 
+async def lasted(tx: Any, surface: str, operations: tuple[str, ...], most: int) -> list[tuple[str, str, float]]:
+    """Return the last calls of some operations by one surface: which, how it ended and how many ms it took."""
+    names = {f"name{number}": name for number, name in enumerate(operations)}
+    rows = await tx.fetch(
+        f"""SELECT operation, outcome, elapsed_ms FROM calls WHERE surface = :surface
+            AND operation IN ({", ".join(f":{name}" for name in names)}) ORDER BY id DESC LIMIT :most""",
+        surface=surface,
+        most=most,
+        **names,
+    )
+    return [(row[0], row[1], float(row[2] or 0.0)) for row in rows]
+
+
 async def counts(tx: Any) -> dict[str, int]:
     """Count the recorded calls by operation."""
     rows = await tx.fetch("SELECT operation, count(*) FROM calls GROUP BY operation ORDER BY operation")

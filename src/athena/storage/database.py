@@ -267,7 +267,8 @@ class Database(Protocol):
 
 
 UNFINISHED = "copy source"  # a counter that is there until a copy into this store is whole
-NUMBERED = ("scopes", "models", "memories", "history", "relations", "calls")  # tables that give each row a number
+# Tables that give each row a number.
+NUMBERED = ("scopes", "models", "memories", "history", "relations", "calls", "injections")
 
 
 def check_usable(copying: Copying, location: str, *, there: bool, whole: bool) -> None:

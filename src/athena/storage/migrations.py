@@ -39,6 +39,8 @@ STEPS: tuple[str, ...] = (
     CREATE INDEX memories_by_time ON memories (scope, happened) WHERE deleted IS NULL;
     CREATE INDEX memories_unfinished ON memories (scope, happened)
         WHERE deleted IS NULL AND memory_type IN ('open', 'in_progress');
+    CREATE INDEX memories_landmarks ON memories (scope, happened)
+        WHERE deleted IS NULL AND memory_type IN ('episode', 'work');
     CREATE INDEX memories_by_session ON memories (scope, session, id) WHERE session IS NOT NULL;
     CREATE TABLE tags (
         scope BIGINT NOT NULL,
@@ -205,6 +207,20 @@ STEPS: tuple[str, ...] = (
         PRIMARY KEY (scope, id)
     );
     CREATE INDEX runs_by_time ON runs (scope, started);
+    CREATE TABLE injections (
+        id {identity},
+        scope TEXT NOT NULL,
+        session TEXT NOT NULL,
+        at DOUBLE PRECISION NOT NULL,
+        event TEXT NOT NULL,
+        memory BIGINT NOT NULL,
+        reason TEXT NOT NULL,
+        score DOUBLE PRECISION NOT NULL,
+        tokens BIGINT NOT NULL,
+        over BIGINT NOT NULL DEFAULT 0
+        {scope_and_id}
+    );
+    CREATE INDEX injections_of_session ON injections (scope, session, id);
     CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
     INSERT INTO counters VALUES ('purges', 0), ('stamp', 0);
     """,

@@ -29,6 +29,8 @@ class Calls:
         self.stopping = stopping
         self._reading, self._writing = asyncio.Semaphore(at_once), asyncio.Semaphore(at_once)
         self._running = asyncio.Semaphore(RUNNING)
+        self.inside = 0
+        self.last = time.monotonic()
 
     @property
     def catalog(self) -> Catalog:
@@ -40,6 +42,7 @@ class Calls:
     async def make(self, operation: AnyOperation, arguments: Mapping[str, Any], caller: Caller) -> Any:
         began = time.perf_counter()
         outcome = "done"
+        self.inside += 1
         try:
             async with self._turn(operation):
                 return await invoke(self.catalog, operation.name, arguments, caller)
@@ -50,6 +53,8 @@ class Calls:
             outcome = "cancelled"
             raise
         finally:
+            self.inside -= 1
+            self.last = time.monotonic()
             self.metrics.called(operation.name, caller.surface, outcome, time.perf_counter() - began)
 
     @asynccontextmanager

@@ -94,6 +94,7 @@ class Guard:
         self._log = log
         self._inside = 0
         self.held = 0
+        self.last = time.monotonic()
         self.draining = False
 
     @property
@@ -128,6 +129,7 @@ class Guard:
             await answer.fail(AthenaError(f"something went wrong here (request {answer.number})"))
         finally:
             self._inside -= 1
+            self.last = time.monotonic()
             self._note(scope, answer, time.perf_counter() - began)
         return None
 

@@ -1,25 +1,37 @@
-"""Session hooks: a coding agent's events in as its client's JSON, and what it should know out."""
+"""Session hooks: a coding agent's events in as its client's JSON, and what it should know out.
+
+Everything in that JSON is data: it is looked up, recorded and compared, never run. The answer is the client's own JSON,
+or nothing at all, which is what most events get.
+"""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from athena import secrets
 from athena.home import DEFAULT_PROJECT, current_project
+from athena.kernel.invoke import invoke
+from athena.model.briefing import Briefing, Surroundings
+from athena.model.call import HOOK
 from athena.model.scope import Scope
+from athena.model.text import storable
 from athena.operations.context import Context
+from athena.surfaces import transcript
+from athena.threads import aside
 
-EVENTS = (
-    "session-start",
-    "user-prompt-submit",
-    "post-tool-use",
-    "pre-compact",
-    "post-compact",
-    "stop",
-    "session-end",
-)
 LONGEST = 9_500  # characters of an answer: clients replace a longer one by its beginning
 EVERY = "*"  # all events
+READ = 20_000  # characters of a text that are looked at
+TOLD = 300  # characters of an event that is recorded
+SUMMED_UP = 600  # characters of what a turn ended with
+LEAST_WORK = 40  # characters of an answer that says what was done
+LONGEST_SESSION = 200
+# Tools that only look, and our own, whose calls are recorded already.
+QUIET = ("Read", "Grep", "Glob", "LS", "NotebookRead", "TodoWrite", "TodoRead", "ToolSearch", "ExitPlanMode")
+OWN = ("mcp__athena", "mcp__plugin_athena")
+AFRESH = ("compact", "clear")  # ways to start from which the session does not know what it was told before
 
 
 @dataclass(frozen=True)
@@ -27,13 +39,31 @@ class Rules:
     """What people decided about hooks."""
 
     budget_tokens: int = 900
-    off: frozenset[str] = frozenset()  # events that are switched off
-    projects: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of a project, those that are; or "*"
+    off: frozenset[str] = frozenset()  # events that are switched off, or "*"
+    projects: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of a project, those that are, or "*"
     enable_metrics: bool = False
 
     def allow(self, event: str, project: str) -> bool:
         there = self.projects.get(project, frozenset())
         return not ({event, EVERY} & self.off) and not ({event, EVERY} & there)
+
+
+class Asked(NamedTuple):
+    """One event: what the client said, and how to call operations for its project."""
+
+    said: dict[str, Any]
+    ctx: Context
+    rules: Rules
+    folder: str | None
+    session: str | None
+
+    async def call(self, operation: str, **arguments: Any) -> Any:
+        return await invoke(self.ctx.catalog, operation, arguments, self.ctx)
+
+    def text(self, name: str, longest: int = READ) -> str:
+        """Return a text that the client gave, such as can be stored."""
+        value = self.said.get(name)
+        return storable(value[:longest]).strip() if isinstance(value, str) else ""
 
 
 async def answer(
@@ -45,18 +75,167 @@ async def answer(
     the client names. In a hurry no model is loaded: words, tags and time decide.
     """
     said = read(given)
-    folder = said.get("cwd")
-    scope = Scope.named(project or (current_project({}, folder) if isinstance(folder, str) else DEFAULT_PROJECT))
-    if event not in EVENTS or not rules.allow(event, scope.project):
+    folder = _folder(said)
+    scope = Scope.named(project or (current_project({}, folder) if folder else DEFAULT_PROJECT))
+    if event not in EVENTS or not said or not rules.allow(event, scope.project):
         return b""
-    replace(ctx, scope=scope)
-    return b""
+    store = ctx.store._replace(encoder=ctx.store.encoder.at_rest()) if hurry else ctx.store
+    inside = replace(ctx, scope=scope, store=store, surface=HOOK, key=None)
+    told = await EVENTS[event](Asked(said, inside, rules, folder, _session(said)))
+    return json.dumps(told, ensure_ascii=False).encode() if told else b""
 
 
 def read(given: bytes) -> dict[str, Any]:
     """Return the client's JSON object; what is none is an empty one."""
     try:
-        said = json.loads(given)
+        said = json.loads(given.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
+
+
+def _folder(said: dict[str, Any]) -> str | None:
+    roots = said.get("workspace_roots")  # as Cursor has it
+    folder = said.get("cwd") or (roots[0] if isinstance(roots, list) and roots else None)
+    if not isinstance(folder, str) or not os.path.isabs(folder) or "\0" in folder or len(folder) > 4_096:
+        return None
+    return folder if os.path.isdir(folder) else None
+
+
+def _session(said: dict[str, Any]) -> str | None:
+    name = said.get("session_id") or said.get("conversation_id")
+    return (storable(name[:LONGEST_SESSION]).strip() or None) if isinstance(name, str) else None
+
+
+Answer = dict[str, Any] | None
+
+
+async def session_start(asked: Asked) -> Answer:
+    from athena.surfaces import git  # it starts processes, and the library for that is slow to load
+
+    around = await aside(git.look, asked.folder) if asked.folder else Surroundings()
+    briefing: Briefing = await asked.call(
+        "briefing",
+        budget_tokens=max(50, min(asked.rules.budget_tokens, 20_000)),
+        branch=around.branch,
+        files=list(around.files),
+        commits=list(around.commits),
+        session_id=asked.session,
+        again=asked.said.get("source") in AFRESH,
+    )
+    told = _context("SessionStart", briefing)
+    if told and asked.rules.enable_metrics:
+        told["systemMessage"] = (
+            f"Athena: {len(briefing.told)} things from memory in {briefing.tokens} tokens"
+            f" (as tool results: {briefing.direct})"
+        )
+    return told
+
+
+async def user_prompt(asked: Asked) -> Answer:
+    if not (prompt := asked.text("prompt")):
+        return None
+    return _context("UserPromptSubmit", await asked.call("remind", prompt=prompt, session_id=asked.session))
+
+
+def _context(name: str, briefing: Briefing) -> Answer:
+    if not briefing.text:
+        return None
+    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": briefing.text}}
+
+
+async def tool_used(asked: Asked) -> Answer:
+    tool = asked.text("tool_name", 200)
+    if not tool or tool in QUIET or tool.startswith(OWN):
+        return None
+    given, got = (asked.said.get(name) for name in ("tool_input", "tool_response"))
+    took = asked.said.get("duration_ms")
+    await asked.call(
+        "record_event",
+        event_type="command" if tool == "Bash" else "edit" if _file(given) else "tool",
+        content=_did(tool, given, asked.folder),
+        outcome=_outcome(got),
+        session_id=asked.session,
+        duration_ms=float(took) if isinstance(took, int | float) and not isinstance(took, bool) and took >= 0 else None,
+        metadata={"tool": tool},
+    )
+    return None
+
+
+def _file(given: object) -> str | None:
+    if not isinstance(given, dict):
+        return None
+    path = given.get("file_path") or given.get("notebook_path")
+    return path if isinstance(path, str) else None
+
+
+def _did(tool: str, given: object, folder: str | None) -> str:
+    """Say in a line what a tool was used for."""
+    if path := _file(given):
+        inside = folder and path.startswith(folder.rstrip("/") + "/")
+        return compact(f"{tool} {path[len(folder.rstrip('/')) + 1 :] if inside and folder else path}")
+    if isinstance(given, dict):
+        for name in ("command", "description", "prompt", "query", "url", "pattern"):
+            if isinstance(given.get(name), str) and given[name].strip():
+                return compact(f"{tool}: {given[name]}")
+        return compact(f"{tool} {json.dumps(given, ensure_ascii=False, default=str)[:READ]}") if given else tool
+    return tool
+
+
+def _outcome(got: object) -> str:
+    if not isinstance(got, dict):
+        return "success"
+    if got.get("interrupted") is True:
+        return "aborted"
+    failed = got.get("is_error") is True or got.get("success") is False or bool(got.get("error"))
+    code = got.get("exit_code", got.get("exitCode", got.get("returncode")))
+    return "failure" if failed or (isinstance(code, int) and code != 0) else "success"
+
+
+def compact(text: str, longest: int = TOLD) -> str:
+    """Return a text on one line without secrets, which are looked for before anything is cut."""
+    line = " ".join(secrets.redact(storable(text[:READ])).text.split())
+    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+async def before_compaction(asked: Asked) -> Answer:
+    how = asked.text("trigger", 40) or "auto"
+    await asked.call(
+        "record_event", event_type="compaction", content=f"context compacted ({how})", session_id=asked.session
+    )
+    return None
+
+
+async def after_compaction(asked: Asked) -> Answer:
+    if (summary := asked.text("compact_summary", 200_000)) and asked.session:
+        await asked.call("learn", session_id=asked.session, summary=summary)
+    return None
+
+
+async def turn_ended(asked: Asked) -> Answer:
+    done = asked.text("last_assistant_message")
+    if len(done) >= LEAST_WORK:
+        content = compact(done, SUMMED_UP)
+        await asked.call("record_event", event_type="work", content=content, session_id=asked.session)
+    return None
+
+
+async def session_ended(asked: Asked) -> Answer:
+    if asked.session is None:
+        return None
+    said = await aside(transcript.read, asked.said.get("transcript_path"))
+    if said:
+        messages = [{"role": one.role, "text": storable(one.text)} for one in said]
+        await asked.call("learn", session_id=asked.session, messages=messages)
+    return None
+
+
+EVENTS: dict[str, Callable[[Asked], Awaitable[Answer]]] = {
+    "session-start": session_start,
+    "user-prompt-submit": user_prompt,
+    "post-tool-use": tool_used,
+    "pre-compact": before_compaction,
+    "post-compact": after_compaction,
+    "stop": turn_ended,
+    "session-end": session_ended,
+}

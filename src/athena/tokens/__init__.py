@@ -53,6 +53,11 @@ def count(text: str) -> int:
     return sum(len(_encoding.encode_ordinary(piece)) for piece in pieces)
 
 
+def is_exact() -> bool:
+    """Tell whether counts are exact, or estimates."""
+    return _encoding is not None
+
+
 def exactly(text: str) -> int:
     """Count the tokens of a text, loading the table if need be."""
     load()

@@ -42,6 +42,7 @@ FIGURES = {
     "memories_by_digest": "100000 50000 1",
     "memories_by_time": "100000 50000 5",
     "memories_unfinished": "100 50 1",
+    "memories_landmarks": "1000 500 1",
     "memories_by_session": "50000 25000 50 1",
     "passages_of_session": "100000 50000 5 1",
     "passages_of_memory": "100000 50000 2",
@@ -55,6 +56,7 @@ FIGURES = {
     "relations_back": "100000 50000 5",
     "mentions_of_memory": "100000 50000 3",
     "runs_by_time": "1000 500 1",
+    "injections_of_session": "10000 5000 10 1",
 }
 _dialect = {
     "alone": "INTEGER PRIMARY KEY AUTOINCREMENT",

@@ -1,0 +1,73 @@
+"""What a session start costs: tokens, beside the same memories as raw tool results, and time."""
+
+import json
+from statistics import median
+from typing import Any
+
+from athena import api, tokens
+from athena.connect import Connection, shared_app
+from athena.threads import drive
+from bench import corpus
+from bench.result import Result, Row, Table
+from bench.run import PROJECT, Run
+from bench.timing import clocked, ms
+
+SMALL, BUDGET = 1_000, 900
+AROUND = {"branch": "fix/socket-timeouts", "files": ["src/socketserver.py", "tests/test_threading.py"]}
+
+
+def run(run: Run) -> Result:
+    sizes = [SMALL] + [size for size in (run.ordinary, run.large) if size > SMALL]
+    rounds = 5 if run.quick else 30
+    tokens.load()
+    measured = {size: _measure(run, size, rounds) for size in sizes}
+    told, raw, _, text = measured[SMALL]
+    return Result(
+        "What a session start costs",
+        "`briefing` for a branch and two changed files in stores of notes, of which 40 are tagged as important, with "
+        "six episodes and four tasks that are due: o200k tokens of its text, beside the same "
+        f"{text.count('- [')} things as `get_memory` returns each of them in JSON; and its time in this process, "
+        "without git and without the hook's own process.",
+        [
+            Row(
+                f"session start, a store of {SMALL:,} memories",
+                f"at most {BUDGET} tokens",
+                f"{told} (as raw tool results {raw:,}, {raw / told:.1f} times as many)",
+                told <= BUDGET,
+            ),
+            Row(
+                f"`briefing`, {sizes[-1]:,} memories beside {SMALL:,}",
+                "no bar",
+                f"{ms(measured[sizes[-1]][2])} beside {ms(measured[SMALL][2])}",
+                None,
+            ),
+        ],
+        [
+            Table(
+                ("memories", "tokens", "as raw tool results", "time"),
+                [(f"{size:,}", f"{one[0]:,}", f"{one[1]:,}", ms(one[2])) for size, one in measured.items()],
+            ),
+            f"```\n{text}\n```",
+        ],
+    )
+
+
+def _measure(run: Run, size: int, rounds: int) -> tuple[int, int, float, str]:
+    with run.opened(run.stores.copy(size)):
+        call = Connection(shared_app, PROJECT, "bench").call
+
+        def ask(name: str, **arguments: Any) -> Any:
+            return drive(call(name, arguments)).data
+
+        for note in corpus.notes(SMALL)[:: SMALL // 40]:
+            api.store(note, tags=["important"])
+        for i, note in enumerate(corpus.queries(10, SMALL)):
+            if i < 6:
+                ask("record_event", event_type="episode", content=f"Worked on {note}", session_id=f"s{i}")
+            else:
+                ask("create_task", title=f"Look into {note}", due=1.0)
+        times = [clocked(ask, "briefing", **AROUND) for _ in range(rounds)]
+        made = ask("briefing", **AROUND)
+        raw = [ask("get_memory", memory_id=one["hash"]) for one in made["told"]]
+        text = made["text"]
+    return tokens.count(text), sum(tokens.count(json.dumps(one)) for one in raw), median(times), text

@@ -1,0 +1,228 @@
+"""The hook's own client: an event goes to the daemon as it came, and its answer back. Imports nothing of ours.
+
+`python -I -S hookclient.py OWN ROOT HOME SOCKET MILLISECONDS EVENT`, as the launcher says it, which `install` wrote.
+What comes in is data: it is handed on, and never looked at. Whatever happens, this ends in time and with 0.
+"""
+
+import _socket
+import os
+import sys
+import time
+
+EVENTS = ("session-start", "user-prompt-submit", "post-tool-use", "pre-compact", "post-compact", "stop", "session-end")
+HELLO = b"A"  # from a daemon that is at work; only then does it get the event
+LARGEST = 32 << 20  # bytes of an event
+PIECE = 1 << 18
+LOG = "hooks.log"
+LOG_LARGEST = 256 << 10  # bytes; the log before is kept beside it
+GREETING, ANSWERING, ELSEWHERE, ALL = 0.25, 0.6, 0.93, 0.96  # parts of the time, by whose end each has to be done
+INSTEAD = "import sys; sys.path.insert(0, sys.argv.pop(1)); from athena.fallback import main; main()"
+
+
+def main(words: list[str]) -> None:
+    """Answer one event."""
+    began = time.monotonic()
+    own, root, home, path, milliseconds, event = words
+    if event not in EVENTS:
+        return note(home, event, "nothing", began, "there is no such event")
+    wanted = os.environ.get("ATHENA_HOOKS_TIMEOUT_MS", "")
+    if wanted.isdecimal() and 100 <= int(wanted[:6]) <= 60_000:
+        milliseconds = wanted
+    hook = Hook(home, event, began, int(milliseconds) / 1000)
+    given = read(0)
+    said, reason = hook.ask(path, given)
+    if said is None:
+        hook.why = f"{reason}; nobody else answered in time"
+        code, said = _instead([own, "-I", "-c", INSTEAD, root, event, reason], given, hook)
+        told, _, said = said.partition(b"\n")
+        link, _, why = told.decode("utf-8", "replace").partition(" ")
+        if code or not why:
+            link, why, said = "nothing", f"{reason}; the answer without it failed with {code}", b""
+        hook.tell(link, why)
+    return write(said)
+
+
+class Hook:
+    """One event on its way: it ends in time, whatever it waits for, and tells once how."""
+
+    def __init__(self, home: str, event: str, began: float, whole: float) -> None:
+        import _signal  # type: ignore[import-not-found]  # a part of the interpreter, so there is nothing to load
+
+        self.home, self.event, self.began, self.whole = home, event, began, whole
+        self.why = "the input did not end"
+        self.children: list[int] = []
+        self._told = False
+        _signal.signal(_signal.SIGALRM, self._give_up)
+        _signal.setitimer(_signal.ITIMER_REAL, max(0.001, self.at(ALL) - time.monotonic()))
+
+    def at(self, part: float) -> float:
+        """Return the moment at which a part of the time is over."""
+        return self.began + part * self.whole
+
+    def ask(self, path: str, given: bytes) -> tuple[bytes | None, str]:
+        self.why = "the daemon did not answer"
+        return ask(path, self.event, given, self.at(GREETING), self.at(ANSWERING))
+
+    def tell(self, link: str, why: str) -> None:
+        if not self._told:
+            self._told = True
+            note(self.home, self.event, link, self.began, why)
+
+    def _give_up(self, *_: object) -> None:
+        for child in self.children:
+            os.kill(child, 9)
+        self.tell("nothing", self.why)
+        os._exit(0)
+
+
+def read(file: int) -> bytes:
+    """Read what there is, but not more than anybody would want."""
+    pieces, size = [], 0
+    try:
+        while size <= LARGEST and (piece := os.read(file, PIECE)):
+            pieces.append(piece)
+            size += len(piece)
+    except OSError:
+        pass  # there is no input: an event without words
+    return b"".join(pieces)
+
+
+def write(said: bytes) -> None:
+    try:
+        while said:
+            said = said[os.write(1, said) :]
+    except OSError:
+        pass  # nobody reads
+
+
+def ask(path: str, event: str, given: bytes, greeting: float, answering: float) -> tuple[bytes | None, str]:
+    """Return what the daemon says to an event; or None, and why."""
+    if len(given) > LARGEST:
+        return None, "the input is too long"
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_left(greeting))
+        connection.connect(path)
+        if not is_ours(connection, path):
+            return None, "somebody else listens at the socket"
+        if connection.recv(1) != HELLO:
+            return None, "the daemon is leaving"
+        connection.settimeout(_left(answering))
+        connection.sendall(_head(event))
+        connection.sendall(given)
+        connection.shutdown(_socket.SHUT_WR)
+        return _answer(connection, answering)
+    except TimeoutError:
+        return None, "the daemon does not answer"
+    except OSError as error:
+        return None, f"no daemon: {error.strerror or error}"
+    finally:
+        connection.close()
+
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
+
+
+def is_ours(connection: _socket.socket, path: str) -> bool:
+    """Tell whether the process at the other end is this user's own."""
+    if hasattr(_socket, "SO_PEERCRED"):
+        told = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+        return int.from_bytes(told[4:8], sys.byteorder) == os.getuid()
+    return os.stat(path).st_uid == os.getuid()
+
+
+def _head(event: str) -> bytes:
+    """Say which event it is, and what of the environment decides about it; its own length comes first."""
+    if (path := os.environ.get("ATHENA_DB_PATH", ":memory:")) != ":memory:":
+        os.environ["ATHENA_DB_PATH"] = os.path.abspath(os.path.expanduser(path))  # the daemon runs in another folder
+    around = [
+        f"{name}={value}"
+        for name, value in os.environ.items()
+        if name.startswith("ATHENA_") and not name.endswith(("_KEY", "_TOKEN"))
+    ]
+    head = "\0".join([event, *around]).encode("utf-8", "surrogateescape")
+    return b"%d\n" % len(head) + head
+
+
+def _answer(connection: _socket.socket, deadline: float) -> tuple[bytes | None, str]:
+    pieces = []
+    while True:
+        connection.settimeout(_left(deadline))
+        piece = connection.recv(PIECE)
+        if not piece:
+            break
+        pieces.append(piece)
+    first, _, said = b"".join(pieces).partition(b"\n")
+    word, _, rest = first.partition(b" ")
+    if word == b"ok" and rest == b"%d" % len(said):
+        return said, ""
+    if word == b"no":
+        return None, rest.decode("utf-8", "replace")
+    return None, "the daemon broke off"
+
+
+def _instead(words: list[str], given: bytes, hook: Hook) -> tuple[int, bytes]:
+    """Let a whole Python answer, without the daemon; return how it ended and what it said."""
+    os.environ["ATHENA_HOME"] = hook.home
+    os.environ["ATHENA_HOOK_UNTIL"] = f"{hook.at(ELSEWHERE):.3f}"  # all processes have the same clock
+    kept = _kept(given, hook.home)
+    out, into = os.pipe()
+    closed = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
+    pass_on = [(os.POSIX_SPAWN_DUP2, kept, 0), (os.POSIX_SPAWN_DUP2, into, 1)]
+    try:
+        hook.children.append(os.posix_spawn(words[0], words, os.environ, file_actions=pass_on + closed))
+    except OSError as error:
+        return error.errno or 1, b""
+    os.close(into)
+    said = read(out)
+    code = os.waitstatus_to_exitcode(os.waitpid(hook.children[0], 0)[1])
+    hook.children.clear()
+    return code, b"" if code else said
+
+
+def _kept(given: bytes, home: str) -> int:
+    """Put the input where a child can read it from its beginning; no pipe, which could fill."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("event")
+    else:
+        path = os.path.join(home, f"event.{os.getpid()}.{time.monotonic_ns()}")
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.unlink(path)
+    while given:
+        given = given[os.write(file, given) :]
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def note(home: str, event: str, link: str, began: float, why: str) -> None:
+    """Write one line about a hook that the daemon did not answer."""
+    took = round((time.monotonic() - began) * 1000)
+    facts = (("event", event), ("link", link), ("why", why))
+    said = ", ".join(f'"{name}": "{_plain(text)}"' for name, text in facts)
+    line = f'{{"at": {time.time():.3f}, "ms": {took}, {said}}}\n'
+    folder = os.path.join(home, "logs")
+    path = os.path.join(folder, LOG)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        if os.fstat(file).st_size > LOG_LARGEST:
+            os.replace(path, f"{path}.1")
+        os.write(file, line.encode("utf-8", "replace"))
+        os.close(file)
+    except OSError:
+        pass  # a disk that is full must not break the session
+
+
+def _plain(text: str) -> str:
+    """Leave out what would need an escape in JSON."""
+    return "".join(one if one.isprintable() and one not in '"\\' else " " for one in text[:300])
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except BaseException as error:  # noqa: BLE001  # never break the session of whoever runs us
+        if len(sys.argv) > 3:
+            note(sys.argv[3], sys.argv[-1], "nothing", time.monotonic(), f"{type(error).__name__}: {error}")
+    os._exit(0)

@@ -1,0 +1,64 @@
+"""What hooks run: a small script in the home, which lasts longer than any environment that it was written from."""
+
+import os
+import shlex
+import sys
+
+from athena import hookclient
+from athena.home import HOOK_SOCKET, socket_path
+
+FOLDER = "bin"
+NAME = "athena-hook"
+CLIENT = "hookclient.py"
+TIMEOUT_MS = 5_000
+
+SCRIPT = """#!/bin/sh
+# Written by Athena, and again whenever its daemon starts: $1 is the event, its JSON comes on standard input.
+python={python} home={home}
+{{ "$python" -I -S "$home/bin/hookclient.py" {own} {root} "$home" {socket} {timeout} "${{1:-}}" ||
+  echo "the hook could not be run by $python" >"$home/logs/launcher.log"; }} 2>/dev/null
+exit 0
+"""
+
+
+def install(home: str, python: str | None = None, timeout_ms: int = TIMEOUT_MS) -> str:
+    """Write the launcher and its client into a home, and return the launcher's path."""
+    folder = os.path.join(home, FOLDER)
+    for each in (folder, os.path.join(home, "logs")):
+        os.makedirs(each, mode=0o700, exist_ok=True)
+    own = sys.executable
+    words = {
+        "python": python or own,
+        "home": home,
+        "own": own,
+        "root": os.path.dirname(os.path.dirname(os.path.abspath(hookclient.__file__))),
+        "socket": socket_path(home, HOOK_SOCKET),
+        "timeout": str(timeout_ms),
+    }
+    with open(hookclient.__file__, encoding="utf-8") as file:
+        _put(os.path.join(folder, CLIENT), file.read(), 0o600)
+    launcher = os.path.join(folder, NAME)
+    _put(launcher, SCRIPT.format(**{name: shlex.quote(word) for name, word in words.items()}), 0o700)
+    return launcher
+
+
+def _put(path: str, text: str, mode: int) -> None:
+    """Write a file whole or not at all; one that says the same already is left alone."""
+    data = text.encode("utf-8", "surrogateescape")
+    try:
+        with open(path, "rb") as file:
+            if file.read() == data and os.stat(path).st_mode & 0o777 == mode:
+                return
+    except OSError:
+        pass
+    part = f"{path}.{os.urandom(6).hex()}"
+    try:
+        made = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            os.write(made, data)
+        finally:
+            os.close(made)
+        os.replace(part, path)
+    finally:
+        if os.path.lexists(part):
+            os.unlink(part)

@@ -1,0 +1,243 @@
+"""Finding in talk what is worth keeping, without a language model: decisions, preferences, rules, facts, causes.
+
+A sentence is kept for a cue ("we decided", "never", "root cause") or, as a fact, for saying something lasting of a
+particular thing. Whatever asks, plans, hedges, tells of the work itself or is code is not. When in doubt it is not:
+what is missed can be remembered by hand, and what is wrong is told to every session to come.
+"""
+
+import re
+from collections.abc import Iterable
+
+from athena.memory.quoting import overlap, telling
+from athena.model.briefing import Candidate, Said
+
+LEAST_WORDS, MOST_WORDS, LONGEST = 4, 60, 400
+SAME = 0.6  # sentences that overlap more are one
+FENCE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1[^\n]*$|^[ \t]*(```|~~~)[\s\S]*\Z", re.MULTILINE | re.DOTALL)
+BULLET = re.compile(r"^\s*(?:[-*+•>]|\d+[.)]|#{1,6})\s+")
+SPLIT = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z\"'`(\[])")
+MARKS = re.compile(r"\*\*|__|`")
+WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+
+
+def _any(*parts: str) -> re.Pattern[str]:
+    return re.compile("|".join(parts), re.IGNORECASE)
+
+
+CODE = _any(
+    r"[{};]\s*$",
+    r"^\s*(?-i:import|from|def|class|return|const|let|var|for|while|if|SELECT|INSERT|UPDATE|DELETE|"
+    r"CREATE)\s+\w.*[(=:{;]",
+    r"=>|\b\w+\(.*\)\s*[;{]",
+    r"^\s*[|$>]",
+    r"^\s*\[[ x]\]",
+    r"^(Traceback|File \"|at \S+ ?\()",
+    r"^\w*(Error|Exception|Warning):",
+    r"^\s*(git|npm|pnpm|yarn|cd|curl|pip|python3?|make|docker|kubectl|cargo|go|ls|cat|sudo|ssh)\s+[-\w./]+(\s|"
+    r"$)(?!.*\b(is|are|must|never|always|only)\b)",
+    r"^https?://\S+$", r"\bline \d+, in\b",
+)  # fmt: skip
+ASKS = _any(
+    r"\?\s*$",
+    r"^(what|why|how|when|where|which|who|whose|is|are|was|were|do|does|did|can|could|would|will|should|shall|"
+    r"have|has)\b.*\?",
+    r"\b(let me know|feel free|would you like|do you want|should i|shall i|if you (prefer|want|like))\b",
+)  # fmt: skip
+PLANS = _any(
+    r"\b(i'll|i will|i'm going to|i am going to|let me|let's (check|see|look|try|run|take|continue|start|first)|"
+    r"i need to|i'm about to)\b",
+    r"^(next( steps?)?|first|then|now|to do this|my plan|plan|todo|the plan is to)\b[,: ]",
+    r"\b(we|you|i) (could|might|may) ",
+    r"^(running|reading|searching|waiting|compiling|checking|looking|building|installing|fetching|updating|"
+    r"writing)\b",
+    r"\b(is|are) (still )?(running|building|compiling|loading|in progress)\b|\bwait for\b",
+)  # fmt: skip
+HEDGES = _any(
+    r"\b(maybe|perhaps|possibly|probably|might|may be|not sure|i think|i guess|i believe|i wonder|seems?|"
+    r"apparently|at some point|someday|hopefully)\b",
+    r"\b(could|would) (be|help|have|work|either)\b", r"^if\b|\bwhat if\b", r"\bsee (if|whether)\b",
+)  # fmt: skip
+CHATTER = _any(
+    r"^never (mind|seen)\b",
+    r"^(ok(ay)?(?! but)|yes|yeah|yep|no|nope|sure|thanks?|thank you|great|perfect|nice|cool|awesome|good|done|"
+    r"finished|"
+    r"hmm+|ugh|wait|hold on|stop|sorry|lgtm|right|interesting|my apologies|you're right|here('s| is| are)|"
+    r"looks? good|that (should|makes|worked|looks))\b(?!.*\b(decided|agreed|root cause|because)\b)",
+    r"\b(looks? (good|fine|weird)|great (work|question)|so far)\b", r":\s*$",
+    r"^(the )?(tests?|build|checks?|suite)( now)? (pass|passes|passed|fail|fails|failed|is|are)\b",
+    r"\ball \d* ?(tests|checks) pass",
+)  # fmt: skip
+WORK = _any(  # what somebody did just now, which the repository knows better
+    r"^(i|i've|i have|we've just) (just )?(added|updated|changed|renamed|moved|fixed|removed|created|wrote|"
+    r"written|refactored|implemented|ran|run|committed|pushed|checked|looked|read|found|see|made|misread|have a)\b",
+    r"\bnow (\w+s|pass|return|have|use)\b|^(after|with) this change\b|\bthe new \w+ (has|is|requires|returns|"
+    r"takes)\b",
+    r"\bi committed\b|\bthis is the \w+ time\b",
+    r"^the (error|log|output|message|warning|diff|second|result)s? (says?|shows?|is|run)\b",
+)  # fmt: skip
+DECIDES = _any(
+    r"\b(we|i|they|team)('ve| have)?( all)? (decided|agreed|settled|chose|picked|opted|concluded)\b",
+    r"^(decision|decided|agreed)\b[:,]?",
+    r"\bas (agreed|decided)\b",
+    r"\b(we're|we are|let's) (going|go) with\b",
+    r"\bfrom (now|here) on\b",
+    r"\boff the table\b",
+    r"\b(we're|we are) (dropping|switching|moving|keeping|replacing|removing|staying|using)\b",
+    r"\b(we'll|we will) (use|keep|store|stay|drop|not|never|only|support|switch|move|go|stick)\b",
+    r"^(starting|beginning) (with|from|in)\b.*\bwe\b",
+    r"\b(stays?|remains?|is|are) (frozen|final|as (it|they) (is|are))\b",
+    r"\bdecided against\b",
+    r"\bthe decision (is|was)\b",
+)  # fmt: skip
+PREFERS = _any(
+    r"\bi('d| would)? (really |always |strongly |much )?(prefer|rather|like|love|want|hate|dislike|"
+    r"expect)\b(?! (you |us |me )?to\b|.* to (see|know|understand|ask)\b)",
+    r"^prefer\b",
+    r"^(please )?(don't|do not|never) (use|add|write|put|make|touch|force|push|commit|create|explain|"
+    r"summari[sz]e|ask)\b(?!.*\b(they|it) (is|are)\b)",
+    r"^please (always|never|don't|keep|use)\b",
+    r"^keep (your |the )?(\w+ )?(answers?|explanations?|replies|responses|commits?|messages?|functions?|it|them)\b",
+    r"^when(ever)? you\b.*\b(ask|tell|stop|use|show|check)\b",
+    r"^(always )?use \w+ (spelling|english|style|quotes|formatting|indentation)\b",
+    r"\bon my behalf\b",
+)  # fmt: skip
+RULES = _any(
+    r"^always\b",
+    r"^never\b",
+    r"\b(we|must|should|are|is|may) (always|never)\b",
+    r"\bmust (be|not|have|return|use|pass|start|go|run|come|follow|stay|contain|include|review)\b",
+    r"\b(every|all|each|any|new) [\w+. -]{2,40} (needs?|must|has to|have to|requires?|gets?|returns?|goes?|go)\b",
+    r"^use [^,.;]+,? (and )?(never|not|instead of|rather than|only)\b",
+    r"\b(start|begin|end)s? with (the|a|an|our)\b",
+    r"\b(go|goes|belongs?|live) (in|into|under)\b", r"\bfollows? (the )?[\w.<>-]+",
+    r"\bwe use\b",
+    r"\bis (forbidden|mandatory|required|not allowed)\b",
+    r"^(don't|do not) (commit|edit|merge|push|deploy|mock|change|delete|import|log|store|rely)\b",
+    r"\b(are|is) (lower|upper|snake|camel|kebab)[ -]?case\b",
+    r"\b(are|is) (tagged|named|documented|written|removed|called|sorted|grouped) (as |in |with |by |within |"
+    r"\w+ and )",
+    r"\bby convention\b", r"\bopen a pull request\b", r"\bin strict mode\b",
+)  # fmt: skip
+CAUSES = _any(
+    r"\broot cause\b", r"\bturns? out\b", r"\b(the )?(cause|culprit|reason|problem|issue|bug) (was|is|turned out)\b",
+    r"\b(was|were|is|came|comes|happened|happens|failed|fails|failing|broke|crashed|flaky)\b.*\b(because|due to|"
+    r"caused by|from|since|as)\b.*",
+    r"\bit was an? [\w -]+ (issue|problem|bug|race|leak|typo)\b", r"^fixed:", r"\bis fixed:",
+)  # fmt: skip
+CURES = _any(
+    r"\b(fix(es|ed)?|solv(es|ed)|resolv(es|ed)|cured?s?|stopped|got rid of|helped|cut)\b", r"\bworkaround\b",
+    r"\broot cause\b|\bturns? out\b|\b(cause|culprit) (was|is)\b|\bcaused by\b",
+)  # fmt: skip
+CURE_FIRST = re.compile(
+    r"^(upgrading|downgrading|setting|adding|removing|pinning|replacing|using|disabling|enabling|increasing|"
+    r"switching|"
+    r"changing|moving|restarting)\b.*\b(fixed|fixes|solved|solves|resolved|resolves|stopped|stops|cured|got rid)\b",
+    re.IGNORECASE,
+)
+LASTS = _any(  # what is so, and stays so
+    r"\b(lives?|runs?|owns?|uses?|is (called|limited|deployed|written|named|hosted|stored|kept|loaded|managed|"
+    r"wiped|based|on|in)|are (limited|loaded|rejected|stored|kept|created|written|retried|hosted|enforced|"
+    r"overridden|deployed|published))\b",
+    r"\b(resets?|rotates?|expires?|accepts?|needs?|requires?|depends? on|calls?|listens? on|points? to|writes?|"
+    r"reads?|has|have|supports?|contains?|belongs? to|handles?|serves?|allows?|takes \d)\b",
+    r"\bonly (works?|runs?|listens?)\b|\b(are|is) mostly\b",
+    r"\bis (the|a|an|only|no|not|\d+)\b|\bthere (is|are) no\b|\bcannot\b|\bcan't\b|\bstill\b",
+)  # fmt: skip
+PARTICULAR = (
+    re.compile(r"\d"),
+    re.compile(r"(?<!^)(?<![.!?:] )\b(?!I\b|I')[A-Z][\w]*[a-zA-Z]"),  # a name inside of the sentence
+    re.compile(r"\b[\w-]+[./_][\w./-]*\w|\b[a-z]+[A-Z]\w+|\"[^\"]+\"|\b\w+-\w+-\w+"),  # an identifier, a path
+    re.compile(r"\b(every|until|before|after|only|per|because|so that|so|not|never|each|by hand|"
+    r"instead)\b", re.IGNORECASE),
+    re.compile(r"\b(production|staging|database|server|cluster|service|deploy\w*|repo|branch|release|customer|"
+    r"team|queue|"
+               r"runners?|ci|api|default|vendor|legacy|nightly|test users?|scheduler|endpoint|repository|"
+               r"pipeline|port|users|laptop|machine|backups?)\b", re.IGNORECASE),
+)  # fmt: skip
+ABOUT = re.compile(
+    r"^(the|our|my|this (service|repo|project|codebase|app|package|module is)|customer|production|staging|test|"
+    r"ci|source|"
+    r"uploads?|settings|there (is|are) no|we (have|run|host|deploy)|all|each|every|"
+    r"(?!(It|To|This|That|These|Those|They|You|He|She|I|We|After|Before|If|When|While|As|For|In|On|With|By|From|Now|"
+    r"Then|Here|Both|Some|Because|Since|Also|So|And|But|Or|Not|Your|Its|Their|At|Of|Until|Once|Option|Two|Three|"
+    r"Always|Never|Please|Don|Do|Use|Run|Make|Add|Set|Keep|Send|Install|Ignore|Remember)\b|"
+    r"[A-Z]\w+(ed|ing)\b)[A-Z][\w-]+)\b"
+)
+HERE = re.compile(r"^this (service|repo|project|codebase|app|package|module is)\b", re.IGNORECASE)
+LOOSE = re.compile(
+    r"^(this|that|it|these|those|the (\w+ )?(function|class|method|file|test|code|error|variable|module|script|"
+    r"build|output|"
+    r"header|color|colour|change|problem|issue|line|argument|parameter|loop|component|response|commit|command|"
+    r"type|fix)s?"
+    r"|the (first|second|third|last|new|old|other|same))\b|\b(class|method|function|argument|parameter|"
+    r"props?) \w+|\bline \d+\b",
+    re.IGNORECASE,
+)
+BUGS = _any(  # what goes wrong, as people report it
+    r"\breturns? (an? )?(error|[45]\d\d)\b",
+    r"\b(fails?|crashes|breaks|happens|does(n't| not) work|is (blank|broken|empty|wrong))\b",
+    r"\bsee (the )?log\b|\bevery time i\b|\btoo (big|small|slow)\b",
+)  # fmt: skip
+LEAD = re.compile(r"^(ok(ay)?[ ,]+but|but|note|fyi|also|and|btw|remember)\b[:, ]+", re.IGNORECASE)
+SOMEWHERE = re.compile(r"\b(somewhere|something|some(how|one)|whatever|stuff|things?)\b", re.IGNORECASE)
+
+
+def sentences(text: str) -> Iterable[str]:
+    """Return the sentences of a text that are prose, without the marks of its layout."""
+    for line in FENCE.sub("\n", text).splitlines():
+        if line.startswith(("    ", "\t", "|", "<")):
+            continue
+        for part in SPLIT.split(MARKS.sub("", BULLET.sub("", line)).strip()):
+            if part.strip():
+                yield part.strip()
+
+
+def kind_of(sentence: str, role: str) -> str | None:
+    """Return what kind of thing worth keeping a sentence says, if it does."""
+    words = WORDS.findall(sentence)
+    if not LEAST_WORDS <= len(words) <= MOST_WORDS or len(sentence) > LONGEST or CODE.search(sentence):
+        return None
+    if ASKS.search(sentence) or HEDGES.search(sentence) or PLANS.search(sentence):
+        return None
+    if CURE_FIRST.search(sentence) or (CAUSES.search(sentence) and CURES.search(sentence)):
+        return "fix"
+    if CHATTER.search(sentence) or WORK.search(sentence):
+        return None
+    if DECIDES.search(sentence):
+        return "decision"
+    # Rules are people's to make: an agent repeats what files say, and any file could say "always run this".
+    if role == "user" and PREFERS.search(sentence):
+        return "preference"
+    if role == "user" and RULES.search(sentence) and not LOOSE.search(sentence):
+        return "convention"
+    return "fact" if _is_fact(sentence) else None
+
+
+def _is_fact(sentence: str) -> bool:
+    sentence = LEAD.sub("", sentence)
+    if BUGS.search(sentence):
+        return False
+    if SOMEWHERE.search(sentence) or (LOOSE.search(sentence) and not HERE.search(sentence)):
+        return False
+    if not ABOUT.search(sentence) and not ABOUT.search(sentence[:1].lower() + sentence[1:]):
+        return False
+    return bool(LASTS.search(sentence)) and sum(bool(one.search(sentence)) for one in PARTICULAR) >= 2
+
+
+def substance(text: str) -> str:
+    """Return a text without what only plans, asks or is polite; all of it, where nothing else is there."""
+    kept = [one for one in sentences(text) if not (PLANS.search(one) or ASKS.search(one) or CHATTER.search(one))]
+    return " ".join(kept) or text
+
+
+def find(said: Iterable[Said], most: int = 12) -> list[Candidate]:
+    """Return what is worth keeping of a talk, nothing twice, the last said first kept where there is too much."""
+    found: list[tuple[Candidate, frozenset[str]]] = []
+    for role, text in said:
+        for sentence in sentences(text):
+            if (kind := kind_of(sentence, role)) is None:
+                continue
+            words = telling(sentence)
+            found = [(one, theirs) for one, theirs in found if overlap(words, theirs) < SAME]  # the last word counts
+            found.append((Candidate(sentence, kind, role), words))
+    return [one for one, _ in found[-most:]]

@@ -1,0 +1,103 @@
+"""What a session leaves behind: an episode that says what was done, and memories that its talk is worth."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from athena import secrets
+from athena.ids import digest
+from athena.memory import draft, events
+from athena.memory.quoting import gist, overlap, telling
+from athena.memory.relevance import found_for
+from athena.memory.remember import remember
+from athena.memory.store import Store
+from athena.model.briefing import Candidate, Said
+from athena.model.call import Call
+from athena.model.memory import Draft
+
+AUTO = "auto"  # the tag of what nobody asked to keep
+IMPORTANCE = 0.4
+KNOWN = 0.6  # a memory that overlaps more with a candidate says it already
+WITHIN = 0.85  # so does one that has so much of its words
+READ = 20_000  # characters of a text in which secrets are looked for
+ASKED, ENDED, SUMMARY = 240, 360, 1_500  # characters of an episode
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    id: int
+    hash: str
+    content: str
+    memory_type: str
+    outcome: str  # new, known, revived
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What was kept of a session."""
+
+    episode: int | None  # the event that sums it up
+    learned: tuple[Learned, ...]
+    known: int  # candidates that the store says already
+
+
+async def learn(
+    store: Store, session: str, said: Sequence[Said], summary: str | None, call: Call, keep: bool = True
+) -> Lesson:
+    """Record what a session did and keep what it decided; without `keep`, only the episode."""
+    from athena.memory import candidates  # its patterns are slow to compile
+
+    told = summary if summary and summary.strip() else None
+    episode = await _episode(store, session, said, told, _part(call, "episode"))
+    found = candidates.find([*said, *([Said("assistant", told)] if told else [])]) if keep else []
+    fresh = [one for one in found if not await _is_known(store, one, call)]
+    if not fresh:
+        return Lesson(episode, (), len(found))
+    drafts = [_draft(one, session) for one in fresh]
+    part = _part(call, digest("\n".join(one.content for one in drafts)))
+    kept = await remember(store, drafts, part, read_first=False)
+    made = tuple(Learned(one.id, one.hash, one.content, one.memory_type, one.outcome) for one in kept)
+    return Lesson(episode, made, len(found) - len(fresh))
+
+
+def _part(call: Call, name: str) -> Call:
+    """Return a call for a part of the work; where it has a key, each part has its own, and happens once."""
+    return call if call.key is None else call._replace(key=f"{call.key}#{name}")
+
+
+async def _episode(store: Store, session: str, said: Sequence[Said], summary: str | None, call: Call) -> int | None:
+    from athena.memory.candidates import substance  # slow to load
+
+    asked = [one.text for one in said if one.role == "user" and one.text.strip()]
+    answers = [one.text for one in said if one.role == "assistant" and one.text.strip()]
+    parts = [_told(summary, SUMMARY)] if summary else []
+    if not summary and asked:
+        more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
+        parts.append(f"Asked: {_told(asked[0], ASKED)}{more}")
+    if not summary and answers:
+        parts.append(f"Ended: {_told(substance(answers[-1]), ENDED)}")
+    if not parts:
+        return None
+    item: dict[str, Any] = {"event_type": "episode", "content": " ".join(parts), "session_id": session}
+    return (await events.record(store, [item], call))[0].id
+
+
+def _told(text: str, longest: int) -> str:
+    """Return the beginning of a text, without the secrets that only the whole of it shows."""
+    return gist(secrets.redact(text[:READ]).text, longest)
+
+
+async def _is_known(store: Store, one: Candidate, call: Call) -> bool:
+    """Tell whether a memory says what a candidate says."""
+    words = telling(one.text)
+    for hit in await found_for(store, call.scope, one.text, 3):
+        theirs = telling(hit.content)
+        if overlap(words, theirs) >= KNOWN or (words and len(words & theirs) >= WITHIN * len(words)):
+            return True
+    return False
+
+
+def _draft(one: Candidate, session: str) -> Draft:
+    # The session is its source, and not its session_id: the same text in two sessions is one memory.
+    facts = {"source": f"session {session}", "role": one.role}
+    return draft.clean(one.text, [AUTO, one.kind], one.kind, facts, IMPORTANCE)

@@ -1,0 +1,65 @@
+"""A briefing: what a session is told from memory, and why."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Surroundings(NamedTuple):
+    """What is being worked on, as the version control sees it."""
+
+    branch: str | None = None
+    files: tuple[str, ...] = ()  # that were changed
+    commits: tuple[str, ...] = ()  # what the last ones say
+
+
+class Said(NamedTuple):
+    """Something that was said, and by whom: user or assistant."""
+
+    role: str
+    text: str
+
+
+class Candidate(NamedTuple):
+    """A sentence that may be worth keeping."""
+
+    text: str
+    kind: str  # decision, preference, convention, fact, fix
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One thing that a session is told."""
+
+    kind: str  # memory, event, task
+    id: int
+    hash: str
+    reason: str
+    score: float  # what it is worth, from 0 to 1
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    text: str  # what the model reads; empty where nothing is worth it
+    tokens: int
+    direct: int  # tokens that the same things cost as results of a tool
+    told: tuple[Told, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """Something that a session was told: when, at which event, why."""
+
+    at: float
+    session_id: str
+    event: str
+    id: int
+    hash: str | None  # none where it is gone
+    text: str
+    reason: str
+    score: float
+    tokens: int
+
+
+NOTHING = Briefing("", 0, 0, ())

@@ -1,0 +1,52 @@
+"""What a project would be found by: its last episodes, and what is tagged as important."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from athena.model.memory import Memory, tag_key
+from athena.model.scope import Scope
+from athena.storage import memories, scopes
+from athena.storage.database import listed
+from athena.storage.memories import COLUMNS, FROM, as_memory
+
+LANDMARKS = ("episode", "work")  # types of events that sum up others
+
+
+async def episodes(tx: Any, scope: Scope, limit: int) -> list[tuple[float, Memory]]:
+    """Return the last events that sum up a session or a part of one, the newest first."""
+    numbers = await scopes.own(tx, scope.of("event"))
+    if not numbers:
+        return []
+    # Said in the words of the index, so that all other events cost nothing.
+    rows = await tx.fetch(
+        f"""SELECT {COLUMNS}, m.happened {FROM} WHERE m.scope = :scope AND m.deleted IS NULL
+            AND m.memory_type IN {LANDMARKS!r} ORDER BY m.happened DESC, m.id DESC LIMIT :limit""",
+        scope=numbers[0],
+        limit=limit,
+    )
+    return [(row[10], as_memory(row)) for row in rows]
+
+
+async def tagged(tx: Any, scope: Scope, tags: Iterable[str], limit: int) -> list[Memory]:
+    """Return the last memories with one of some tags, read from the end of each tag's list."""
+    numbers = await scopes.visible(tx, scope)
+    found: set[int] = set()
+    for number in numbers:
+        for tag in tags:
+            rows = await tx.fetch(
+                "SELECT memory FROM tags WHERE scope = :scope AND tag = :tag ORDER BY memory DESC LIMIT :limit",
+                scope=number,
+                tag=tag_key(tag),
+                limit=limit,
+            )
+            found |= {row[0] for row in rows}
+    kept = await memories.fetch(tx, numbers, sorted(found, reverse=True))
+    return [kept[number] for number in sorted(kept, reverse=True)][:limit]
+
+
+async def times(tx: Any, scope_numbers: list[int], numbers: list[int]) -> dict[int, float]:
+    """Return when memories happened."""
+    names, bound = listed("id", numbers)
+    inside = ", ".join(map(str, scope_numbers)) or "NULL"
+    rows = await tx.fetch(f"SELECT id, happened FROM memories WHERE scope IN ({inside}) AND id IN ({names})", **bound)
+    return {row[0]: row[1] for row in rows}

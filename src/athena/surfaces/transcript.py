@@ -1,0 +1,83 @@
+"""What was said in a session, from the file in which a coding agent's client writes it down."""
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+MOST = 4_000_000  # bytes that are read, from the end
+LONGEST = 20_000  # characters of one message
+MESSAGES = 2_000
+TEXTS = ("text", "input_text", "output_text")
+NOISE = ("<", "Caveat:", "[Request interrupted", "/", "!")  # what clients write in a person's name
+
+
+class Line(NamedTuple):
+    role: str
+    text: str
+
+
+def read(path: object) -> list[Line]:
+    """Return what people and the agent said, in order; nothing of a file that is no transcript of ours to read."""
+    if not isinstance(path, str) or not path.endswith(".jsonl") or "\0" in path:
+        return []
+    try:
+        text = _end_of(os.path.expanduser(path))
+    except OSError:
+        return []
+    return list(_lines(text))[-MESSAGES:]
+
+
+def _end_of(path: str) -> str:
+    """Read the end of a regular file that belongs to this user."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        facts = os.fstat(file)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
+            return ""
+        start = max(0, facts.st_size - MOST)
+        pieces, left = [], MOST
+        os.lseek(file, start, os.SEEK_SET)
+        while left > 0 and (piece := os.read(file, min(left, 1 << 20))):
+            pieces.append(piece)
+            left -= len(piece)
+    finally:
+        os.close(file)
+    whole = b"".join(pieces).decode("utf-8", "replace")
+    return whole if not start else whole.partition("\n")[2]  # the first line is the end of one
+
+
+def _lines(text: str) -> Iterator[Line]:
+    for line in text.split("\n"):
+        if not line.startswith("{"):
+            continue
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict) and not entry.get("isMeta") and not entry.get("isSidechain"):
+            yield from _said(entry)
+
+
+def _said(entry: dict[str, Any]) -> Iterator[Line]:
+    """Read one entry; the message is the entry itself, or inside of it, as clients differ."""
+    inner = entry.get("message") or entry.get("payload") or entry
+    if not isinstance(inner, dict):
+        return
+    role = inner.get("role")
+    if role not in ("user", "assistant") or inner.get("type") not in (None, "message", "user", "assistant"):
+        return
+    text = "\n".join(_texts(inner.get("content"))).strip()[:LONGEST]
+    if text and not (role == "user" and text.startswith(NOISE)):
+        yield Line(role, text)
+
+
+def _texts(content: object) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, list):
+        for part in content:
+            text = part.get("text") if isinstance(part, dict) and part.get("type") in TEXTS else None
+            if isinstance(text, str):
+                yield text

@@ -1,0 +1,119 @@
+"""A home with a daemon of its own, and the hooks of sessions that go to it."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from athena import daemon, launcher, lock
+from athena.errors import Conflict
+
+KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
+_ours: list[lock.Held] = []  # homes that no daemon gets any more
+
+
+class Said(NamedTuple):
+    """How a hook ended."""
+
+    code: int
+    out: bytes
+    seconds: float
+
+    @property
+    def context(self) -> str:
+        """What the client would put before the model."""
+        return str(json.loads(self.out)["hookSpecificOutput"]["additionalContext"]) if self.out else ""
+
+
+class Home:
+    """A data folder; what runs in it is ended with it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(mode=0o700, exist_ok=True)
+
+    def around(self, **more: str) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        return kept | {"ATHENA_HOME": str(self.path)} | more
+
+    def athena(self, *words: str, given: bytes = b"", project: str = "harbour") -> str:
+        """Run a command that must succeed."""
+        command = [sys.executable, "-m", "athena", *words]
+        done = subprocess.run(
+            command, input=given, env=self.around(ATHENA_PROJECT=project), capture_output=True, timeout=60
+        )
+        assert done.returncode == 0, done
+        return done.stdout.decode()
+
+    def install(self, python: str | None = None, timeout_ms: int = 5_000) -> None:
+        launcher.install(str(self.path), python, timeout_ms)
+
+    def hook(self, event: str, given: bytes = b"{}", **more: str) -> Said:
+        """Run a hook as a client does, to its end."""
+        began = time.monotonic()
+        command = [str(self.path / "bin" / "athena-hook"), event]
+        done = subprocess.run(command, input=given, env=self.around(**more), capture_output=True, timeout=60)
+        assert done.stderr == b"", done
+        return Said(done.returncode, done.stdout, time.monotonic() - began)
+
+    def settings(self, text: str) -> None:
+        (self.path / "config.toml").write_text(text)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What hooks wrote down."""
+        log = self.path / "logs" / "hooks.log"
+        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+    @property
+    def links(self) -> list[str]:
+        return [line["link"] for line in self.lines]
+
+    @property
+    def served(self) -> dict[str, Any] | None:
+        return lock.served(str(self.path))
+
+    @property
+    def pid(self) -> int:
+        found = self.served
+        assert found is not None
+        return int(found["pid"])
+
+    def starts(self) -> int:
+        """Return how many daemons there have been."""
+        log = self.path / "logs" / daemon.LOG
+        return log.read_text().count('"event": "serving"') if log.exists() else 0
+
+    def until(self, seconds: float = 20, *, served: bool) -> None:
+        deadline = time.monotonic() + seconds
+        while (self.served is not None) != served:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        """Leave no daemon behind: whoever still starts finds the home taken."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            try:
+                _ours.append(lock.Held(str(self.path)))
+                return
+            except Conflict:
+                with contextlib.suppress(OSError, ValueError, KeyError):
+                    os.kill(json.loads((self.path / lock.LOCK).read_text())["pid"], signal.SIGKILL)
+                time.sleep(0.02)
+        raise AssertionError(f"somebody still serves {self.path}")
+
+
+def gone(pid: int, seconds: float = 20) -> None:
+    """Wait until a process has ended."""
+    deadline = time.monotonic() + seconds
+    with contextlib.suppress(ProcessLookupError):
+        while True:
+            os.kill(pid, 0)
+            assert time.monotonic() < deadline
+            time.sleep(0.02)

@@ -1,0 +1,187 @@
+"""One warm server for each home, whoever starts it, and however it ends."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from athena import daemon, sockets
+from athena.errors import Conflict, Unavailable
+from athena.home import HOOK_SOCKET, socket_path
+from daemon_tools import Home, gone
+
+ROOT = Path(__file__).parents[1] / "src"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Generator[Home]:
+    made = Home(tmp_path / "home")
+    yield made
+    made.end()
+
+
+def test_it_starts_once_tells_of_itself_and_stops(home: Home) -> None:
+    first = json.loads(home.athena("daemon", "start", "--json"))
+    assert first["daemon"] is True
+    assert daemon.start(str(home.path)) == home.served == first
+    status = json.loads(home.athena("daemon", "status", "--json"))
+    assert (status["running"], status["answers"], status["pid"]) == (True, True, first["pid"])
+    for name in ("athena.sock", "mcp.sock", "hook.sock", "server.json", "token"):
+        assert stat.S_IMODE((home.path / name).stat().st_mode) == 0o600
+    assert json.loads(home.athena("daemon", "stop", "--json")) == {"stopped": first["pid"]}
+    assert not list(home.path.glob("*.sock"))
+    assert json.loads(home.athena("daemon", "stop", "--json")) == {"stopped": None}
+    assert json.loads(home.athena("daemon", "status", "--json"))["running"] is False
+
+
+def test_of_twenty_that_start_at_once_one_stays(home: Home) -> None:
+    children = [daemon.spawn(str(home.path)) for _ in range(20)]
+    ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert sorted(ended) == [0] + [daemon.TAKEN] * 19
+    home.until(served=True)
+    assert home.starts() == 1
+
+
+def test_one_that_was_killed_is_followed_by_another_although_its_sockets_are_there(home: Home) -> None:
+    killed = daemon.start(str(home.path))["pid"]
+    os.kill(killed, signal.SIGKILL)
+    gone(killed)
+    assert (home.path / "athena.sock").exists()
+    assert home.served is None
+    assert daemon.stop(str(home.path)) is None
+    assert daemon.start(str(home.path))["pid"] != killed
+
+
+def test_a_server_takes_over_and_is_not_taken_for_a_daemon(home: Home) -> None:
+    old = daemon.start(str(home.path))["pid"]
+    command = [sys.executable, "-m", "athena", "serve", "--port", "0"]
+    with subprocess.Popen(command, env=home.around(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        assert server.stdout is not None
+        assert b"http://" in server.stdout.readline()
+        gone(old)
+        facts = home.served
+        assert facts is not None
+        assert (facts["pid"], facts["daemon"]) == (server.pid, False)
+        assert daemon.start(str(home.path)) == facts
+        with pytest.raises(Conflict, match="somebody started"):
+            daemon.stop(str(home.path))
+        server.kill()
+
+
+def test_a_newer_client_gets_a_daemon_of_its_own(home: Home) -> None:
+    old = daemon.start(str(home.path))["pid"]
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import athena.version as v; v.__version__ = '99.1'; "
+        f"from athena import daemon; print(daemon.start({str(home.path)!r})['pid'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=home.around(), capture_output=True, timeout=60)
+    assert int(done.stdout) not in (0, old), done
+    gone(old)
+
+
+@pytest.mark.parametrize("version", ["0.0.9", "0.1", "0.1.0rc1"])
+def test_only_a_daemon_of_a_version_before_ours_is_older(version: str) -> None:
+    assert daemon.is_older({"daemon": True, "version": version}) == (version != "0.1.0rc1")
+    assert not daemon.is_older({"daemon": False, "version": version})
+    assert not daemon.is_older({"daemon": True, "version": "99.0"})
+
+
+def test_one_that_nobody_uses_ends(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATHENA_DAEMON_IDLE_MINUTES", "0.005")
+    gone(daemon.start(str(home.path))["pid"])
+
+
+def test_one_whose_home_or_socket_is_taken_away_ends(home: Home, tmp_path: Path) -> None:
+    first = daemon.start(str(home.path))["pid"]
+    (home.path / "hook.sock").unlink()
+    other = Home(tmp_path / "other")
+    second = daemon.start(str(other.path))["pid"]
+    shutil.rmtree(other.path)
+    try:
+        gone(first)
+        gone(second)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(second, signal.SIGKILL)
+
+
+def test_settings_of_hooks_are_followed_and_others_are_for_the_next_one(home: Home) -> None:
+    first = daemon.start(str(home.path))["pid"]
+    home.settings("[hooks]\ntimeout_ms = 1234\n")
+    script = home.path / "bin" / "athena-hook"
+    deadline = time.monotonic() + 20
+    while " 1234 " not in script.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert home.pid == first
+    home.settings("[ranking]\nrole = 0.5\n")
+    gone(first)
+
+
+def test_one_that_hangs_is_told_apart_and_can_be_stopped(home: Home) -> None:
+    pid = daemon.start(str(home.path))["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    assert json.loads(home.athena("daemon", "status", "--json"))["answers"] is False
+    assert daemon.stop(str(home.path), wait=0.2) is not None
+    gone(pid)
+
+
+def test_one_that_cannot_start_says_why(home: Home) -> None:
+    home.settings("consolidate = 'now and then'")
+    with pytest.raises(Unavailable, match="did not start") as caught:
+        daemon.start(str(home.path))
+    assert "consolidate must be one of" in (home.path / "logs" / "daemon.log").read_text()
+    assert str(home.path) in str(caught.value.hint)
+    assert not daemon.may_work(str(home.path))  # so that hooks do not try it each time
+    home.settings("")
+    daemon.start(str(home.path))
+    assert daemon.may_work(str(home.path))
+
+
+def test_a_home_with_a_long_path_has_its_sockets_elsewhere(tmp_path: Path) -> None:
+    home = Home(tmp_path / ("long" * 20))
+    home.path.mkdir(exist_ok=True)
+    path = socket_path(str(home.path), HOOK_SOCKET)
+    assert len(path) <= 100
+    assert not path.startswith(str(home.path))
+    try:
+        daemon.start(str(home.path))
+        assert home.hook("session-start").code == 0
+        assert home.links == []
+        daemon.stop(str(home.path))
+        assert not Path(path).exists()
+    finally:
+        home.end()
+
+
+def test_a_log_begins_anew_when_it_is_long_and_the_one_before_is_kept(tmp_path: Path) -> None:
+    program = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from athena.logs import Log
+sys.stderr = Log({str(tmp_path)!r}, "some.log", 1_000)
+for number in range(100):
+    print(f"line {{number}} ".ljust(49, "."), file=sys.stderr)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+    now, before = ((tmp_path / "logs" / name).read_text() for name in ("some.log", "some.log.1"))
+    assert max(len(now), len(before)) < 1_200
+    assert now.endswith("line 99 ".ljust(49, ".") + "\n")
+    assert int(now.split()[1]) == int(before.splitlines()[-1].split()[1]) + 1
+
+
+def test_the_other_end_of_a_socket_is_known() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    with ours, theirs:
+        assert sockets.user(ours) == os.getuid()
+        assert sockets.process(ours) in (0, os.getpid())

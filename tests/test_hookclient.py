@@ -1,0 +1,428 @@
+"""The hooks of sessions: who answers them when something is missing, and what nobody can make them do."""
+
+import json
+import os
+import random
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from athena import daemon, hookclient, settings
+from athena.errors import Misconfigured
+from athena.home import socket_path
+from athena.surfaces.hooks import EVENTS
+from conftest import rounds
+from daemon_tools import Home, Said, gone
+
+FACT = "Releases are signed with the key in the blue safe"
+PROJECT = {"ATHENA_PROJECT": "harbour"}
+START = json.dumps({"session_id": "s1", "hook_event_name": "SessionStart", "source": "startup"}).encode()
+SLOW = {"ATHENA_HOOKS_TIMEOUT_MS": "2000"}
+
+
+def filled(path: Path) -> Home:
+    made = Home(path)
+    made.athena("remember", FACT, "--tags", "important")
+    made.install()
+    return made
+
+
+@pytest.fixture(scope="module")
+def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return filled(tmp_path_factory.mktemp("filled") / "home").path
+
+
+@pytest.fixture
+def home(tmp_path: Path, _filled: Path) -> Generator[Home]:
+    """A home with something to tell, and no daemon."""
+    made = Home(tmp_path / "home")
+    (made.path / "athena.db").write_bytes((_filled / "athena.db").read_bytes())
+    made.install()
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Generator[Home]:
+    """A home with something to tell, and a daemon."""
+    made = filled(tmp_path_factory.mktemp("warm") / "home")
+    daemon.start(str(made.path))
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def other(warm: Home) -> str:
+    """Where another server answers over MCP."""
+    facts = warm.served
+    assert facts is not None
+    token = (warm.path / "token").read_text().strip()
+    return facts["url"].replace("http://", f"http://{token}@") + "/mcp"  # type: ignore[no-any-return]
+
+
+def start(home: Home, session: str = "s1", **more: str) -> Said:
+    given = START.replace(b"s1", session.encode())
+    return home.hook("session-start", given, **PROJECT, **more)
+
+
+def spoilt(home: Home) -> None:
+    (home.path / "athena.db").write_bytes(os.urandom(100_000))
+
+
+def test_the_daemon_answers_and_nothing_is_written_down(warm: Home) -> None:
+    said = start(warm, "first")
+    assert said.code == 0
+    assert FACT in said.context
+    assert warm.lines == []
+    assert json.loads(warm.athena("hook", "session-start", given=START))  # the command says the same
+    assert warm.lines == []
+
+
+def test_without_a_daemon_this_process_answers_and_a_daemon_comes(home: Home) -> None:
+    said = start(home)
+    assert said.code == 0
+    assert FACT in said.context
+    assert home.links == ["process"]
+    assert home.lines[0]["why"].startswith("no daemon")
+    home.until(served=True)
+    assert start(home, "s2").code == 0
+    assert home.links == ["process"]
+
+
+def test_a_killed_daemon_is_not_missed(home: Home) -> None:
+    killed = daemon.start(str(home.path))["pid"]
+    os.kill(killed, signal.SIGKILL)
+    gone(killed)
+    said = home.athena("hook", "session-start", given=START)
+    assert FACT in said
+    assert home.links == ["process"]
+    home.until(served=True)
+    assert home.pid != killed
+
+
+def test_twenty_hooks_at_once_start_one_daemon(home: Home) -> None:
+    with ThreadPoolExecutor(20) as pool:
+        every = list(pool.map(lambda number: start(home, f"s{number}"), range(20)))
+    assert {said.code for said in every} == {0}
+    assert all(FACT in said.context for said in every if said.out)
+    assert any(said.out for said in every), home.lines  # on a slow machine some are out of time
+    home.until(served=True)
+    assert home.starts() == 1
+
+
+def test_a_daemon_that_hangs_holds_nobody_up(home: Home) -> None:
+    hung = daemon.start(str(home.path))["pid"]
+    os.kill(hung, signal.SIGSTOP)
+    try:
+        said = start(home, **SLOW)
+    finally:
+        os.kill(hung, signal.SIGCONT)
+    assert said.seconds < 4  # and not the minute that a client would wait
+    assert (said.code, home.links) == (0, ["process"])
+    assert FACT in said.context
+    assert "does not answer" in home.lines[0]["why"]
+    assert home.pid == hung
+
+
+def test_a_daemon_of_another_database_is_not_asked(warm: Home, tmp_path: Path) -> None:
+    before = len(warm.lines)
+    said = start(warm, ATHENA_DB_PATH=str(tmp_path / "other.db"))
+    assert (said.code, said.context) == (0, "")
+    assert "another database" in warm.lines[before]["why"]
+
+
+def test_a_store_that_is_spoilt_leaves_the_session_in_peace(home: Home) -> None:
+    spoilt(home)
+    said = start(home)
+    assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
+    assert "there is no mcp_url" in home.lines[0]["why"]
+
+
+def test_then_another_server_is_asked_over_mcp(home: Home, other: str) -> None:
+    spoilt(home)
+    home.settings(f"[hooks]\nmcp_url = '{other}'\n")
+    said = home.hook("user-prompt-submit", b'{"prompt": "How are releases signed?"}', **PROJECT)
+    assert (said.code, home.links) == (0, ["mcp"])
+    assert home.lines[0]["why"].startswith("no daemon")
+    assert json.loads(said.out)["hookSpecificOutput"]["hookEventName"] == "UserPromptSubmit"
+    said = home.hook("stop", b"{}", **PROJECT)  # nothing can be said to that
+    assert (said.code, said.out) == (0, b"")
+
+
+def test_unless_that_is_switched_off(home: Home, other: str) -> None:
+    spoilt(home)
+    home.settings(f"[hooks]\nmcp_url = '{other}'\nfallback_to_mcp = false\n")
+    said = start(home)
+    assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
+    assert "fallback_to_mcp is off" in home.lines[0]["why"]
+
+
+def test_a_server_that_is_down_or_silent_holds_nobody_up(home: Home) -> None:
+    spoilt(home)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
+        said = start(home, ATHENA_HOOKS_MCP_URL=url, **SLOW)
+    assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
+    assert said.seconds < 4  # and not the minute that a client would wait
+    said = start(home, ATHENA_HOOKS_MCP_URL=url)
+    assert (said.code, said.out, home.links) == (0, b"", ["nothing"] * 2)
+
+
+def test_hooks_that_are_off_ask_nobody_but_the_other_server(home: Home, other: str) -> None:
+    home.settings("[hooks]\nenabled = false\n")
+    said = start(home)
+    assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
+    assert start(home, ATHENA_HOOKS_MCP_URL=other).context
+    assert home.links == ["nothing", "mcp"]
+    assert home.starts() == 0
+    daemon.start(str(home.path))
+    assert start(home)[:2] == (0, b"")
+    assert home.links == ["nothing", "mcp"]
+
+
+def test_events_and_projects_can_be_switched_off_while_the_daemon_runs(home: Home) -> None:
+    daemon.start(str(home.path))
+    home.settings('[hooks]\noff = ["session-start"]\n')
+    assert start(home, "s1").out == b""
+    home.settings('[hooks.projects]\nharbour = "*"\n')
+    assert start(home, "s2").out == b""
+    home.settings('[hooks.projects]\nharbour = ["stop"]\n')
+    assert FACT in start(home, "s3").context
+    assert start(home, "s4", ATHENA_HOOKS_OFF="*").out == b""
+    assert home.links == []
+
+
+def test_settings_that_are_wrong_are_written_down(home: Home) -> None:
+    home.settings("[hooks]\ntimeout_ms = 'soon'\n")
+    said = start(home)
+    assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
+    assert "hooks.timeout_ms must be a number" in home.lines[0]["why"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "[hooks]\npython_path = 'python3'",
+        "[hooks]\noff = ['lunch']",
+        "[hooks]\nmcp_url = 'ftp://x'",
+        "[hooks]\nprojects = 3",
+        "[hooks.projects]\nx = 'lunch'",
+        "[hooks]\nbudget_tokens = 1",
+        "[daemon]\nidle_minutes = -1",
+        "[hooks]\nenable = true",
+    ],
+)
+def test_a_bad_setting_is_an_error(tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "config.toml").write_text(wrong)
+    with pytest.raises(Misconfigured):
+        settings.load({"ATHENA_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/false", "/etc/passwd"])
+def test_without_a_python_the_launcher_says_so_and_no_more(home: Home, python: str) -> None:
+    home.install(python=python)
+    for _ in range(2):
+        said = start(home)
+        assert (said.code, said.out) == (0, b"")
+    assert (home.path / "logs" / "launcher.log").read_text() == f"the hook could not be run by {python}\n"
+    (home.path / "logs" / "launcher.log").unlink()
+    (home.path / "logs").rmdir()
+    assert start(home)[:2] == (0, b"")
+
+
+def test_a_package_that_is_gone_is_written_down(home: Home) -> None:
+    script = home.path / "bin" / "athena-hook"
+    script.write_text(script.read_text().replace(str(Path(daemon.ROOT)), "/nowhere"))
+    said = start(home, PYTHONPATH="")
+    # Where the package is installed for good it is found all the same, and answers.
+    assert said.code == 0
+    assert home.links in (["nothing"], ["process"])
+
+
+def test_somebody_elses_socket_is_not_spoken_to(home: Home) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can be two users")
+    path = socket_path(str(home.path), "hook.sock")
+    program = f"""
+import os, socket, sys
+listening = socket.socket(socket.AF_UNIX); listening.bind({path!r}); os.setuid(65534); listening.listen()
+print(flush=True)
+connection, _ = listening.accept(); print(connection.recv(100))
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as stranger:
+        assert stranger.stdout is not None
+        stranger.stdout.readline()
+        said = start(home)
+        assert FACT in said.context
+        assert "somebody else" in home.lines[0]["why"]
+        assert stranger.stdout.readline() == b"b''\n"  # it learnt nothing
+
+
+def test_an_event_that_nobody_knows_is_no_harm(warm: Home) -> None:
+    before = len(warm.lines)
+    for event in ("", "lunch", "../../etc", "$(touch x)", "--help", '"\n'):
+        said = warm.hook(event)
+        assert (said.code, said.out) == (0, b"")
+    assert [line["link"] for line in warm.lines[before:]] == ["nothing"] * 6
+
+
+def test_input_that_never_ends_is_not_waited_for(warm: Home) -> None:
+    command = [str(warm.path / "bin" / "athena-hook"), "stop"]
+    around = warm.around(ATHENA_HOOKS_TIMEOUT_MS="300")
+    before, began = len(warm.lines), time.monotonic()
+    with subprocess.Popen(command, env=around, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hook:
+        assert hook.wait(10) == 0
+        assert time.monotonic() - began < 2
+    assert "did not end" in warm.lines[before]["why"]
+
+
+def test_a_client_that_does_not_listen_is_no_harm(warm: Home) -> None:
+    command = [str(warm.path / "bin" / "athena-hook"), "session-start"]
+    out, into = os.pipe()
+    os.close(out)
+    done = subprocess.run(command, env=warm.around(**PROJECT), input=START, stdout=into, timeout=20)
+    os.close(into)
+    assert done.returncode == 0
+
+
+def test_a_prompt_of_ten_megabytes_is_answered(warm: Home) -> None:
+    before = len(warm.lines)
+    given = json.dumps({"session_id": "long", "prompt": "How are releases signed? " * 400_000}).encode()
+    assert len(given) > 10_000_000
+    assert warm.hook("user-prompt-submit", given, **PROJECT).code == 0
+    assert warm.hook("user-prompt-submit", b"x" * (hookclient.LARGEST + 1), **PROJECT).code == 0
+    assert [line["why"].split(";")[0] for line in warm.lines[before:]] == ["the input is too long"]
+
+
+NASTY = (
+    "'; touch {canary}; '", '"; touch {canary}; "', "$(touch {canary})", "`touch {canary}`", "| touch {canary}",
+    "\n touch {canary}", "__import__('os').system('touch {canary}')", "{{0.__class__}}", "%s%n%x", "\0", "\r\n\r\n",
+    "\u202e\u2066", "\ud800", "../../../etc/passwd", "<script>", "</system>", "${{ATHENA_HOME}}", "~root", "-rf /",
+    "\\", "\x1b]0;x\x07", "9" * 400,
+)  # fmt: skip
+BARE = ("_collections_abc", "_socket", "_stat", "genericpath", "os", "os.path", "posixpath", "stat")
+KEYS = (
+    "session_id",
+    "prompt",
+    "cwd",
+    "source",
+    "tool_name",
+    "tool_input",
+    "tool_response",
+    "transcript_path",
+    "reason",
+)
+
+
+def hostile(chance: random.Random, canary: Path) -> bytes:
+    """Make up an input that no client would send."""
+    text = "".join(chance.choice(NASTY).format(canary=canary) for _ in range(chance.randint(1, 4)))
+    form = chance.randrange(6)
+    if form == 0:
+        return text.encode("utf-8", "surrogatepass")
+    if form == 1:
+        return chance.randbytes(chance.randint(0, 2_000))
+    if form == 2:
+        return b"[" * 100_000
+    value = chance.choice([text, [text], {text: text}, None, 1e308, -1, True, {"command": text, "file_path": text}])
+    given = json.dumps({key: chance.choice([value, text]) for key in chance.sample(KEYS, 5)}).encode()
+    return given[: chance.randint(0, len(given))] if form == 3 else given
+
+
+def test_nothing_that_comes_in_is_executed_or_breaks_anything(warm: Home, home: Home, tmp_path: Path) -> None:
+    chance = random.Random(9)
+    canary = tmp_path / "canary"
+    pid = warm.pid
+    shut = threading.Lock()
+
+    def one(number: int) -> None:
+        with shut:
+            given, event = hostile(chance, canary), chance.choice([*EVENTS])
+        said = (home if number % 50 == 49 else warm).hook(event, given, **PROJECT)
+        assert said.code == 0
+        assert len(said.out) < 40_000
+        assert not said.out or isinstance(json.loads(said.out), dict)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(one, range(rounds(100, 1_000))))
+    assert not canary.exists()
+    assert warm.pid == pid
+    assert FACT in start(warm, "after all that").context
+
+
+def test_what_is_installed_is_its_owners_and_the_same_again(home: Home) -> None:
+    script, client = home.path / "bin" / "athena-hook", home.path / "bin" / "hookclient.py"
+    assert stat.S_IMODE(script.stat().st_mode) == 0o700
+    before = script.stat().st_mtime_ns
+    home.install()
+    assert script.stat().st_mtime_ns == before
+    home.install(timeout_ms=900)
+    assert " 900 " in script.read_text()
+    assert client.read_bytes() == Path(hookclient.__file__).read_bytes()
+    assert sorted(path.name for path in script.parent.iterdir()) == ["athena-hook", "hookclient.py"]
+
+
+def test_a_path_with_quotes_and_spaces_is_a_path(tmp_path: Path) -> None:
+    made = Home(tmp_path / """it's $(touch x) "here" `y`""")
+    made.install()
+    try:
+        assert made.hook("stop").code == 0
+        assert made.links == ["process"]
+    finally:
+        made.end()
+
+
+def test_the_events_are_the_same_everywhere() -> None:
+    assert tuple(EVENTS) == hookclient.EVENTS
+
+
+def test_the_client_imports_nothing_but_the_interpreter(home: Home) -> None:
+    program = (
+        "import sys; before = set(sys.modules); "
+        f"exec(open({hookclient.__file__!r}).read(), {{'__name__': 'x'}}); print(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=20)
+    assert done.stdout.strip() == str(sorted(BARE)), done
+
+
+def test_its_log_never_grows_for_ever(tmp_path: Path) -> None:
+    for number in range(4_000):
+        hookclient.note(str(tmp_path), "stop", "nothing", 0.0, f"{number} " + 'why "\\\n' * 20)
+    sizes = [path.stat().st_size for path in (tmp_path / "logs").iterdir()]
+    assert len(sizes) == 2
+    assert max(sizes) < hookclient.LOG_LARGEST + 1_000
+    for line in (tmp_path / "logs" / "hooks.log").read_text().splitlines():
+        assert json.loads(line)["link"] == "nothing"
+
+
+def test_who_answered_and_how_long_it_took_is_counted(home: Home) -> None:
+    start(home, "s1")
+    home.until(served=True)
+    start(home, "s2")
+    home.hook("stop", b"{}")
+    deadline = time.monotonic() + 20
+    while True:
+        found = json.loads(home.athena("savings", "--json"))["hooks"]
+        seen = [(one["event"], one["link"], one["calls"]) for one in found]
+        if seen == [("session-start", "daemon", 1), ("session-start", "process", 1), ("stop", "daemon", 1)]:
+            break
+        assert time.monotonic() < deadline, found
+    assert all(0 < one["median_ms"] <= one["slowest_ms"] for one in found)
+    assert "session-start      daemon " in home.athena("savings")
+    facts = home.served
+    assert facts is not None
+    request = urllib.request.Request(facts["url"] + "/metrics")
+    request.add_header("authorization", f"Bearer {(home.path / 'token').read_text().strip()}")
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        assert 'operation="session-start",surface="hook",outcome="daemon"} 1' in reply.read().decode()
+    assert json.loads(home.athena("daemon", "status", "--json"))["fallbacks"] == {"process": 1}
