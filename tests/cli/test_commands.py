@@ -398,3 +398,11 @@ def test_events_and_tasks_are_called_by_name(run: Terminal) -> None:
     assert run("undo").out.startswith("undid: updated")
     assert len(run("call", "list_tasks").json) == 2
     assert run("call", "due_tasks", "--json", json.dumps({"within": "some day"})).code == 2
+
+
+def test_what_sessions_were_told_is_shown_with_the_reason(run: Terminal) -> None:
+    assert "no session" in run("hook", "log").err
+    api.store("Deploys run on Fridays", tags=["important"])
+    assert "Fridays" in api.call("briefing", session_id="one")["text"]
+    said = run("hook", "log")
+    assert re.search(r"one  .*important.* tokens\)  Deploys run on Fridays", said.out), said

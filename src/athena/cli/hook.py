@@ -17,8 +17,12 @@ PATIENCE = 5.0  # seconds, where the settings cannot be read
 def hook(event: str) -> None:
     """Answer an event of a session: its JSON on standard input, what to tell on standard output; always exits with 0.
 
+    `athena hook log` shows what sessions of this project were told, and why.
+
     Example: echo '{}' | athena hook session-start
     """
+    if event == "log":
+        return _show_told()
     began, home = time.monotonic(), home_folder()
     if event not in hookclient.EVENTS:
         return hookclient.note(home, event, "nothing", began, "there is no such event")
@@ -37,3 +41,17 @@ def hook(event: str) -> None:
             said, link, why = b"", "nothing", f"{reason}; {type(error).__name__}: {error}"
         asked.tell(link, why)
     return hookclient.write(said)
+
+
+def _show_told() -> None:
+    """List what sessions were told, the last first."""
+    from athena.cli import shown
+    from athena.cli.programs import call
+
+    found = call("list_injections", None, limit=50)
+    for one in found:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["at"]))
+        head = f"{when}  {one['session_id'][:8]}  {one['reason']} ({one['score']:.2f}, {one['tokens']} tokens)"
+        click.echo(shown.safe(f"{head}  {' '.join(one['text'].split())[:100]}"))
+    if not found:
+        click.echo("no session of this project was told anything yet", err=True)

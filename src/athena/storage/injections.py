@@ -8,6 +8,8 @@ from athena.model.memory import Memory
 from athena.model.scope import Scope
 from athena.storage import memories, scopes
 
+KEPT = 90 * 86_400.0  # seconds
+
 
 async def add(scope: Scope, session: str, event: str, told: Iterable[Told], at: float, afresh: bool, tx: Any) -> None:
     """Note what a session is told; `afresh`, what it was told before is out of its sight."""
@@ -15,6 +17,10 @@ async def add(scope: Scope, session: str, event: str, told: Iterable[Told], at: 
     if afresh:
         await tx.execute(
             "UPDATE injections SET over = 1 WHERE scope = :scope AND session = :session AND over = 0", **where
+        )
+    if int(at * 1000) % 50 == 0:  # now and then
+        await tx.execute(
+            "DELETE FROM injections WHERE scope = :scope AND at < :old", scope=scope.project, old=at - KEPT
         )
     for one in told:
         await tx.execute(
