@@ -152,7 +152,7 @@ async def tool_used(asked: Asked) -> Answer:
         "record_event",
         event_type="command" if tool == "Bash" else "edit" if _file(given) else "tool",
         content=_did(tool, given, asked.folder),
-        outcome=_outcome(got),
+        outcome="failure" if asked.said.get("hook_event_name") == "PostToolUseFailure" else _outcome(got),
         session_id=asked.session,
         duration_ms=float(took) if isinstance(took, int | float) and not isinstance(took, bool) and took >= 0 else None,
         metadata={"tool": tool},
@@ -211,7 +211,7 @@ async def after_compaction(asked: Asked) -> Answer:
 
 
 async def turn_ended(asked: Asked) -> Answer:
-    done = asked.text("last_assistant_message")
+    done = asked.text("last_assistant_message") or asked.text("prompt_response")  # the second as Gemini has it
     if len(done) >= LEAST_WORK:
         content = compact(done, SUMMED_UP)
         await asked.call("record_event", event_type="work", content=content, session_id=asked.session)
