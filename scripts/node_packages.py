@@ -6,6 +6,7 @@ is npm's own setting.
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +22,7 @@ class Package(NamedTuple):
     version: str
     integrity: str
     program: str  # its file, below the package
+    native: bool = False  # it needs no Node to run
 
 
 REFERENCE = Package(
@@ -41,6 +43,12 @@ CONFORMANCE = Package(
     "sha512-eXtZFgmtZiU5SsvXty+RGXGnyIqEVm3GLU/HZmg1wMjtKOocPZZgD9HQKd30oJhio5UB0wFJmsc6r8u48Q+EYA==",
     "dist/index.js",
 )
+CLAUDE_CODE = {  # the program itself, by platform
+    "linux-x64": "sha512-BqZzMvP/zgLLL34S+7OzbG+cyoFp7gwWHU5koVwsyMlTAz+0zZAmbY+UkzvtN2RXxp6AcMenbYIjQJxoXfUY3w==",
+    "linux-arm64": "sha512-NCvQcOxr685Y4mkYUjQT8l/Ouzw0k2xWloWeyzfsUtWiOedHosPkaW6XCSpzAl1dMuvDNBF97qpWgVDrSdK2Vw==",
+    "darwin-arm64": "sha512-Ds1f1B+qy2BWDI+VnmDHwkNyTbXCwFrBtrinPD95RBmUubFJu9nCzMgn+wrg5VwwF6vtkkzGexogneZIYZKb6A==",
+    "darwin-x64": "sha512-+wTK42IT/b5GZHxAVVMLNnCHG/CtngztTE6fNn5s4h47LNXrDQz2RpPLsY5XHr8astNzk7GWPU8GecCG+5EEIQ==",
+}
 
 
 class Unobtainable(Exception):
@@ -54,7 +62,16 @@ def command(package: Package = REFERENCE) -> list[str]:
     program = folder / "node_modules" / package.name / package.program
     if not program.exists():
         _install(node, package, folder)
-    return [str(node), str(program)]
+    return [str(program)] if package.native else [str(node), str(program)]
+
+
+def claude_code() -> Package:
+    """Return the package that holds Claude Code for this machine."""
+    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    kind = f"{platform.system().lower()}-{machine}"
+    if kind not in CLAUDE_CODE:
+        raise Unobtainable(f"there is no Claude Code for {kind}")
+    return Package(f"@anthropic-ai/claude-code-{kind}", "2.1.325", CLAUDE_CODE[kind], "claude", native=True)
 
 
 def _node() -> Path:
