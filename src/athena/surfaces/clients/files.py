@@ -100,12 +100,18 @@ class Record:
         return found is not None and found["after"] == _digest(text)
 
     def keep(self, path: Path, before: str | None, after: str | None) -> None:
-        self._files[str(path)] = {"before": before, "after": _digest(after)}
+        """Remember what to give back, and how we left it; and whether its folder is ours too."""
+        made = self._files.get(str(path), {}).get("made", not path.parent.exists())
+        self._files[str(path)] = {"before": before, "after": _digest(after), "made": made}
         self._save()
 
     def forget(self, path: Path) -> None:
-        if self._files.pop(str(path), None) is not None:
+        """Let go of a file that was given back; a folder that we made goes too, if nothing is in it."""
+        if (found := self._files.pop(str(path), None)) is not None:
             self._save()
+            if found.get("made"):
+                with contextlib.suppress(OSError):
+                    path.parent.rmdir()
 
     def _save(self) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

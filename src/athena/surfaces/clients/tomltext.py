@@ -8,6 +8,7 @@ from typing import Any
 
 from athena.errors import Conflict, InvalidInput
 
+TRAILING = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?(?:\n|\Z))*\Z", re.MULTILINE)
 HEADER = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
@@ -52,6 +53,8 @@ def _take(text: str, path: Sequence[str]) -> str:
     while match := table.search(made):
         following = HEADER.search(made, match.end())
         end = following.start() if following else len(made)
+        after = TRAILING.search(made, match.end(), end)
+        end = after.start() if after else end  # what is said about the next one stays
         start = match.start()
         if made[:start].endswith("\n\n"):
             start -= 1  # the empty line that we put before it

@@ -38,11 +38,17 @@ class Words(NamedTuple):
         now = files.read(path)
         if remove:
             # Its command took ours out; where it says the same as before, the bytes shall be the same too.
-            if parsed(now, self.edit.form.parse) == parsed(wanted, self.edit.form.parse):
+            if self._same(now, wanted):
                 files.write(path, wanted)
                 record.forget(path)
                 return planned
             return [*planned, *self.edit.run(record, remove)]
+        if now != wanted and self._same(now, wanted):
+            files.write(path, wanted)  # commands tidy up what others wrote, too
+            now = wanted
         record.keep(path, record.before(path), now)
         # Some commands only hand it to a window that is open, or have nobody to hand it to.
         return [*planned, *(self.edit.run(record, remove) if self.edit.plan(record, remove) else [])]
+
+    def _same(self, one: str | None, other: str | None) -> bool:
+        return bool(parsed(one, self.edit.form.parse) == parsed(other, self.edit.form.parse))
