@@ -12,8 +12,6 @@ import node_packages
 import pytest
 
 import model_stub
-from athena import tokens
-from athena.cli.init import SKILL
 from athena.surfaces.clients import plugin
 from conftest import missing
 from daemon_tools import Home
@@ -168,8 +166,3 @@ def test_without_its_command_it_finds_the_plugin_in_a_folder(claude: str, tmp_pa
         assert desk.settings.read_text() == SETTINGS
     finally:
         desk.athena.end()
-
-
-def test_the_skill_costs_what_is_said() -> None:
-    head = plugin.files()["skills/athena/SKILL.md"].split("---")[1]
-    assert tokens.exactly(head) <= SKILL

@@ -2,25 +2,33 @@
 
 import json
 import os
+import re
+import shlex
 import stat
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import plugin_files
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from athena import api, hookclient, launcher, tokens
+from athena.app import App
 from athena.cli.commands import athena
-from athena.cli.init import HOOKED, NAMES
+from athena.cli.init import HOOKED, INSTRUCTIONS, NAMES, SKILL
 from athena.errors import Conflict, Denied, InvalidInput, Unavailable
-from athena.surfaces import clients
-from athena.surfaces.clients import CLIENTS, jsontext, tomltext
+from athena.operations import CATALOG
+from athena.surfaces import clients, mcptools
+from athena.surfaces.clients import CLIENTS, jsontext, plugin, tomltext
 from athena.surfaces.clients.steps import Place
 
 pytestmark = pytest.mark.sqlite_only("no store is touched")
 
+ROOT = Path(__file__).parents[2]
 CODE = "Library/Application Support" if sys.platform == "darwin" else ".config"
 WHERE = {
     ("codex", "user"): ".codex/config.toml",
@@ -360,6 +368,68 @@ def test_names_and_hooks_are_those_of_the_clients(tmp_path: Path) -> None:
         if any("athena-hook" in change.diff() for change in clients.plan(client, place, False))
     ]
     assert tuple(sorted(with_hooks)) == tuple(sorted(HOOKED))
+
+
+# --- the plugin -------------------------------------------------------------------------------------------------------
+
+
+def test_the_plugin_in_the_repository_is_up_to_date() -> None:
+    found = plugin_files.wanted()
+    assert [path.name for path, text in found.items() if path.read_text("utf-8") != text] == []
+    assert {path for path in (ROOT / "plugins" / "claude-code").rglob("*") if path.is_file()} <= set(found)
+    assert os.access(ROOT / "plugins" / "claude-code" / "hooks" / "athena-hook", os.X_OK)
+
+
+def test_every_event_of_the_plugin_is_one_that_we_answer() -> None:
+    made = json.loads(plugin.files("/x", "/y", [])["hooks/hooks.json"])["hooks"]
+    for (group,) in made.values():
+        (hook,) = group["hooks"]
+        assert hook["args"][0] in hookclient.EVENTS
+        assert hook["timeout"] > 5
+
+
+def test_what_the_skill_teaches_is_there(isolated: App) -> None:
+    skill = plugin.files()["skills/athena/SKILL.md"]
+    taught = set(re.findall(r"`(\w+)\.(\w+)[(`]", skill))
+    assert len(taught) >= 5
+    assert taught <= {(operation.category, operation.name) for operation in CATALOG}
+    api.store("Tugs are ordered by radio", tags="tugs")
+    program = skill.partition("```python\n")[2].partition("```")[0]
+    assert api.call("execute_code", code=program)["result"] == [["tugs", 1]]
+
+
+def test_tokens_are_what_is_said() -> None:
+    head = plugin.files()["skills/athena/SKILL.md"].split("---")[1]
+    assert tokens.exactly(head) <= SKILL
+    assert tokens.exactly(mcptools.INSTRUCTIONS) <= INSTRUCTIONS
+
+
+def test_a_plugin_that_nobody_set_up_finds_athena_or_says_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "athena-hook"
+    script.write_text(plugin.files()["hooks/athena-hook"])
+    (tmp_path / "home" / "bin").mkdir(parents=True)
+
+    def said(path: str) -> tuple[int, str]:
+        around = {"PATH": path, "HOME": str(tmp_path), "ATHENA_HOME": str(tmp_path / "home")}
+        done = subprocess.run(["/bin/sh", script, "stop"], env=around, capture_output=True, text=True, timeout=20)
+        return done.returncode, done.stdout + done.stderr
+
+    assert said("/usr/bin:/bin") == (0, "")
+    for name, place in (("athena", tmp_path), ("athena-hook", tmp_path / "home" / "bin")):
+        (place / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (place / name).chmod(0o755)
+    assert said("/usr/bin:/bin") == (0, "athena-hook stop\n")
+    (tmp_path / "home" / "bin" / "athena-hook").unlink()
+    assert said(f"{tmp_path}:/usr/bin:/bin") == (0, "athena hook stop\n")
+
+
+def test_the_launcher_of_the_server_says_what_is_missing(tmp_path: Path) -> None:
+    launcher.install(str(tmp_path))
+    script = tmp_path / "bin" / "athena-mcp"
+    script.write_text(script.read_text().replace(shlex.quote(sys.executable), "/nowhere/python3"))
+    done = subprocess.run([script], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert "no Python at /nowhere/python3; run athena init again" in done.stderr
 
 
 # --- any file ---------------------------------------------------------------------------------------------------------

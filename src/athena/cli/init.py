@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NAMES = ("claude-code", "codex", "cursor", "vscode", "gemini", "windsurf")
 TOOLS = 500  # o200k tokens of the four tools' definitions, about
+INSTRUCTIONS = 310  # of what the server says about their use, which some clients show the model
 SKILL = 80  # of the skill's line in the list of skills
 HOOKED = ("claude-code", "codex", "gemini")
 
@@ -130,7 +131,7 @@ def _tell(
 
 
 def _costs(client: "Client") -> dict[str, int]:
-    made = {"the tools": TOOLS}
+    made = {"the tools": TOOLS, "their instructions": INSTRUCTIONS}
     if client.name == "claude-code":
         made["the skill"] = SKILL
     if client.name in HOOKED:
