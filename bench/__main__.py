@@ -12,6 +12,7 @@ from bench import (
     batch,
     briefing,
     cold,
+    discovery,
     footprint,
     graph,
     hooks,
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "footprint": footprint,
     "tokens": tokens,
     "briefing": briefing,
+    "discovery": discovery,
     "patterns": patterns,
 }
 

@@ -49,6 +49,18 @@ CLAUDE_CODE = {  # the program itself, by platform
     "darwin-arm64": "sha512-Ds1f1B+qy2BWDI+VnmDHwkNyTbXCwFrBtrinPD95RBmUubFJu9nCzMgn+wrg5VwwF6vtkkzGexogneZIYZKb6A==",
     "darwin-x64": "sha512-+wTK42IT/b5GZHxAVVMLNnCHG/CtngztTE6fNn5s4h47LNXrDQz2RpPLsY5XHr8astNzk7GWPU8GecCG+5EEIQ==",
 }
+FILESYSTEM = Package(
+    "@modelcontextprotocol/server-filesystem",
+    "2026.8.31",
+    "sha512-kKaFkyAh6oipvc9+EAbJ552JafnMnOq5nzmzWkp1jJdBhTAAGpmIpWihUG1+rfNhmEFM98gUZDdCHCDD4v6a7Q==",
+    "dist/index.js",
+)
+EVERYTHING = Package(
+    "@modelcontextprotocol/server-everything",
+    "2026.8.31",
+    "sha512-5U3OZh8Xq0Li4nA26l6uNvV9/1suMDuWSn+NjLZIhzinhMY6N3A4DCrxVecBGPf2PsNFKTEv5krxGPRwzxc7jQ==",
+    "dist/index.js",
+)
 
 
 class Unobtainable(Exception):

@@ -26,6 +26,7 @@ ON_ONE = (
     "cli/test_evaluate.py",
     "discovery",
     "embedding",
+    "gateway",
     "kernel",
     "memory/test_candidates.py",
     "memory/test_kill.py",

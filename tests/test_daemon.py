@@ -158,6 +158,8 @@ def test_a_home_with_a_long_path_has_its_sockets_elsewhere(tmp_path: Path) -> No
         daemon.start(str(home.path))
         assert home.hook("session-start").code == 0
         assert home.links == []
+        daemon.stop(str(home.path))
+        assert not Path(path).exists()
     finally:
         home.end()
 

@@ -127,7 +127,7 @@ def test_a_daemon_that_hangs_holds_nobody_up(home: Home) -> None:
         said = start(home, **SLOW)
     finally:
         os.kill(hung, signal.SIGCONT)
-    assert said.seconds < 2.0
+    assert said.seconds < 4  # and not the minute that a client would wait
     assert (said.code, home.links) == (0, ["process"])
     assert FACT in said.context
     assert "does not answer" in home.lines[0]["why"]
@@ -173,7 +173,7 @@ def test_a_server_that_is_down_or_silent_holds_nobody_up(home: Home) -> None:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
         said = start(home, ATHENA_HOOKS_MCP_URL=url, **SLOW)
     assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
-    assert said.seconds < 2.0
+    assert said.seconds < 4  # and not the minute that a client would wait
     said = start(home, ATHENA_HOOKS_MCP_URL=url)
     assert (said.code, said.out, home.links) == (0, b"", ["nothing"] * 2)
 
@@ -228,12 +228,16 @@ def test_a_bad_setting_is_an_error(tmp_path: Path, wrong: str) -> None:
         settings.load({"ATHENA_HOME": str(tmp_path)})
 
 
-def test_without_a_python_the_launcher_says_so_and_no_more(home: Home) -> None:
-    home.install(python="/nowhere/python3")
+@pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/false", "/etc/passwd"])
+def test_without_a_python_the_launcher_says_so_and_no_more(home: Home, python: str) -> None:
+    home.install(python=python)
     for _ in range(2):
         said = start(home)
         assert (said.code, said.out) == (0, b"")
-    assert (home.path / "logs" / "launcher.log").read_text() == "there is no Python at /nowhere/python3\n"
+    assert (home.path / "logs" / "launcher.log").read_text() == f"the hook could not be run by {python}\n"
+    (home.path / "logs" / "launcher.log").unlink()
+    (home.path / "logs").rmdir()
+    assert start(home)[:2] == (0, b"")
 
 
 def test_a_package_that_is_gone_is_written_down(home: Home) -> None:

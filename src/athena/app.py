@@ -13,6 +13,7 @@ from athena.discovery.finder import Finder
 from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput, Misconfigured
+from athena.gateway.gateway import Gateway
 from athena.home import make_key
 from athena.kernel.operation import Effect
 from athena.memory.encoder import Encoder
@@ -21,6 +22,7 @@ from athena.memory.store import Store
 from athena.model.scope import Scope
 from athena.operations import CATALOG
 from athena.operations.context import Context
+from athena.operations.servers import forward
 from athena.programs.programs import Programs
 from athena.settings import Settings, load
 from athena.storage.database import Copying, Database
@@ -49,19 +51,24 @@ class App:
         key: Callable[[], bytes] | None = None,
         bare: bool = False,
         vectors: str | None = None,
+        servers: str | None = None,
     ) -> None:
         self.store = Store(database, Encoder(embedder), time, weights, chat)
         self.programs = Programs(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
         self.finder = Finder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # to which servers add theirs
+        self.gateway = Gateway(servers, forward, CATALOG.categories)
+        if servers is not None:
+            self.catalog.watch = lambda: self.gateway.refresh(self.catalog)
 
     def context(self, project: str, surface: str, key: str | None = None, workspace: str | None = None) -> Context:
-        given = self.store, self.catalog, Scope.named(project), surface, self.programs, self.finder
+        given = self.store, self.catalog, Scope.named(project), surface, self.programs, self.finder, self.gateway
         made = Context(*given, key=key, workspace=workspace)
         # A person sits at the command line; at the other end of everything else there may be the agent that asks.
         return replace(made, allowed=frozenset(Effect)) if surface in PEOPLE else made
 
     def close(self) -> None:
+        self.gateway.close()
         self.programs.close()
         self.store.database.close()  # first, so that what runs in the background ends at its next step
         self.finder.stop()
@@ -82,6 +89,7 @@ def start(settings: Settings) -> App:
         key=key,
         bare=settings.sandbox_bare,
         vectors=os.path.join(settings.home, VECTORS),
+        servers=settings.home,
     )
 
 

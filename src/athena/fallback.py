@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from athena import daemon, hookclient
 from athena.errors import AthenaError
@@ -19,54 +19,60 @@ TURN = "fallback.lock"
 LOOK = 0.03  # seconds between two looks at whether the daemon is there
 ALL = 0.95  # part of the time that we take
 OURS = 0.6  # and if another server can be asked afterwards
-SECONDS = "ATHENA_HOOK_SECONDS"
+UNTIL = "ATHENA_HOOK_UNTIL"
+SECONDS = 4.0  # where nobody says until when
+
+
+class Answer(NamedTuple):
+    """What to tell the client, who found it, and why it had to."""
+
+    said: bytes
+    link: str
+    why: str
 
 
 def main() -> None:
-    """Answer instead of the daemon; the words are the event, and why it did not."""
+    """Answer instead of the daemon; the words are the event, and why it did not. A line about it comes first."""
     event, reason = sys.argv[1:3]
-    began = time.monotonic()
-    seconds = float(os.environ.pop(SECONDS, "4"))
+    deadline = float(os.environ.pop(UNTIL, "0")) or time.monotonic() + SECONDS
     given = hookclient.read(0)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    hookclient.write(answer(event, given, reason, began, seconds))
+    found = answer(event, given, reason, deadline)
+    why = " ".join(found.why.split()).encode("utf-8", "replace")
+    hookclient.write(found.link.encode() + b" " + why + b"\n" + found.said)
     os._exit(0)
 
 
-def answer(event: str, given: bytes, reason: str, began: float, seconds: float) -> bytes:
-    """Try one after the other, and write one line about it."""
+def answer(event: str, given: bytes, reason: str, deadline: float) -> Answer:
+    """Try one after the other."""
     from athena import settings as configuration  # heavy from here on
 
-    home = home_folder()
+    home, began = home_folder(), time.monotonic()
     try:
         settings = configuration.load()
     except AthenaError as error:
-        hookclient.note(home, event, "nothing", began, f"{reason}; {error}")
-        return b""
+        return Answer(b"", "nothing", f"{reason}; {error}")
     why = [reason]
     if settings.hooks_enabled:
         missing = reason.startswith("no daemon") and settings.db_path != ":memory:"
-        limit = began + seconds * (OURS if settings.hooks_mcp_url else ALL)
+        limit = began + (deadline - began) * (OURS if settings.hooks_mcp_url else ALL)
         said = _waited(home, event, given, limit) if missing else None
         if said is None:
             said = _within(limit - time.monotonic(), lambda: _here(event, given, settings), why)
             if missing:  # last, so that the two do not get in each other's way
                 _begin(home, why)
         if said is not None:
-            hookclient.note(home, event, "process", began, "; ".join(why))
-            return said
+            return Answer(said, "process", "; ".join(why))
     if not settings.hooks_mcp_url:
         why.append("there is no mcp_url")
     elif settings.hooks_enabled and not settings.hooks_fallback_to_mcp:
         why.append("fallback_to_mcp is off")
     else:
-        left = began + seconds - time.monotonic()
+        left = (deadline - time.monotonic()) * ALL
         said = _within(left, lambda: _elsewhere(event, given, settings, left), why)
         if said is not None:
-            hookclient.note(home, event, "mcp", began, "; ".join(why))
-            return said
-    hookclient.note(home, event, "nothing", began, "; ".join(why))
-    return b""
+            return Answer(said, "mcp", "; ".join(why))
+    return Answer(b"", "nothing", "; ".join(why))
 
 
 def _within(seconds: float, work: Callable[[], bytes], why: list[str]) -> bytes | None:

@@ -25,37 +25,54 @@ def main(words: list[str]) -> None:
     own, root, home, path, milliseconds, event = words
     if event not in EVENTS:
         return note(home, event, "nothing", began, "there is no such event")
-    given_time = os.environ.get("ATHENA_HOOKS_TIMEOUT_MS", "")
-    if given_time.isdecimal() and 100 <= int(given_time[:6]) <= 60_000:
-        milliseconds = given_time
-    whole = int(milliseconds) / 1000
-    why = ["the input did not end"]
-    children: list[int] = []
-    limit(began, whole, lambda: give_up(home, event, began, why[0], children))
+    wanted = os.environ.get("ATHENA_HOOKS_TIMEOUT_MS", "")
+    if wanted.isdecimal() and 100 <= int(wanted[:6]) <= 60_000:
+        milliseconds = wanted
+    hook = Hook(home, event, began, int(milliseconds) / 1000)
     given = read(0)
-    why[0] = "the daemon did not answer"
-    said, reason = ask(path, event, given, began + GREETING * whole, began + ANSWERING * whole)
+    said, reason = hook.ask(path, given)
     if said is None:
-        why[0] = f"{reason}; nobody else answered in time"
-        code, said = _instead([own, "-I", "-c", INSTEAD, root, event, reason], home, given, began, whole, children)
-        if code:  # else it has told by itself
-            note(home, event, "nothing", began, f"{reason}; the answer without it failed with {code}")
+        hook.why = f"{reason}; nobody else answered in time"
+        code, said = _instead([own, "-I", "-c", INSTEAD, root, event, reason], given, hook)
+        told, _, said = said.partition(b"\n")
+        link, _, why = told.decode("utf-8", "replace").partition(" ")
+        if code or not why:
+            link, why, said = "nothing", f"{reason}; the answer without it failed with {code}", b""
+        hook.tell(link, why)
     return write(said)
 
 
-def limit(began: float, whole: float, give_up: object) -> None:
-    """End this process in time, whatever it waits for."""
-    import _signal  # type: ignore[import-not-found]  # a part of the interpreter, so there is nothing to load
+class Hook:
+    """One event on its way: it ends in time, whatever it waits for, and tells once how."""
 
-    _signal.signal(_signal.SIGALRM, lambda *_: give_up())  # type: ignore[operator]
-    _signal.setitimer(_signal.ITIMER_REAL, max(0.001, began + ALL * whole - time.monotonic()))
+    def __init__(self, home: str, event: str, began: float, whole: float) -> None:
+        import _signal  # type: ignore[import-not-found]  # a part of the interpreter, so there is nothing to load
 
+        self.home, self.event, self.began, self.whole = home, event, began, whole
+        self.why = "the input did not end"
+        self.children: list[int] = []
+        self._told = False
+        _signal.signal(_signal.SIGALRM, self._give_up)
+        _signal.setitimer(_signal.ITIMER_REAL, max(0.001, self.at(ALL) - time.monotonic()))
 
-def give_up(home: str, event: str, began: float, why: str, children: list[int]) -> None:
-    for child in children:
-        os.kill(child, 9)
-    note(home, event, "nothing", began, why)
-    os._exit(0)
+    def at(self, part: float) -> float:
+        """Return the moment at which a part of the time is over."""
+        return self.began + part * self.whole
+
+    def ask(self, path: str, given: bytes) -> tuple[bytes | None, str]:
+        self.why = "the daemon did not answer"
+        return ask(path, self.event, given, self.at(GREETING), self.at(ANSWERING))
+
+    def tell(self, link: str, why: str) -> None:
+        if not self._told:
+            self._told = True
+            note(self.home, self.event, link, self.began, why)
+
+    def _give_up(self, *_: object) -> None:
+        for child in self.children:
+            os.kill(child, 9)
+        self.tell("nothing", self.why)
+        os._exit(0)
 
 
 def read(file: int) -> bytes:
@@ -145,24 +162,22 @@ def _answer(connection: _socket.socket, deadline: float) -> tuple[bytes | None, 
     return None, "the daemon broke off"
 
 
-def _instead(
-    words: list[str], home: str, given: bytes, began: float, whole: float, children: list[int]
-) -> tuple[int, bytes]:
+def _instead(words: list[str], given: bytes, hook: Hook) -> tuple[int, bytes]:
     """Let a whole Python answer, without the daemon; return how it ended and what it said."""
-    os.environ["ATHENA_HOME"] = home
-    os.environ["ATHENA_HOOK_SECONDS"] = f"{began + ELSEWHERE * whole - time.monotonic():.3f}"
-    kept = _kept(given, home)
+    os.environ["ATHENA_HOME"] = hook.home
+    os.environ["ATHENA_HOOK_UNTIL"] = f"{hook.at(ELSEWHERE):.3f}"  # all processes have the same clock
+    kept = _kept(given, hook.home)
     out, into = os.pipe()
     closed = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
     pass_on = [(os.POSIX_SPAWN_DUP2, kept, 0), (os.POSIX_SPAWN_DUP2, into, 1)]
     try:
-        children.append(os.posix_spawn(words[0], words, os.environ, file_actions=pass_on + closed))
+        hook.children.append(os.posix_spawn(words[0], words, os.environ, file_actions=pass_on + closed))
     except OSError as error:
         return error.errno or 1, b""
     os.close(into)
     said = read(out)
-    code = os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])
-    children.clear()
+    code = os.waitstatus_to_exitcode(os.waitpid(hook.children[0], 0)[1])
+    hook.children.clear()
     return code, b"" if code else said
 
 

@@ -20,6 +20,8 @@ from athena.surfaces.metrics import Metrics
 
 HEAD = 64 << 10  # bytes of an event's name and its environment
 BACKLOG = 256
+ARRIVES = 10.0  # seconds in which an event must have arrived
+ENDING = 5.0  # seconds that events in flight may take when the server stops
 KEPT = 50  # environments whose settings are remembered
 Log = Callable[[dict[str, Any]], None]
 
@@ -44,12 +46,15 @@ class HookServer:
     async def start(self) -> None:
         self._server = await asyncio.start_unix_server(self._serve, sock=self._socket, limit=PIECE, backlog=BACKLOG)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Take no more events, and answer those that are here."""
         if self._server is not None:
             self._server.close()
+        deadline = time.monotonic() + ENDING
+        while self.inside and time.monotonic() < deadline:  # noqa: ASYNC110  # a moment, once
+            await asyncio.sleep(0.01)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.inside += 1
         try:
             if sockets.user(writer.get_extra_info("socket")) != os.getuid() or self._stopping():
                 return
@@ -59,18 +64,22 @@ class HookServer:
         except OSError:
             pass  # the session did not wait
         finally:
-            self.inside -= 1
             self.last = time.monotonic()
             writer.close()
 
     async def _said(self, reader: asyncio.StreamReader) -> bytes:
         began = time.perf_counter()
-        event, link = "unknown", "daemon"
+        event, link = "", "daemon"
         try:
-            event, around, given = await _read(reader)
+            async with asyncio.timeout(ARRIVES):
+                event, around, given = await _read(reader)
             if not event:
                 return b""  # somebody knocked
-            said = await self._answer(event, around, given)
+            self.inside += 1
+            try:
+                said = await self._answer(event, around, given)
+            finally:
+                self.inside -= 1
             note_hook(self._app.store, Scope.named(DEFAULT_PROJECT), event, link, time.perf_counter() - began)
         except Refused as refused:
             link = "refused"
@@ -78,14 +87,13 @@ class HookServer:
         except (AthenaError, TimeoutError) as error:
             link = "failed"
             return f"no {' '.join(str(error).split()) or 'it took too long'}\n".encode("utf-8", "replace")
-        except OSError:
-            raise
         except Exception as error:  # noqa: BLE001  # a bug of ours, and none of the session's
             link = "failed"
             self._log({"event": "hook failed", "hook": event, "error": f"{type(error).__name__}: {error}"})
             return f"no {type(error).__name__} in the daemon\n".encode()
         finally:
-            self._metrics.called(event if event in EVENTS else "unknown", HOOK, link, time.perf_counter() - began)
+            if event in EVENTS:
+                self._metrics.called(event, HOOK, link, time.perf_counter() - began)
         return b"ok %d\n" % len(said) + said
 
     async def _answer(self, event: str, around: Mapping[str, str], given: bytes) -> bytes:

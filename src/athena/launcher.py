@@ -16,8 +16,8 @@ TIMEOUT_MS = 5_000
 SCRIPT = """#!/bin/sh
 # Written by Athena, and again whenever its daemon starts: $1 is the event, its JSON comes on standard input.
 python={python} home={home}
-[ -x "$python" ] || {{ echo "there is no Python at $python" >"$home/logs/launcher.log"; exit 0; }} 2>/dev/null
-"$python" -I -S "$home/bin/hookclient.py" {own} {root} "$home" {socket} {timeout} "${{1:-}}" 2>/dev/null
+{{ "$python" -I -S "$home/bin/hookclient.py" {own} {root} "$home" {socket} {timeout} "${{1:-}}" ||
+  echo "the hook could not be run by $python" >"$home/logs/launcher.log"; }} 2>/dev/null
 exit 0
 """
 

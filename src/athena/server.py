@@ -234,7 +234,7 @@ class Server:
         await self._hooks.start()
         beside = [asyncio.create_task(one()) for one in self.beside]
         yield
-        self._hooks.close()
+        await self._hooks.close()
         for one in beside:
             one.cancel()
         await self._door.close()

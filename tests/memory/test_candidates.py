@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from athena.memory.candidates import Said, find, kind_of, sentences, substance
+from athena.memory.candidates import find, kind_of, sentences, substance
+from athena.model.briefing import Said
 
 ROWS = [line.split("\t") for line in (Path(__file__).parent.parent / "data/said.tsv").read_text("utf-8").splitlines()]
 

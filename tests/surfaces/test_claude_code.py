@@ -127,8 +127,13 @@ def test_a_project_alone_has_it_in_its_own_settings(desk: Desk) -> None:
     assert desk.init("--project")["changed"] == []
     changed = json.loads(local.read_text()) | {"model": "haiku"}
     local.write_text(json.dumps(changed))
+    desk.init()
     desk.init("--project", "--remove")
     assert json.loads(local.read_text()) == {"model": "haiku"}
+    assert desk.init()["changed"] == []  # what both read from is still there
+    desk.init("--remove")
+    assert desk.settings.read_text() == SETTINGS
+    assert not (desk.athena.path / "plugins" / "claude-code").exists()
 
 
 def test_settings_that_are_broken_are_left_alone(desk: Desk) -> None:

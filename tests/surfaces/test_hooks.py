@@ -119,6 +119,7 @@ def hooks_counted(app: App, repo: Path) -> list[tuple[str, int, bool]]:
     return [(one.operation, one.calls, 0 < one.shown < one.returned) for one in spent if one.surface == "hook"]
 
 
+@pytest.mark.sqlite_only("counting takes seconds, and is the same")
 def test_a_prompt_is_answered_where_memory_knows_of_it_and_the_log_says_why(app: App, repo: Path) -> None:
     call(app, "remember", repo, content="Webhooks are signed with HMAC-SHA256 over the raw body")
     prompt = "please verify the signature of the raw body of incoming webhooks"
@@ -177,6 +178,16 @@ def test_tools_that_only_look_are_not_recorded_and_secrets_are_removed_before_an
     assert events[1].content == "Edit src/a.py"
     assert len(events[0].content) <= 300
     assert "ghp_" not in events[0].content
+
+
+def test_what_other_clients_call_it_is_understood(app: App, repo: Path) -> None:
+    failed = {"tool_name": "Bash", "tool_input": {"command": "make ship"}, "error": "exit 2"}
+    hook(app, "post-tool-use", repo, hook_event_name="PostToolUseFailure", **failed)  # as Claude Code has it
+    done = "The ship sails at noon, because the tide turns at eleven."
+    hook(app, "stop", repo, hook_event_name="AfterAgent", prompt_response=done)  # as Gemini CLI has it
+    events = call(app, "recall_events", repo)
+    assert {(one.content, one.outcome) for one in events} >= {("Bash: make ship", "failure")}
+    assert done in [one.content for one in events]
 
 
 def nasty(chosen: random.Random) -> object:

@@ -81,6 +81,21 @@ def test_search_finds_by_what_is_to_be_done(served: Running) -> None:
     assert made["count"] == len(made["tools"]) <= 3
     assert "forget" in [tool["name"] for tool in made["tools"]]
     assert served.get("/tools/search?q=%F0%9F%92%A9").json == {"tools": [], "count": 0}
+    made = served.get("/tools/search?q=forget%20a%20task&limit=5&category=tasks").json
+    assert {tool["category"] for tool in made["tools"]} == {"tasks"}
+    assert served.get("/tools/search?q=a&category=colours").status == 404
+
+
+def test_skills_are_found_and_say_how_they_are_run(served: Running) -> None:
+    made = served.get("/tools/search?q=summary%20of%20the%20last%20week&limit=3").json
+    assert "skills.weekly_summary" in [tool["name"] for tool in made["tools"]]
+    told = served.get("/tools/skills.weekly_summary").json
+    assert (told["name"], told["category"], told["effect"]) == ("skills.weekly_summary", "skills", "execute")
+    assert [parameter["name"] for parameter in told["parameters"]] == ["days", "limit"]
+    assert told["call"]["path"] == "/tools/run_skill/execute"
+    assert served.call("run_skill", **told["call"]["body"])["success"]
+    assert served.get("/tools/skills.save").json["name"] == "save_skill"
+    assert served.get("/tools/skills.nothing").status == 404
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,21 @@ def test_an_odd_line_is_refused_and_the_next_one_is_answered(served: Running, na
         assert [answer["error"]["code"] for answer in answers.values()] == ([code] if code else [])
 
 
+def test_a_line_without_an_end_takes_no_memory(served: Running) -> None:
+    with lines(served.home) as one:
+        one.begin()
+        before = 0
+        while before + 3 < (now := served.resident()):  # it loads things in the background
+            before = now
+            time.sleep(0.7)
+        for _ in range(150):
+            one.socket.sendall(b"x" * (1 << 20))
+        assert served.resident() < before + 80
+        one.send(b"", PING)
+        assert one.read()["error"]["code"] == -32700
+        assert one.read()["id"] == "last"
+
+
 def test_too_much_at_once_is_refused_and_nothing_is_lost(served: Running) -> None:
     with lines(served.home) as one:
         one.begin()

@@ -14,6 +14,7 @@ from mcp_tools import LEGACY, MODERN, connected, lines, text
 
 from athena import tokens
 from athena.app import App
+from athena.kernel.defined import Defined, Definition
 from athena.kernel.operation import Effect
 from athena.operations import CATALOG
 from athena.surfaces import mcptools
@@ -128,7 +129,7 @@ def test_every_example_gives_the_same_answer_as_over_http(tmp_path: Path, monkey
     async def work(by_mcp: Running, by_http: Running) -> None:
         async with connected(by_mcp, f"http {LEGACY}", "all") as client:
             for one in CATALOG:
-                if one.effect is Effect.APPROVE:
+                if one.effect is Effect.APPROVE or one.approval:  # for people, or after a person was asked
                     continue
                 read = await client.call_tool(one.name, one.example)
                 said, got = read.content[0].text, by_http.execute(one.name, one.example)  # type: ignore[union-attr]
@@ -206,15 +207,30 @@ def test_a_long_list_comes_in_pages(app: App) -> None:
     asyncio.run(work())
 
 
-def test_what_servers_bring_changes_nothing_on_the_small_surfaces() -> None:
-    catalog = CATALOG.copy()
-    small = {
-        name: [mcptools.definition(one, name) for one in mcptools.chosen(catalog, name)] for name in ("default", "code")
-    }
-    catalog.put("memory2", "Another server.", [])
-    catalog.remove("tasks")
-    again = {name: [mcptools.definition(one, name) for one in mcptools.chosen(catalog, name)] for name in small}
-    assert json.dumps(again) == json.dumps(small)
+def test_what_servers_bring_is_listed_behind_ours_and_changes_nothing_on_the_small_surfaces(app: App) -> None:
+    from athena.surfaces.mcp import Surface, Visit
+
+    async def answer(ctx: Any, arguments: dict[str, Any]) -> Any:
+        return arguments
+
+    odd = {"type": "object", "properties": {"file-path": {"anyOf": [True, {"type": "null"}], "title": 7}}}
+    theirs = Definition("git-hub", "create_issue", "Create an issue.", arguments=odd)
+    small = [mcptools.definition(one, "default") for one in mcptools.chosen(app.catalog, "default")]
+    app.catalog.put("git-hub", "Another server.", [Defined(theirs, answer)])
+    assert json.dumps([mcptools.definition(one, "default") for one in mcptools.chosen(app.catalog, "default")]) == (
+        json.dumps(small)
+    )
+    calls = Calls(app.catalog, stopping=lambda: False, at_once=2)
+    surface = Surface(calls, lambda project, workspace: app.context("test", "mcp"), lambda _: Visit("all"))
+
+    async def work() -> None:
+        for mode in ("auto", "legacy"):
+            async with Client(surface.server(), mode=mode) as client:
+                listed = (await client.list_tools()).tools
+                assert [listed[0].name, listed[-1].name] == ["remember", "git-hub__create_issue"]
+                assert await text(client, "git-hub__create_issue", file_path="x") == '{"file-path":"x"}'
+
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize("how", [f"http {MODERN}", f"stdio {LEGACY}"])
@@ -339,6 +355,16 @@ def test_a_request_over_http_needs_the_token_and_a_known_surface(served: Running
     assert (odd.status, odd.error["code"]) == (400, "malformed")
     got = served.get("/mcp")
     assert (got.status, got.header("allow")) == (405, "POST, DELETE")
+
+
+def test_what_needs_a_person_waits_for_one_also_as_a_tool_of_its_own(served: Running) -> None:
+    async def work() -> None:
+        async with connected(served, f"http {MODERN}", "all") as client:
+            assert "athena approve" in await text(client, "purge", expect=0)
+            waits = served.call("list_runs", status="needs_approval")[0]
+            assert waits["waiting"] == {"operation": "memory.purge", "arguments": {"expect": 0}}
+
+    asyncio.run(work())
 
 
 def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: Path) -> None:

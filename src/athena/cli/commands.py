@@ -26,6 +26,7 @@ from athena.cli.programs import approve, run, shell
 from athena.cli.projects import projects
 from athena.cli.savings import savings
 from athena.cli.serve import serve, token
+from athena.cli.servers import servers
 from athena.cli.skills import skills
 from athena.cli.tools import tools
 from athena.errors import AthenaError, InvalidInput
@@ -377,6 +378,7 @@ athena.add_command(projects)
 athena.add_command(run)
 athena.add_command(savings)
 athena.add_command(serve)
+athena.add_command(servers)
 athena.add_command(shell)
 athena.add_command(skills)
 athena.add_command(token)

@@ -61,6 +61,7 @@ def _examine() -> list[tuple[str, bool, str]]:
         sound = f"{every} of all projects checked, forgotten ones too; all parts agree"
         rows.append(("integrity", verdict["ok"], "; ".join(verdict["problems"]) or sound))
         rows += _walls()
+        rows += _servers()
     except AthenaError as error:
         rows.append(("store", False, f"{error}; {error.hint or ''}"))
     return rows
@@ -73,6 +74,19 @@ def _walls() -> list[tuple[str, bool, str]]:
         walls = ", ".join(engine["layers"]) or "NO WALLS AROUND IT"
         said = f"{engine['version']}: {walls}" if engine["works"] else f"{engine['why']} ({_why()})"
         rows.append((name, engine["works"], said))
+    return rows
+
+
+def _servers() -> list[tuple[str, bool, str]]:
+    """Connect every server that a person has approved, and say how each is."""
+    app = connect.shared_app()
+    if not app.catalog.version or not (found := app.gateway.servers()):
+        return []
+    wrong = drive(app.gateway.check())
+    rows = []
+    for one in app.gateway.servers() if wrong else found:
+        bad = wrong.get(one.name) or one.detail
+        rows.append((f"mcp {one.name}", not bad or one.status == "disabled", bad or f"{one.status}, {one.tools} tools"))
     return rows
 
 

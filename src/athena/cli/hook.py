@@ -26,13 +26,14 @@ def hook(event: str) -> None:
         whole = configuration.load().hooks_timeout_ms / 1000
     except AthenaError:
         whole = PATIENCE
-    hookclient.limit(began, whole, lambda: hookclient.give_up(home, event, began, "it took too long", []))
+    asked = hookclient.Hook(home, event, began, whole)
     given = hookclient.read(0)
-    greeting, answering = began + hookclient.GREETING * whole, began + hookclient.ANSWERING * whole
-    said, reason = hookclient.ask(socket_path(home, HOOK_SOCKET), event, given, greeting, answering)
+    said, reason = asked.ask(socket_path(home, HOOK_SOCKET), given)
     if said is None:
+        asked.why = f"{reason}; nobody else answered in time"
         try:
-            said = fallback.answer(event, given, reason, began, hookclient.ELSEWHERE * whole)
+            said, link, why = fallback.answer(event, given, reason, asked.at(hookclient.ELSEWHERE))
         except Exception as error:  # noqa: BLE001  # never break the session of whoever runs us
-            return hookclient.note(home, event, "nothing", began, f"{type(error).__name__}: {error}")
+            said, link, why = b"", "nothing", f"{reason}; {type(error).__name__}: {error}"
+        asked.tell(link, why)
     return hookclient.write(said)

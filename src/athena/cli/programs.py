@@ -13,7 +13,6 @@ from athena import connect
 from athena.cli import shown
 from athena.errors import ApprovalNeeded, InvalidInput
 from athena.home import home_folder
-from athena.operations import CATALOG
 from athena.threads import drive
 
 HISTORY = "shell_history"
@@ -185,10 +184,11 @@ class _remembered:  # noqa: N801  # read as `with _remembered()`
 
 def completer() -> Any:
     """Complete names of the catalog: categories, operations, and parameters behind a bracket."""
+    catalog = connect.shared_app().catalog
     names = sorted(
-        {f"{one.category}." for one in CATALOG}
-        | {f"{one.category}.{name}(" for one in CATALOG if one.programs for name in (one.name, one.short) if name}
-        | {f"{p.name}=" for one in CATALOG for p in one.parameters}
+        {f"{one.category}." for one in catalog}
+        | {f"{one.category}.{name}(" for one in catalog if one.programs for name in (one.bare, one.short) if name}
+        | {f"{p.name}=" for one in catalog for p in one.parameters}
         | {"parallel(", "print(", "return "}
     )
 

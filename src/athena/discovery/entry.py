@@ -71,6 +71,11 @@ def of_skill(skill: KeptSkill, about: str) -> Entry:
     return Entry(path, path, SKILLS, about, skill.name, summary, details, ((skill.signature, ""),), False, skill)
 
 
+def legible(text: str) -> str:
+    """Return a text that can be written as UTF-8, which half of a character cannot."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def spaced(name: Any) -> str:
     """Part a name into its words."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[_.\-]+", " ", str(name))

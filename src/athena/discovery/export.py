@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from athena.discovery.entry import Entry
+from athena.discovery.entry import Entry, legible
 from athena.errors import Conflict, InvalidInput
 from athena.ids import digest
 
@@ -46,7 +46,7 @@ def files(entries: Iterable[tuple[Entry, str, str]], about: Mapping[str, str]) -
         for category, lines in sorted(listed.items())
     ]
     made["README.md"] = "\n".join(["# Tools", "", HOW, "", *index, ""])
-    return made
+    return {path: legible(text) for path, text in made.items()}
 
 
 HOW = (

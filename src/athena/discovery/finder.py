@@ -18,7 +18,8 @@ REMEMBERED = 8  # sets of tools, each with its index
 
 class _Index(NamedTuple):
     words: Words
-    texts: list[str]
+    texts: dict[str, str]  # what the model reads, by its key
+    places: list[int]  # of each entry among the texts
 
 
 class Finder:
@@ -48,7 +49,7 @@ class Finder:
         most = math.log1p(max(uses.values(), default=0)) or 1.0
         scored = []
         for place, (entry, intent) in enumerate(zip(entries, index.words.intents(request), strict=True)):
-            likeness = 0.0 if near is None else float(near[place])
+            likeness = 0.0 if near is None else float(near[index.places[place]])
             if words[place] or likeness > NEAR:
                 used = math.log1p(uses.get(entry.key, 0)) / most
                 scored.append((words[place] + intent + MEANING * likeness + USE * used, entry))
@@ -63,7 +64,13 @@ class Finder:
 
     def _index(self, entries: tuple[Entry, ...]) -> _Index:
         if (index := self._indexes.get(entries)) is None:
-            index = self._indexes[entries] = _Index(Words(entries), [text_of(entry) for entry in entries])
+            index = self._indexes[entries] = self._made(entries)
             while len(self._indexes) > REMEMBERED:
                 self._indexes.popitem(last=False)
         return index
+
+    def _made(self, entries: tuple[Entry, ...]) -> _Index:
+        keys = [(self.meaning.key(text), text) for text in map(text_of, entries)]
+        texts = dict(keys)  # two tools may read alike
+        order = {key: place for place, key in enumerate(texts)}
+        return _Index(Words(entries), texts, [order[key] for key, _ in keys])

@@ -2,10 +2,10 @@
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from athena.discovery.entry import Entry, spaced
+from athena.discovery.entry import Entry, legible, spaced
 from athena.discovery.words import analysed
 from athena.embedding.embedder import Asked, Excerpt, Reading
 from athena.ids import digest
@@ -40,34 +40,40 @@ class Meaning:
 
     def __init__(self, encoder: Encoder, file: str | None = None) -> None:
         self._encoder, self._file = encoder, file
-        self._vectors: dict[str, Any] = {}
+        self._vectors: dict[str, Any] = {}  # never changed, but replaced
+        self._matrix: tuple[Mapping[str, str], dict[str, Any], list[int], Any] | None = None
         self.ready = False  # the model is loaded, so that a question takes no longer than it must
         self._building = threading.Lock()
         self._stopped = threading.Event()
 
-    @property
-    def size(self) -> int:
-        return len(self._vectors)
-
-    async def likeness(self, request: str, texts: Sequence[str]) -> "NDArray[np.float32] | None":
+    async def likeness(self, request: str, texts: Mapping[str, str]) -> "NDArray[np.float32] | None":
         """Return how far each text stands out by its likeness to a request, 0 where that is not known."""
         if not (self.ready and self._encoder.works):
             return None
-        keys = [self.key(text) for text in texts]
-        rows = [place for place, key in enumerate(keys) if key in self._vectors]
+        rows, matrix = self._stacked(texts)
         asked = await self._encoder.ask(request) if len(rows) > 1 else None
         if asked is None:
             return None
         import numpy as np
 
-        near = np.array([self._vectors[keys[place]] for place in rows], np.float32) @ asked.vector
+        near = matrix @ asked.vector
         found = np.zeros(len(texts), np.float32)
         found[rows] = (near - near.mean()) / max(float(near.std()), 1e-6)
         return found
 
-    def prepare(self, texts: Iterable[str], after: float = SOON) -> None:
-        """Have vectors made for these texts on another thread, where any is missing."""
-        wanted = {self.key(text): text for text in texts}
+    def _stacked(self, texts: Mapping[str, str]) -> tuple[list[int], Any]:
+        """Return which texts have vectors, and these as a matrix; put together once for each set and each change."""
+        known, vectors = self._matrix, self._vectors
+        if known is None or known[0] is not texts or known[1] is not vectors:
+            import numpy as np
+
+            rows = [place for place, key in enumerate(texts) if key in vectors]
+            stacked = np.array([vectors[key] for key in texts if key in vectors], np.float32)
+            known = self._matrix = texts, vectors, rows, stacked
+        return known[2], known[3]
+
+    def prepare(self, wanted: Mapping[str, str], after: float = SOON) -> None:
+        """Have vectors made for texts, given by their keys, on another thread, where any is missing."""
         if self._stopped.is_set() or (self.ready and wanted.keys() <= self._vectors.keys()):
             return
         if self._encoder.works and not self._building.locked():
@@ -82,7 +88,7 @@ class Meaning:
     def key(self, text: str) -> str:
         return digest(f"{self._encoder.name}\n{text}")[:32]
 
-    def _build(self, wanted: dict[str, str], after: float) -> None:
+    def _build(self, wanted: Mapping[str, str], after: float) -> None:
         if not self._building.acquire(blocking=False):
             return  # another thread is at it
         try:
@@ -151,4 +157,4 @@ def text_of(entry: Entry) -> str:
     """Return what the model reads of a tool."""
     about = entry.about or entry.category
     said = f"{entry.summary} {entry.details}".strip()
-    return f"{about}: {spaced(entry.name)}. {said} {analysed(entry).also}"[:4_000]
+    return legible(f"{about}: {spaced(entry.name)}. {said} {analysed(entry).also}"[:4_000])

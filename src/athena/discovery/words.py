@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from athena.discovery import thesaurus
-from athena.discovery.entry import Entry, spaced
+from athena.discovery.entry import Entry, legible, spaced
 
 # What a word counts in the name, category, summary, details, parameters, their help, the category's purpose, and
 # among the everyday words.
@@ -176,7 +176,7 @@ def asked(request: str) -> list[str]:
     """Cut a request into distinct stems, in their order."""
     from athena.storage import terms
 
-    request = request[:LONGEST]
+    request = legible(request[:LONGEST])
     for pattern, sort in GIVEN:
         request = pattern.sub(sort, request)
     with _guard:
@@ -187,7 +187,7 @@ def stems(text: str) -> list[str]:
     from athena.storage import terms
 
     with _guard:
-        return terms.stems(_tokenizer(), text)
+        return terms.stems(_tokenizer(), legible(text))
 
 
 _guard = threading.RLock()

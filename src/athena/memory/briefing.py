@@ -184,9 +184,10 @@ async def _here(store: Store, scope: Scope, around: Surroundings) -> list[Point]
     if not any(char.isalpha() for char in text):
         return []
     named = [name for path in around.files[:8] if len(name := os.path.basename(path).casefold()) >= LONG_NAME]
+    wanted = [(reason, particular(text)) for reason, text in phrases]
     points = []
     for hit in await found_for(store, scope, text, FOUND):
-        reason, share = touching(hit.content, phrases, named)
+        reason, share = touching(hit.content, wanted, named)
         if share:
             points.append(_point(HERE, "memory", hit, _ago(hit.created, store.clock()), reason, 0.4 + 0.45 * share))
     return points
@@ -198,11 +199,10 @@ def _named(path: str) -> str:
     return f"{name} {re.sub(r'[-_.]+', ' ', os.path.splitext(name)[0])}"
 
 
-def touching(content: str, phrases: Sequence[tuple[str, str]], files: Sequence[str]) -> tuple[str, float]:
+def touching(content: str, phrases: Sequence[tuple[str, set[str]]], files: Sequence[str]) -> tuple[str, float]:
     """Return which phrase a text has most in common with, and how much of it; too little is nothing."""
     words, best = particular(content), ("", 0.0)
-    for reason, phrase in phrases:
-        wanted = particular(phrase)
+    for reason, wanted in phrases:
         shared = len(wanted & words)
         if shared >= SHARED and shared >= ENOUGH * len(wanted):
             best = max(best, (reason, min(1.0, shared / len(wanted))), key=lambda one: one[1])

@@ -7,9 +7,9 @@ what is missed can be remembered by hand, and what is wrong is told to every ses
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from athena.memory.quoting import overlap, telling
+from athena.model.briefing import Candidate, Said
 
 LEAST_WORDS, MOST_WORDS, LONGEST = 4, 60, 400
 SAME = 0.6  # sentences that overlap more are one
@@ -18,19 +18,6 @@ BULLET = re.compile(r"^\s*(?:[-*+•>]|\d+[.)]|#{1,6})\s+")
 SPLIT = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z\"'`(\[])")
 MARKS = re.compile(r"\*\*|__|`")
 WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
-
-
-class Said(NamedTuple):
-    """Something that was said, and by whom: user or assistant."""
-
-    role: str
-    text: str
-
-
-class Candidate(NamedTuple):
-    text: str
-    kind: str  # decision, preference, convention, fact, fix
-    role: str
 
 
 def _any(*parts: str) -> re.Pattern[str]:

@@ -6,12 +6,12 @@ from typing import Any
 
 from athena import secrets
 from athena.ids import digest
-from athena.memory import candidates, draft, events
-from athena.memory.candidates import Candidate, Said
+from athena.memory import draft, events
 from athena.memory.quoting import gist, overlap, telling
 from athena.memory.relevance import found_for
 from athena.memory.remember import remember
 from athena.memory.store import Store
+from athena.model.briefing import Candidate, Said
 from athena.model.call import Call
 from athena.model.memory import Draft
 
@@ -45,6 +45,8 @@ async def learn(
     store: Store, session: str, said: Sequence[Said], summary: str | None, call: Call, keep: bool = True
 ) -> Lesson:
     """Record what a session did and keep what it decided; without `keep`, only the episode."""
+    from athena.memory import candidates  # its patterns are slow to compile
+
     told = summary if summary and summary.strip() else None
     episode = await _episode(store, session, said, told, _part(call, "episode"))
     found = candidates.find([*said, *([Said("assistant", told)] if told else [])]) if keep else []
@@ -64,6 +66,8 @@ def _part(call: Call, name: str) -> Call:
 
 
 async def _episode(store: Store, session: str, said: Sequence[Said], summary: str | None, call: Call) -> int | None:
+    from athena.memory.candidates import substance  # slow to load
+
     asked = [one.text for one in said if one.role == "user" and one.text.strip()]
     answers = [one.text for one in said if one.role == "assistant" and one.text.strip()]
     parts = [_told(summary, SUMMARY)] if summary else []
@@ -71,7 +75,7 @@ async def _episode(store: Store, session: str, said: Sequence[Said], summary: st
         more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
         parts.append(f"Asked: {_told(asked[0], ASKED)}{more}")
     if not summary and answers:
-        parts.append(f"Ended: {_told(candidates.substance(answers[-1]), ENDED)}")
+        parts.append(f"Ended: {_told(substance(answers[-1]), ENDED)}")
     if not parts:
         return None
     item: dict[str, Any] = {"event_type": "episode", "content": " ".join(parts), "session_id": session}

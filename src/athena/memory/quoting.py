@@ -15,11 +15,10 @@ WORD = re.compile(r"[^\W\d_]{3,}|\d{2,}")
 
 def quoted(text: str) -> str:
     """Return a text on one line that cannot be taken for anything but data."""
-    visible = "".join(
-        one if one.isprintable() or unicodedata.category(one) not in UNSEEN else " " if one.isspace() else ""
-        for one in text
-    )
-    return TURN.sub(r"\1 -", MARKUP.sub("‹", " ".join(visible.split())))
+    line = " ".join(text.split())
+    if not line.isprintable():
+        line = "".join(one for one in line if one.isprintable() or unicodedata.category(one) not in UNSEEN)
+    return TURN.sub(r"\1 -", MARKUP.sub("‹", line))
 
 
 def gist(text: str, longest: int = GIST) -> str:

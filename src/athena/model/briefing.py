@@ -12,6 +12,21 @@ class Surroundings(NamedTuple):
     commits: tuple[str, ...] = ()  # what the last ones say
 
 
+class Said(NamedTuple):
+    """Something that was said, and by whom: user or assistant."""
+
+    role: str
+    text: str
+
+
+class Candidate(NamedTuple):
+    """A sentence that may be worth keeping."""
+
+    text: str
+    kind: str  # decision, preference, convention, fact, fix
+    role: str
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """One thing that a session is told."""

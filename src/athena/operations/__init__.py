@@ -9,10 +9,11 @@ from athena.operations import (
     graph,
     memory,
     meta,
+    servers,
     skills,
     tasks,
     tools,
     workspace,
 )
 
-CATALOG = Catalog(memory, events, graph, tasks, consolidation, documents, skills, workspace, tools, code, meta)
+CATALOG = Catalog(memory, events, graph, tasks, consolidation, documents, skills, workspace, servers, tools, code, meta)

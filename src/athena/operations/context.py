@@ -10,6 +10,7 @@ from typing import Any
 from athena import tokens
 from athena.discovery.finder import Finder
 from athena.errors import AthenaError
+from athena.gateway.gateway import Gateway
 from athena.ids import digest
 from athena.kernel.catalog import Catalog
 from athena.kernel.operation import Effect
@@ -37,6 +38,7 @@ class Context:
     surface: str
     programs: Programs
     finder: Finder
+    gateway: Gateway
     allowed: frozenset[Effect] = frozenset(Effect) - {Effect.APPROVE}
     key: str | None = None
     current: Call | None = None

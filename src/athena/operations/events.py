@@ -7,9 +7,8 @@ from athena.kernel.shapes import Param
 from athena.memory import briefing as briefings
 from athena.memory import episodes, learning, reminding
 from athena.memory import events as recording
-from athena.memory.candidates import Said
 from athena.memory.learning import Lesson
-from athena.model.briefing import Briefing, Injection, Surroundings
+from athena.model.briefing import Briefing, Injection, Said, Surroundings
 from athena.model.event import Chapter, Event, Recorded, Session, Summary
 from athena.operations import params
 from athena.operations.context import Context

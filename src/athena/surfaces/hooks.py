@@ -18,7 +18,7 @@ from athena.model.call import HOOK
 from athena.model.scope import Scope
 from athena.model.text import storable
 from athena.operations.context import Context
-from athena.surfaces import git, transcript
+from athena.surfaces import transcript
 from athena.threads import aside
 
 LONGEST = 9_500  # characters of an answer: clients replace a longer one by its beginning
@@ -111,6 +111,8 @@ Answer = dict[str, Any] | None
 
 
 async def session_start(asked: Asked) -> Answer:
+    from athena.surfaces import git  # it starts processes, and the library for that is slow to load
+
     around = await aside(git.look, asked.folder) if asked.folder else Surroundings()
     briefing: Briefing = await asked.call(
         "briefing",

@@ -73,8 +73,9 @@ class Surface:
     async def list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         surface = self._visit(ctx).tools
         offered = mcptools.chosen(self._calls.catalog, surface)
-        some, following = _page([one.name for one in offered], params, self._page)
-        tools = [types.Tool.model_validate(mcptools.definition(one, surface)) for one in offered if one.name in some]
+        by_name = {mcptools.called(one): one for one in offered}
+        some, following = _page(list(by_name), params, self._page)
+        tools = [types.Tool.model_validate(mcptools.definition(by_name[name], surface)) for name in some]
         steady = surface != "all"  # connected servers come and go there
         return types.ListToolsResult(
             tools=tools,
@@ -94,7 +95,7 @@ class Surface:
 
     def _offered(self, surface: str, name: str) -> AnyOperation:
         for one in mcptools.chosen(self._calls.catalog, surface):
-            if one.name == name:
+            if mcptools.called(one) == name:
                 return one
         near = f"{name!r:.80} is an operation: call it in a program, with execute_code"
         if name not in self._calls.catalog:
@@ -107,6 +108,9 @@ class Surface:
         It has a task of its own: the SDK cancels what awaits for as long as it awaits, but a program that is
         stopped has a few things to write down.
         """
+        if operation.approval:  # only a program can wait for a person
+            arguments = {"code": f"{operation.path}(**{dict(arguments)!r})"}
+            operation = self._calls.catalog.find("execute_code")
         caller = self._caller(visit.project, visit.workspace)
         task = asyncio.create_task(self._calls.make(operation, arguments, caller))
         _running.add(task)

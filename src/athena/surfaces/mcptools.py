@@ -58,17 +58,20 @@ def chosen(catalog: Catalog, surface: str) -> list[AnyOperation]:
     return [one for one in named if one.effect is not Effect.APPROVE]
 
 
+def called(operation: AnyOperation) -> str:
+    """Return the name of a tool; models' own rules allow no dot in it."""
+    return operation.name.replace(".", "__")
+
+
 def definition(operation: AnyOperation, surface: str) -> dict[str, Any]:
     """Describe an operation as a tool, in as few words as its surface needs."""
-    shown = operation.names if surface == "all" else PINNED[operation.name]
-    schema = compact(operation.arguments_schema)
-    properties = schema.get("properties", {})
-    schema["properties"] = {name: properties[name] for name in operation.names if name in shown}
+    schema = operation.arguments_schema if operation.foreign else compact(operation.arguments_schema)
     if surface != "all":
-        schema["properties"] = {name: _plainest(part) for name, part in schema["properties"].items()}
+        shown = PINNED[operation.name]
+        schema["properties"] = {name: _plainest(part) for name, part in schema["properties"].items() if name in shown}
     teaches = surface != "all" and operation.effect is Effect.EXECUTE  # how to write a program
     return {
-        "name": operation.name,
+        "name": called(operation),
         "description": f"{operation.summary}\n{operation.documentation.details}" if teaches else operation.summary,
         "inputSchema": schema,
         "annotations": HINTS[operation.effect],

@@ -112,19 +112,39 @@ class Installed(NamedTuple):
 
     def _copied(self) -> Path | None:
         """Return where the client has its own copy."""
-        text = files.read(_folder(self.place) / "plugins" / "installed_plugins.json")
-        try:
-            found = jsontext.lookup(json.loads(text or "{}"), ("plugins", PLUGIN)) or []
-            scope = "local" if self.place.project is not None else "user"
-            mine = [one for one in found if one.get("scope") == scope]
-            if self.place.project is not None:
-                mine = [one for one in mine if one.get("projectPath") in (None, str(self.place.project))]
-            return Path(mine[0]["installPath"]) if mine else None
-        except (ValueError, AttributeError, KeyError, TypeError):
-            return None
+        mine = [one for one in installations(self.place) if one[:2] == _whose(self.place)]
+        return Path(mine[0][2]) if mine else None
 
     def _same(self, copied: Path) -> bool:
         return not Folder(copied, self.source.texts).plan(Record(self.place.home), False)
+
+
+def installations(place: Place) -> list[tuple[str, str, str]]:
+    """Return for whom the client has our plugin: scope, project, and where its copy is."""
+    text = files.read(_folder(place) / "plugins" / "installed_plugins.json")
+    try:
+        found = jsontext.lookup(json.loads(text or "{}"), ("plugins", PLUGIN)) or []
+        return [(one["scope"], one.get("projectPath") or "", one["installPath"]) for one in found]
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return []  # it is the client's own file, in a form that we do not know
+
+
+def _whose(place: Place) -> tuple[str, str]:
+    return ("user", "") if place.project is None else ("local", str(place.project))
+
+
+class Source(NamedTuple):
+    """The folder that the client reads the plugin from: for all projects, so the last one takes it away."""
+
+    place: Place
+    folder: Folder
+
+    def plan(self, record: Record, remove: bool) -> Sequence[Change]:
+        others = [one for one in installations(self.place) if one[:2] != _whose(self.place)]
+        return [] if remove and others else self.folder.plan(record, remove)
+
+    def run(self, record: Record, remove: bool) -> Sequence[Change]:
+        return self.folder.run(record, remove) if self.plan(record, remove) else []
 
 
 class Away(NamedTuple):
@@ -147,7 +167,7 @@ def _steps(place: Place) -> Sequence[Step]:
     if program is None:
         return [loose]
     source = Folder(Path(place.home) / "plugins" / "claude-code", texts)
-    return [source, Installed(place, program, source), Away(loose)]
+    return [Source(place, source), Installed(place, program, source), Away(loose)]
 
 
 CLAUDE_CODE = Client(

@@ -1,0 +1,155 @@
+"""Looking at what a server offers, and allowing it: what a person sees before agreeing."""
+
+import json
+import sys
+from difflib import unified_diff
+from typing import Any
+
+import click
+
+from athena import connect
+from athena.cli import shown
+from athena.errors import AthenaError, InvalidInput
+from athena.gateway import cleaning, pins
+from athena.gateway.config import Entry, checked, foreign_entries
+from athena.gateway.gateway import Gateway
+from athena.threads import drive
+
+LISTED = 40  # tools that are printed one by one
+
+
+def opened() -> Gateway:
+    """Return the servers as they are configured now."""
+    app = connect.shared_app()
+    app.catalog.version  # noqa: B018  # reads what is configured
+    return app.gateway
+
+
+def entry(name: str, command: tuple[str, ...], options: dict[str, Any]) -> Entry:
+    """Make an entry of what was typed."""
+    given: dict[str, Any] = {"command": command[0], "args": list(command[1:])} if command else {}
+    given |= {key: options[key] for key in ("url", "cwd", "timeout", "approval") if options[key] is not None}
+    given |= {key: dict(map(_pair, options[key])) for key in ("headers", "env") if options[key]}
+    return checked(name, given)
+
+
+def entries(file: str) -> list[Entry]:
+    """Read another client's file."""
+    try:
+        with open(file, "rb") as opened:
+            return foreign_entries(opened.read(), file)
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key.strip() and equals):
+        raise InvalidInput(f"{text!r:.60} is no K=V", hint="for example: --header 'Authorization=Bearer ${TOKEN}'")
+    return key.strip(), value
+
+
+def login(key: str) -> None:
+    """Have a person log in with a browser."""
+    gateway = opened()
+    name = gateway.named(key)
+
+    def show(address: str) -> None:
+        click.echo(f"to log in, open this address:\n{cleaning.visible(address)}", err=True)
+        if sys.stdin.isatty() and click.confirm("Open it in a browser now?", default=True, err=True):
+            click.launch(address)
+
+    gateway.login(name, show)
+    click.echo(f"logged in to {name}", err=True)
+
+
+def tried(entry: Entry) -> str:
+    """Approve a server that was just added; return what is wrong with it."""
+    gateway = opened()
+    name = gateway.named(entry.name)
+    try:
+        gateway.approve(name, *drive(gateway.offered(name)))
+    except AthenaError as error:
+        return f"{error}; when it works: athena servers approve {name}"
+    return ""
+
+
+def approve(key: str, json_output: bool, *, ask: bool) -> None:
+    """Show what a server offers now, ask, and pin it."""
+    gateway = opened()
+    name = gateway.named(key)
+    known = gateway.known(name)
+    try:
+        offered, left_out = drive(gateway.offered(name))
+    except AthenaError as error:
+        error.hint = f"{error.hint or ''}; when it works: athena servers approve {name}".removeprefix("; ")
+        raise
+    before = known.pins
+    same_server = before is not None and before.fingerprint == known.entry.fingerprint
+    changes = pins.compared(before, offered) if before else {}
+    if not json_output:
+        _show(offered, changes, before)
+        if before is not None and not same_server:
+            click.echo(f"it is now: {cleaning.visible(known.entry.shown)}")
+    if before is not None and same_server and not changes and not before.refused:
+        return shown.as_json(_said(name, before)) if json_output else click.echo(f"{name}: all as approved")
+    if ask:
+        if json_output or not sys.stdin.isatty():
+            raise InvalidInput(
+                "a person has to agree", hint=f"at a terminal; or, when you have looked, with --yes: {name}"
+            )
+        click.confirm(f"Allow these {len(offered)} tools of {name}?", abort=True, err=True)
+    made = gateway.approve(name, offered, left_out)
+    if json_output:
+        return shown.as_json(_said(name, made))
+    renamed = ({} if key == name else {key: name}) | made.renamed
+    for theirs, ours in renamed.items():
+        click.echo(f"called in programs: {cleaning.visible(theirs[:80])} -> {ours}")
+    if left_out:
+        click.echo(
+            f"{left_out} tools were left out: more than {pins.MOST_TOOLS:,}, too large, or named twice", err=True
+        )
+    return click.echo(f"{name}: {len(made.tools)} tools can be called, as {name}.{_first(made)}(...)")
+
+
+def _first(made: pins.Pins) -> str:
+    return next((pin.called for pin in made.tools.values()), "tool")
+
+
+def _said(name: str, made: pins.Pins) -> dict[str, Any]:
+    called = {pin.called: tool for tool, pin in made.tools.items()}
+    return {"name": name, "tools": sorted(called), "renamed": made.renamed, "left_out": made.left_out}
+
+
+def _show(offered: pins.Tools, changes: dict[str, Any], before: pins.Pins | None) -> None:
+    """Print the tools, or what is different about them; nothing that hides stays hidden."""
+    for count, (tool, definition) in enumerate(offered.items()):
+        why = changes.get(tool, "") if before else ""
+        if before and not why:
+            continue
+        hides = click.style("  HIDDEN CHARACTERS", fg="red") if cleaning.hides(definition) else ""
+        if why == "changed" and before is not None:
+            click.echo(f"changed: {cleaning.visible(tool)}{hides}")
+            for line in _difference(before.tools[tool].definition, definition):
+                click.echo(f"  {line}")
+        elif count < LISTED or hides:
+            about = cleaning.visible(" ".join(str(definition.get("description") or "").split()))[:200]
+            click.echo(f"{why or '+'} {cleaning.visible(tool)}  {_hints(definition)}{about}{hides}")
+    if not before and len(offered) > LISTED:
+        click.echo(f"... and {len(offered) - LISTED} more")
+    for tool, why in changes.items():
+        if why == "gone":
+            click.echo(f"gone: {cleaning.visible(tool)}")
+
+
+def _hints(definition: Any) -> str:
+    hints = definition.get("annotations") or {}
+    if hints.get("readOnlyHint") is True:
+        return "(reads) "
+    return "(destroys) " if hints.get("destructiveHint") is True else ""
+
+
+def _difference(old: Any, new: Any) -> list[str]:
+    before, now = (json.dumps(one, indent=1, sort_keys=True, ensure_ascii=False).splitlines() for one in (old, new))
+    found = [one for one in unified_diff(before, now, n=0, lineterm="") if not one.startswith(("---", "+++", "@@"))]
+    return [cleaning.visible(line)[:2_000] for line in found[:200]]

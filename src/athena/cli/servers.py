@@ -1,0 +1,150 @@
+"""`athena servers`: which MCP servers there are. Only here, by a person, is one added, approved or removed."""
+
+from typing import Any
+
+import click
+
+from athena.cli import shown
+from athena.cli.programs import as_json, call
+from athena.threads import drive
+
+COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "changed": "yellow", "failing": "red"}
+yes = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def servers(context: click.Context) -> None:
+    """Connect other MCP servers.
+
+    Example: athena servers add files -- npx -y some-mcp-server .
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(list_servers)
+
+
+@servers.command("list")
+@click.option("--check", is_flag=True, help="Connect each of them first.")
+@as_json
+def list_servers(check: bool = False, json_output: bool = False) -> None:
+    """List servers and how they are.
+
+    Example: athena servers list --check
+    """
+    from athena.cli import approving  # what it needs is needed nowhere else
+
+    gateway = approving.opened()
+    wrong = drive(gateway.check()) if check else {}
+    found = call("list_servers", None)
+    for one in found:
+        one["command"] = gateway.known(one["name"]).entry.shown
+        one["detail"] = wrong.get(one["name"]) or one["detail"]
+    if json_output:
+        return shown.as_json(found)
+    for one in found:
+        status = click.style(f"{one['status']:<10}", fg=COLOURS.get(one["status"]))
+        click.echo(f"{status} {one['name']:<16} {one['tools']:>4} tools  {shown.safe(one['command'])}")
+        for line in filter(None, [one["detail"], *one["refused"]]):
+            click.echo(f"           {shown.safe(line)}")
+    if not found:
+        click.echo("none yet: athena servers add NAME -- COMMAND ARGS...", err=True)
+    return None
+
+
+@servers.command("add")
+@click.argument("name")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--url", help="Of a server that is reached over HTTP.")
+@click.option("--header", "headers", multiple=True, metavar="K=V", help="Sent with each request; ${VAR} is looked up.")
+@click.option("--env", "env", multiple=True, metavar="K=V", help="Given to the command; ${VAR} is looked up.")
+@click.option("--cwd", help="The command's folder.")
+@click.option("--timeout", type=float, help="Seconds for a call; 60 by default.")
+@click.option(
+    "--approval", type=click.Choice(["never", "destructive", "always"]), help="Which calls wait for a person."
+)
+@as_json
+def add(name: str, command: tuple[str, ...], json_output: bool, **options: Any) -> None:
+    """Add a server and approve the tools that it has now.
+
+    Example: athena servers add github --url https://example.com/mcp --header 'Authorization=Bearer ${GITHUB_TOKEN}'
+    """
+    from athena.cli import approving  # what it needs is needed nowhere else
+
+    entry = approving.entry(name, command, options)
+    if entry.shown.startswith("http://"):
+        click.echo("the address is not encrypted: others on the way can read and change what is sent", err=True)
+    approving.opened().config.put([entry])
+    approving.approve(name, json_output, ask=False)
+
+
+@servers.command("import")
+@click.argument("file")
+@yes
+@as_json
+def import_servers(file: str, yes: bool, json_output: bool) -> None:
+    """Add the servers of another client's file.
+
+    Example: athena servers import ~/.cursor/mcp.json
+    """
+    from athena.cli import approving  # what it needs is needed nowhere else
+
+    entries, gateway = approving.entries(file), approving.opened()
+    there = set(gateway.config.entries())
+    new = [entry for entry in entries if entry.name not in there]
+    for entry in entries:
+        known = "  (there already)" if entry.name in there else ""
+        click.echo(f"{entry.name}: {shown.safe(entry.shown)}{known}", err=True)
+    if new and not yes:
+        click.confirm(f"Add {len(new)} and run what they name?", abort=True, err=True)
+    if new:
+        gateway.config.put(new)
+    done = {entry.name: approving.tried(entry) for entry in new}
+    if json_output:
+        return shown.as_json(done)
+    for name, trouble in done.items():
+        click.echo(f"{name}: {shown.safe(trouble) or 'added'}")
+    return None
+
+
+@servers.command("remove")
+@click.argument("name")
+@as_json
+def remove(name: str, json_output: bool) -> None:
+    """Remove a server and what was approved of it.
+
+    Example: athena servers remove github
+    """
+    from athena.cli import approving  # what it needs is needed nowhere else
+
+    gateway = approving.opened()
+    found = gateway.named(name)
+    gateway.remove(found)
+    return shown.as_json({"removed": found}) if json_output else click.echo(f"removed {found}")
+
+
+@servers.command("login")
+@click.argument("name")
+@as_json
+def login(name: str, json_output: bool) -> None:
+    """Log in to a server that is reached over HTTP.
+
+    Example: athena servers login github
+    """
+    from athena.cli import approving  # what it needs is needed nowhere else
+
+    approving.login(name)
+    approving.approve(name, json_output, ask=False)
+
+
+@servers.command("approve")
+@click.argument("name")
+@yes
+@as_json
+def approve(name: str, yes: bool, json_output: bool) -> None:
+    """Look at what a server offers now, and allow it.
+
+    Example: athena servers approve github
+    """
+    from athena.cli import approving  # what it needs is needed nowhere else
+
+    approving.approve(name, json_output, ask=not yes)

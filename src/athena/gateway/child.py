@@ -1,0 +1,93 @@
+"""A server's process and the pipes to it."""
+
+import asyncio
+import fcntl
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+MINDER = str(Path(__file__).with_name("minder.py"))
+CHUNK = 64 << 10
+REAPED = 4.0  # seconds after which a minder has ended for sure
+
+_leaving: set[int] = set()  # minders that have still to be waited for, or they stay in the table of processes
+
+
+class Child:
+    """A minder with the server that it has started. Not `subprocess`, which would wait for it."""
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: str | None) -> None:
+        reap()
+        pipes = [_pipe() for _ in range(4)]
+        theirs = [pipes[0][0], pipes[1][1], pipes[2][1], pipes[3][0]]
+        self._ours = [pipes[0][1], pipes[1][0], pipes[2][0], pipes[3][1]]
+        command = [sys.executable, "-I", "-S", "-B", MINDER, folder or "", *words]
+        try:
+            self.pid = os.posix_spawn(
+                sys.executable,
+                command,
+                dict(environment),
+                file_actions=[(os.POSIX_SPAWN_DUP2, one, place) for place, one in enumerate(theirs)],
+                setpgroup=0,
+            )
+        except BaseException:
+            for one in self._ours:
+                os.close(one)
+            raise
+        finally:
+            for one in theirs:
+                os.close(one)
+        self._transports: list[asyncio.BaseTransport] = []
+        _leaving.add(self.pid)
+
+    async def open(self) -> tuple[asyncio.StreamWriter, asyncio.StreamReader, asyncio.StreamReader]:
+        """Return its standard input, output and error."""
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.connect_write_pipe(
+            lambda: asyncio.streams.FlowControlMixin(loop=loop), os.fdopen(self._ours[0], "wb", 0)
+        )
+        self._transports.append(transport)
+        writer = asyncio.StreamWriter(transport, protocol, None, loop)
+        return writer, await self._reader(self._ours[1]), await self._reader(self._ours[2])
+
+    async def _reader(self, pipe: int) -> asyncio.StreamReader:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(CHUNK, loop)
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader, loop=loop), os.fdopen(pipe, "rb", 0)
+        )
+        self._transports.append(transport)
+        return reader
+
+    def close(self) -> None:
+        """Close every pipe: the minder notices, and ends the server."""
+        os.close(self._ours[3])
+        asyncio.get_running_loop().call_later(REAPED, reap)
+        for transport in self._transports:
+            if transport.is_closing():  # the server has left already
+                continue
+            if isinstance(transport, asyncio.WriteTransport):
+                transport.abort()
+            else:
+                transport.close()
+
+
+def reap() -> None:
+    """Wait for those that have ended."""
+    for pid in list(_leaving):
+        with suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                continue
+        _leaving.discard(pid)
+
+
+def _pipe() -> tuple[int, int]:
+    """Make a pipe whose ends are none of the first few files, which the child has its own of."""
+    reading, writing = os.pipe()
+    try:
+        return fcntl.fcntl(reading, fcntl.F_DUPFD_CLOEXEC, 16), fcntl.fcntl(writing, fcntl.F_DUPFD_CLOEXEC, 16)
+    finally:
+        os.close(reading)
+        os.close(writing)

@@ -1,0 +1,103 @@
+"""A stranger's words, made fit to be shown: what hides, reorders or commands is taken out or made visible."""
+
+import re
+import unicodedata
+from typing import Any
+
+SUMMARY = 140  # characters
+DETAILS = 1_500
+HELP = 300
+DEEPEST = 12  # levels of a schema
+NODES = 2_000  # of a schema
+NAME = 100  # characters of a parameter's
+# What a checker or a reader of the signature needs; all else a server says about its parameters is left out.
+# fmt: off
+KEYWORDS = frozenset((
+    "type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "default", "description",
+    "additionalProperties", "$ref", "$defs", "definitions", "format", "minimum", "maximum", "minLength",
+    "maxLength", "minItems", "maxItems",
+))
+# fmt: on
+_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_MAPS = ("properties", "$defs", "definitions")
+
+
+def hidden(char: str) -> bool:
+    """Tell whether a character is none that a reader sees."""
+    if char in "\n\t":
+        return False
+    return unicodedata.category(char) in ("Cc", "Cf", "Co", "Cs", "Cn") or bool(_SELECTORS.match(char))
+
+
+def clean(text: Any, most: int) -> str:
+    """Take out what nobody can see, and cut."""
+    if not isinstance(text, str):
+        return ""
+    plain = text[: 4 * most]
+    if not (plain.isascii() and plain.isprintable()):
+        plain = "".join(char for char in plain if not hidden(char))
+    plain = plain.replace('"""', "'''").strip()
+    return plain if len(plain) <= most else f"{plain[: most - 3].rstrip()}..."
+
+
+def line(text: Any, most: int) -> str:
+    """The same, on one line."""
+    return " ".join(clean(text, most).split())
+
+
+def parts(description: Any) -> tuple[str, str]:
+    """Split a description into a summary of one line and what follows it."""
+    whole = clean(description, DETAILS + SUMMARY)
+    first, _, rest = whole.partition("\n")
+    sentence = re.match(r"(.{8,}?[.!?])(?:\s|$)", first)
+    head = sentence[1] if sentence and len(sentence[1]) <= SUMMARY else first
+    if len(head) > SUMMARY:
+        return line(head, SUMMARY), whole
+    return line(head, SUMMARY), (first[len(head) :].strip() + "\n" + rest).strip()
+
+
+def visible(text: str) -> str:
+    """Show what hides as the number of its character."""
+    return "".join(f"<U+{ord(char):04X}>" if hidden(char) else char for char in text)
+
+
+def hides(value: Any) -> bool:
+    """Tell whether anything in a definition hides from its reader."""
+    if isinstance(value, str):
+        return any(hidden(char) for char in value)
+    if isinstance(value, dict):
+        return any(hides(key) or hides(item) for key, item in value.items())
+    return isinstance(value, list) and any(map(hides, value))
+
+
+def schema(given: Any) -> dict[str, Any]:
+    """Return as much of a schema as is of use, with its words made clean."""
+    return _Pruning().schema(given, DEEPEST)
+
+
+class _Pruning:
+    def __init__(self) -> None:
+        self._left = NODES
+
+    def schema(self, given: Any, deep: int) -> dict[str, Any]:
+        self._left -= 1
+        if not isinstance(given, dict) or deep <= 0 or self._left <= 0:
+            return {}
+        return {key: self._value(key, value, deep) for key, value in given.items() if key in KEYWORDS}
+
+    def _value(self, key: str, value: Any, deep: int) -> Any:
+        if key == "description":
+            return line(value, HELP)
+        if key in _MAPS and isinstance(value, dict):
+            return {name: self.schema(one, deep - 1) for name, one in value.items() if _sane(name)}
+        if key in ("anyOf", "oneOf") and isinstance(value, list):
+            return [self.schema(one, deep - 1) for one in value[:50]]
+        if key == "items" or (key == "additionalProperties" and not isinstance(value, bool)):
+            return self.schema(value, deep - 1)
+        if key == "enum" and isinstance(value, list):
+            return [one for one in value[:500] if isinstance(one, str | int | float | bool | None)]
+        return value if len(repr(value)) <= 2_000 else None
+
+
+def _sane(name: Any) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= NAME and not any(hidden(char) for char in name)

@@ -1,0 +1,270 @@
+"""`servers.json`: which servers there are, in the form that other clients use, with a few fields of our own.
+
+    {"mcpServers": {"files": {"command": "npx", "args": ["-y", "..."], "env": {"KEY": "${KEY}"}},
+                    "github": {"url": "https://...", "headers": {"Authorization": "Bearer ${TOKEN}"}, "timeout": 30}}}
+
+What stands there as `${VAR}` or `${VAR:-default}` is looked up when a server is connected, and never written down.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
+
+from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
+from athena.kernel.defined import identifier
+
+FILE = "servers.json"
+KEY = "mcpServers"
+LARGEST = 4 << 20  # bytes of the file
+TIMEOUT = 60.0  # seconds for a call
+START = 30.0  # seconds until a server has introduced itself and its tools
+LONGEST = 600.0
+Approval = Literal["never", "destructive", "always"]
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/@-]{0,63}")
+LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+class Entry(NamedTuple):
+    """One server as it is configured, nothing expanded."""
+
+    name: str  # its key in the file
+    given: Mapping[str, Any]
+
+    @property
+    def kind(self) -> Literal["stdio", "http"]:
+        return "http" if "url" in self.given else "stdio"
+
+    @property
+    def shown(self) -> str:
+        """What is started or called, as it stands in the file."""
+        if self.kind == "http":
+            return str(self.given["url"])
+        return " ".join([str(self.given.get("command")), *map(str, self.given.get("args") or ())])
+
+    @property
+    def timeout(self) -> float:
+        return float(self.given.get("timeout", TIMEOUT))
+
+    @property
+    def start(self) -> float:
+        return float(self.given.get("startupTimeout", START))
+
+    @property
+    def approval(self) -> Approval:
+        return self.given.get("approval", "never")  # type: ignore[no-any-return]  # checked when it was read
+
+    @property
+    def disabled(self) -> bool:
+        return self.given.get("disabled") is True
+
+    @property
+    def fingerprint(self) -> str:
+        """What has to be the same for an approval to hold: all that decides who answers."""
+        about = ("command", "args", "env", "cwd", "url", "headers")
+        return json.dumps({key: self.given.get(key) for key in about}, sort_keys=True)
+
+    def expanded(self, environment: Mapping[str, str]) -> "Entry":
+        """Return it with every `${VAR}` replaced; a variable that is not set is named."""
+        return Entry(self.name, _expanded(dict(self.given), environment, self.name))
+
+
+def _expanded(value: Any, environment: Mapping[str, str], server: str) -> Any:
+    def replace(match: re.Match[str]) -> str:
+        name, default = match[1], match[2]
+        if (found := environment.get(name)) or default is not None:
+            return found or str(default)
+        raise Misconfigured(
+            f"the server {server!r} needs ${{{name}}}, which is not set",
+            hint=f"set {name} where Athena runs (and start it again), or write a default: ${{{name}:-...}}",
+        )
+
+    if isinstance(value, str):
+        return VARIABLE.sub(replace, value)
+    if isinstance(value, list):
+        return [_expanded(item, environment, server) for item in value]
+    if isinstance(value, dict):
+        return {key: _expanded(item, environment, server) for key, item in value.items()}
+    return value
+
+
+def checked(name: str, given: Any) -> Entry:
+    """Return an entry, or say what is wrong with it."""
+
+    def wrong(what: str) -> InvalidInput:
+        return InvalidInput(f"the server {name!r:.80}: {what}", hint="docs/servers.md shows the form")
+
+    if not NAME.fullmatch(name):
+        raise InvalidInput(f"{name!r:.80} cannot be a server's name", hint="letters, digits, - and _; at most 64")
+    if not isinstance(given, dict):
+        raise wrong("an object is needed")
+    if ("command" in given) == ("url" in given):
+        raise wrong("it needs either a command or a url")
+    for key in ("command", "url", "cwd", "type"):
+        if key in given and not (isinstance(given[key], str) and given[key].strip() and "\0" not in given[key]):
+            raise wrong(f"{key} must be text")
+    args = given.get("args") or []
+    if not (isinstance(args, list) and all(isinstance(one, str) and "\0" not in one for one in args)):
+        raise wrong("args must be a list of text")
+    for key in ("env", "headers"):
+        pairs = given.get(key) or {}
+        if not (isinstance(pairs, dict) and all(isinstance(one, str) for one in pairs.values())):
+            raise wrong(f"{key} must be an object of text")
+    if "url" in given:
+        _check_address(given, wrong)
+    _check_ours(given, wrong)
+    return Entry(name, given)
+
+
+def _check_address(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput]) -> None:
+    from urllib.parse import urlsplit  # only where there is one
+
+    url = urlsplit(VARIABLE.sub("x", given["url"]))
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise wrong("url must begin with https:// (or http:// on this machine)")
+    if url.username or url.password:
+        raise wrong("url must hold no password; send it as a header: --header 'Authorization=Bearer ${TOKEN}'")
+    if str(given.get("type", "http")).lower() == "sse":
+        raise wrong("the SSE transport is not supported; ask for its Streamable HTTP address")
+
+
+def _check_ours(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput]) -> None:
+    for key in ("timeout", "startupTimeout"):
+        seconds = given.get(key, 1.0)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST:
+            raise wrong(f"{key} must be a number of seconds, at most {LONGEST:.0f}")
+    if given.get("approval", "never") not in ("never", "destructive", "always"):
+        raise wrong("approval must be never, destructive or always")
+    if not isinstance(given.get("disabled", False), bool):
+        raise wrong("disabled must be true or false")
+
+
+class Config:
+    """The file of one home."""
+
+    def __init__(self, home: str) -> None:
+        self.home, self.path = home, os.path.join(home, FILE)
+
+    def entries(self) -> dict[str, Entry]:
+        """Return every server, or say what is wrong with the file."""
+        found = self._read().get(KEY, {})
+        if not isinstance(found, dict):
+            raise Misconfigured(f"{self.path}: {KEY} must be an object", hint="mend it by hand; nothing was changed")
+        try:
+            return {name: checked(name, given) for name, given in found.items()}
+        except InvalidInput as error:
+            raise Misconfigured(f"{self.path}: {error}", hint=error.hint) from None
+
+    def put(self, entries: list[Entry], *, replace: bool = False) -> None:
+        """Write servers down beside those that are there."""
+
+        def change(servers: dict[str, Any]) -> None:
+            for entry in entries:
+                if entry.name in servers and not replace:
+                    raise Conflict(
+                        f"there is a server {entry.name!r} already", hint=f"athena servers remove {entry.name}"
+                    )
+                if not replace and (other := _alike(entry.name, servers)):
+                    raise Conflict(f"{entry.name!r} and {other!r} would be the same in programs", hint="another name")
+                servers[entry.name] = dict(entry.given)
+
+        self._change(change)
+
+    def remove(self, name: str) -> None:
+        def change(servers: dict[str, Any]) -> None:
+            if name not in servers:
+                there = ", ".join(servers) or "none"
+                raise NotFound(f"there is no server {name!r:.80}", hint=f"there are: {there}")
+            del servers[name]
+
+        self._change(change)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            with open(self.path, "rb") as file:
+                raw = file.read(LARGEST + 1)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise Misconfigured(f"{self.path} cannot be read: {error.strerror}") from None
+        return parsed(raw, self.path)
+
+    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change the servers of the file and nothing else in it; others who do the same wait."""
+        import fcntl  # only a person's command comes here
+
+        os.makedirs(self.home, mode=0o700, exist_ok=True)
+        with open(f"{self.path}.lock", "a", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            whole = self._read()
+            self.entries()  # what is broken is never written over
+            change(whole.setdefault(KEY, {}))
+            write_privately(self.path, json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+
+
+def _alike(name: str, servers: Mapping[str, Any]) -> str | None:
+    """Return the server that already has what would be this one's name."""
+    return next((one for one in servers if one != name and identifier(one) == identifier(name)), None)
+
+
+def parsed(raw: bytes, path: str) -> dict[str, Any]:
+    """Read a JSON object from a file's bytes, or say what is wrong with it."""
+    try:
+        if len(raw) > LARGEST:
+            raise ValueError("it is too large")
+        made = json.loads(raw.decode("utf-8-sig"))
+        if not isinstance(made, dict):
+            raise ValueError("an object is needed")
+    except (ValueError, RecursionError) as error:
+        raise Misconfigured(f"{path} is not valid: {error}", hint="mend it by hand; nothing was changed") from None
+    return made
+
+
+def write_privately(path: str, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    part = f"{path}.{os.urandom(6).hex()}"
+    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(file, "w", encoding="utf-8") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+def foreign_entries(raw: bytes, path: str) -> list[Entry]:
+    """Read the servers of another client's file: `mcpServers` in most, `servers` in VS Code's."""
+    whole = parsed(raw, path)
+    inner = whole.get("mcp")
+    found = whole.get(KEY) or whole.get("servers") or (inner.get("servers") if isinstance(inner, dict) else None)
+    if not isinstance(found, dict) or not found:
+        raise InvalidInput(f"there are no servers in {path}", hint='it should have "mcpServers" or "servers"')
+    return [checked(name, _usual(given)) for name, given in found.items()]
+
+
+def _usual(given: Any) -> Any:
+    """Write another client's entry as ours: the same things have other names there."""
+    if not isinstance(given, dict):
+        return given
+    made = dict(given)
+    for theirs in ("serverUrl", "httpUrl"):
+        if theirs in made:
+            made["url"] = made.pop(theirs)
+    if "url" in made and "command" in made and made.get("type") in ("http", "streamable-http"):
+        del made["command"]
+    if isinstance(made.get("timeout"), int | float) and made["timeout"] > LONGEST:
+        made["timeout"] = min(LONGEST, made["timeout"] / 1000)  # they count milliseconds
+    text = json.dumps(made)
+    text = re.sub(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}", r"${\1}", text)
+    if asked := re.search(r"\$\{(input:[^}]*|workspaceFolder)\}", text):
+        raise InvalidInput(
+            f"an entry asks for {asked[0]}, which only its own editor knows", hint="write the value, or ${VAR}, instead"
+        )
+    return json.loads(text)

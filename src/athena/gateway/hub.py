@@ -1,0 +1,135 @@
+"""The connections that are open, one a server, on an event loop of their own."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from athena.errors import AthenaError
+from athena.gateway import answers, pins
+from athena.gateway.config import Entry
+from athena.gateway.link import Link
+from athena.gateway.loop import Loop, Pending
+from athena.gateway.pins import Pins, Tools
+
+ENDING = 1.0  # seconds that closing may take
+
+Refused = Callable[[str, Mapping[str, pins.Why]], None]  # a server, and what is not as it was approved
+
+
+class Hub:
+    def __init__(self, environment: Mapping[str, str], refused: Refused, auth: Callable[[str, Entry], Any]) -> None:
+        self._environment, self._refused, self._auth = environment, refused, auth
+        self._links: dict[str, Link] = {}
+        self._loop = Loop()
+        self.pid = os.getpid()
+        _quiet()
+
+    def call(
+        self, server: str, entry: Entry, approved: Pins, tool: str, path: str, given: Any, again: bool
+    ) -> Pending[Any]:
+        """Begin a call; whoever waits for it may cancel it."""
+
+        async def work() -> Any:
+            link = self._link(server, entry, approved)
+            return answers.value(path, await link.call(tool, given, again=again))
+
+        return self._loop.submit(work)
+
+    async def check(self, servers: Mapping[str, tuple[Entry, Pins]]) -> dict[str, str]:
+        """Connect servers, all at once, and return what is wrong with each."""
+
+        async def one(name: str) -> str:
+            try:
+                await self._link(name, *servers[name]).ready()
+                return ""
+            except AthenaError as error:
+                return f"{error}; {error.hint or ''}"
+
+        async def every() -> list[str]:
+            return await asyncio.gather(*map(one, servers))
+
+        return dict(zip(servers, await self._loop.submit(every).outcome, strict=True))
+
+    async def look(self, server: str, entry: Entry) -> tuple[Tools, int]:
+        """Connect a server that may not be approved yet and return what it offers now."""
+
+        async def work() -> list[dict[str, Any]]:
+            link = Link(server, entry, self._environment, lambda _: {}, lambda: self._auth(server, entry))
+            try:
+                return await link.tools()
+            finally:
+                await link.close()
+
+        return pins.usable(await self._loop.submit(work).outcome)
+
+    def login(self, server: str, entry: Entry, home: str, show: Callable[[str], None]) -> None:
+        """Connect a server with a person at hand who logs in."""
+        from athena.gateway import oauth  # only a person's command comes here
+
+        async def work() -> None:
+            given = entry.expanded(self._environment).given
+            auth, page = await oauth.interactive(home, server, given["url"], show)
+            patient = Entry(entry.name, {**entry.given, "startupTimeout": oauth.PATIENCE, "timeout": oauth.PATIENCE})
+            link = Link(server, patient, self._environment, lambda _: {}, lambda: auth)
+            try:
+                await link.ready()
+            finally:
+                await link.close()
+                page.close()
+
+        pending = self._loop.submit(work)
+        try:
+            while not pending.outcome.wait(0.2):  # a signal must find its way in
+                pass
+        except BaseException:
+            pending.cancel()
+            raise
+        pending.outcome.result()
+
+    def standing(self, server: str) -> tuple[bool, str]:
+        """Tell whether a server is connected, and what is wrong with it."""
+        if (link := self._links.get(server)) is None:
+            return False, ""
+        again = f"; tried again in {link.waits:.0f} s" if link.waits else ""
+        return link.connected, f"{link.error}{again}" if link.error else ""
+
+    def _link(self, server: str, entry: Entry, approved: Pins) -> Link:
+        link = self._links.get(server)
+        if link is not None and link.entry == entry and link.approved is approved:
+            return link
+        if link is not None and link.entry == entry:
+            if link.approved.tools != approved.tools:
+                link.compare_again()
+            link.approved = approved
+            return link
+        if link is not None:
+            self._leaving = asyncio.get_running_loop().create_task(link.close())
+
+        def verify(tools: list[dict[str, Any]]) -> Mapping[str, pins.Why]:
+            found = pins.compared(made.approved, pins.usable(tools)[0])
+            self._refused(server, found)
+            return found
+
+        made = self._links[server] = Link(
+            server, entry, self._environment, verify, lambda: self._auth(server, entry), approved
+        )
+        return made
+
+    def close(self) -> None:
+        """Let go of every server; each is ended by its minder, if it does not leave."""
+        if self.pid != os.getpid():
+            return
+        links, self._links = list(self._links.values()), {}
+
+        async def last() -> None:
+            await asyncio.gather(*(link.close() for link in links), return_exceptions=True)
+
+        self._loop.stop(last, ENDING)
+
+
+def _quiet() -> None:
+    """Keep the SDK's own log away from people: what matters is in the errors."""
+    for name in ("mcp", "client", "httpx2", "httpcore2"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -1,0 +1,345 @@
+"""The connection to one server: made at the first need, made again after a failure, but not without a pause.
+
+Everything here runs on the gateway's own event loop.
+"""
+
+import asyncio
+import random
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from athena.errors import AthenaError, Denied, LimitExceeded, Misconfigured, Unavailable
+from athena.gateway import cleaning, stdio, web
+from athena.gateway.config import Entry
+from athena.gateway.watch import Watch
+from athena.version import __version__
+
+AT_ONCE = 16  # calls of one server
+PAUSES = (1.0, 2.0, 5.0, 15.0, 60.0)  # seconds after one failure, two, ...
+PATIENCE = 3  # calls in a row that may fail without an answer before the connection is given up
+PAGES = 100  # of a list of tools
+LOOK_AGAIN = 300.0  # seconds after which the tools are compared again
+CLOSED, TIMED_OUT = -32000, -32001  # the SDK's own codes
+
+
+class Lost(Exception):
+    """The connection ended while a call was under way."""
+
+
+class Forgotten(Lost):
+    """The server does not know us any more, and so has done nothing."""
+
+
+class Link:
+    def __init__(
+        self,
+        name: str,
+        entry: Entry,
+        environment: Mapping[str, str],
+        verify: Callable[[list[dict[str, Any]]], Mapping[str, str]],
+        auth: Callable[[], Any],
+        approved: Any = None,
+    ) -> None:
+        self.name, self.entry, self._environment, self._verify, self._auth = name, entry, environment, verify, auth
+        self.approved = approved  # what the tools are compared with
+        self.error = ""  # why the last attempt failed
+        self._refusals: Mapping[str, str] = {}
+        self._client: Any = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._watch = Watch()
+        self._stop = asyncio.Event()
+        self._connecting = asyncio.Lock()
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._failures = 0
+        self._silent = 0
+        self._not_before = 0.0
+        self._looked = 0.0
+
+    @property
+    def connected(self) -> bool:
+        return self._client is not None and not self._watch.ended.is_set()
+
+    @property
+    def waits(self) -> float:
+        """Return for how many seconds more nothing is tried."""
+        return max(0.0, self._not_before - time.monotonic())
+
+    def compare_again(self) -> None:
+        """Have the tools compared before the next call: a person has approved others."""
+        self._watch.changed = True
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def call(self, tool: str, arguments: dict[str, Any], *, again: bool) -> Any:
+        """Call a tool; `again` allows a second attempt when the connection is lost, for what changes nothing."""
+        try:
+            return await self._call(tool, arguments)
+        except Lost as lost:
+            if (again or isinstance(lost, Forgotten)) and not self._watch.trouble:
+                with suppress(Lost):
+                    return await self._call(tool, arguments)
+            raise Unavailable(
+                f"the server {self.name} broke off during {tool}: {lost}",
+                hint="it may have been done or not: look before you call it again",
+                retry=False,
+            ) from None
+
+    async def _call(self, tool: str, arguments: dict[str, Any]) -> Any:
+        client = await self.ready()
+        if why := self._refusals.get(tool):
+            raise refusal(self.name, tool, why)
+        try:
+            async with asyncio.timeout(self.entry.timeout), self._room:
+                self._watch.begin()
+                asked = asyncio.ensure_future(client.call_tool(tool, arguments))
+                result = await self._unless_ended(asked)
+        except TimeoutError:
+            raise await self._silence(tool) from None
+        except AthenaError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever the SDK or a server comes up with
+            raise await self._broken(tool, error) from None
+        self._silent = self._failures = 0
+        return result
+
+    async def _unless_ended(self, asked: "asyncio.Future[Any]") -> Any:
+        """Wait for an answer; who has left will not give it."""
+        ended = asyncio.ensure_future(self._watch.ended.wait())
+        try:
+            await asyncio.wait({asked, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                await asyncio.wait({asked}, timeout=0.2)  # the last words may be on their way
+            if not asked.done():
+                raise Lost(self._reason("it has ended"))
+            return asked.result()
+        finally:
+            ended.cancel()
+            if not asked.done():
+                asked.cancel()
+                with suppress(BaseException):
+                    await asyncio.wait({asked}, timeout=1.0)
+
+    async def _silence(self, tool: str) -> AthenaError:
+        """Give up a server that has not answered for the third time."""
+        self._silent += 1
+        if self._silent >= PATIENCE or not self.connected:
+            await self._give_up(self._reason(f"it did not answer {self._silent} calls in a row"))
+        said = self._watch.heard
+        return Unavailable(
+            f"the server {self.name} did not answer {tool} within {self.entry.timeout:g} s{said}",
+            hint=f'ask for less, or let it take longer: "timeout" in servers.json, for {self.name}',
+            retry=False,
+        )
+
+    async def _broken(self, tool: str, error: Exception) -> Exception:
+        """Say what came of a call that the SDK could not finish."""
+        code, words = getattr(error, "code", None), cleaning.line(str(error), 300)
+        if self._watch.trouble:
+            trouble = self._watch.trouble
+            await self._drop()
+            return LimitExceeded(f"the server {self.name} was cut off at {tool}: {trouble}", hint="ask it for less")
+        if isinstance(error, Lost) or code == CLOSED or self._watch.ended.is_set():
+            await self._drop()
+            self._silent += 1
+            if self._silent >= PATIENCE:
+                self._failed(self._reason("it ended during calls"))
+            return error if isinstance(error, Lost) else Lost(self._reason(words))
+        if self._watch.status == 404:  # a server that was started anew knows no session of before
+            await self._drop()
+            return Forgotten("it answered 404")
+        if self._watch.status in (401, 403):
+            return _refused(self.name, self._watch.status)
+        if self._watch.status >= 300:
+            return Unavailable(
+                f"the server {self.name} answered {tool} with HTTP {self._watch.status}: {words}",
+                hint="look at its log, or try again later",
+                retry=False,
+            )
+        if code is not None and code != stdio.UNREADABLE:  # the server's own answer
+            return Unavailable(f"the server {self.name} refused {tool}: {words}", hint=HEALTH, retry=False)
+        said = self._watch.heard
+        return Unavailable(
+            f"the server {self.name} answered {tool} with what is no result: {words}{said}", hint=HEALTH, retry=False
+        )
+
+    # --- connecting ---------------------------------------------------------------------------------------------------
+
+    async def ready(self) -> Any:
+        """Return the client of a server that is connected and whose tools are as they were approved."""
+        async with self._connecting:
+            if self.connected:
+                if self._watch.changed or time.monotonic() > self._looked + LOOK_AGAIN:
+                    await self._compare(self._client)
+                return self._client
+            await self._drop()
+            if self.waits:
+                raise Unavailable(
+                    f"the server {self.name} does not work: {self.error}",
+                    hint=f"it is tried again in {self.waits:.0f} s; athena servers list says more",
+                )
+            try:
+                async with asyncio.timeout(self.entry.start):
+                    self._client = await self._connect()
+                    await self._compare(self._client)
+            except Misconfigured as error:
+                self.error = str(error)
+                raise
+            except Exception as error:  # noqa: BLE001  # whatever the SDK or a server comes up with
+                raise await self._unconnected(error) from None
+            self.error, self._failures = "", 0
+            return self._client
+
+    async def _connect(self) -> Any:
+        self._watch, self._stop = Watch(), asyncio.Event()
+        made: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep(self._transport(), made))
+        try:
+            return await made
+        except asyncio.CancelledError:
+            self._keeper.cancel()
+            raise
+
+    def _transport(self) -> Any:
+        given = self.entry.expanded(self._environment).given
+        if self.entry.kind == "http":
+            auth = None if "Authorization" in (given.get("headers") or {}) else self._auth()
+            return web.streams(given["url"], given.get("headers") or {}, self.entry.timeout, self._watch, auth)
+        environment = stdio.clean_environment(self._environment, given.get("env") or {})
+        program = shutil.which(given["command"], path=environment.get("PATH"))
+        if program is None:
+            raise Misconfigured(
+                f"the server {self.name} cannot start: there is no program {given['command']!r:.200}",
+                hint="install it, or write its whole path in servers.json",
+            )
+        words = [program, *(given.get("args") or ())]
+        return stdio.streams(words, environment, given.get("cwd"), self._watch)
+
+    async def _keep(self, transport: Any, made: "asyncio.Future[Any]") -> None:
+        """Hold a connection open until it ends or is not needed; the SDK wants it opened and closed by one task."""
+        from mcp import Client  # slow to load, and only needed here
+        from mcp_types import Implementation
+
+        try:
+            async with Client(
+                transport, client_info=Implementation(name="athena", version=__version__), cache=None
+            ) as it:
+                # It would try patterns that a stranger wrote, and one of those can take for ever.
+                it.session.validate_tool_result = _accept  # type: ignore[method-assign]
+                if not made.done():
+                    made.set_result(it)
+                stop, ended = (asyncio.ensure_future(one.wait()) for one in (self._stop, self._watch.ended))
+                await asyncio.wait({stop, ended}, return_when=asyncio.FIRST_COMPLETED)
+                stop.cancel()
+                ended.cancel()
+        except BaseException as error:  # noqa: BLE001  # told to whoever waits
+            if not made.done():
+                made.set_exception(error if isinstance(error, Exception) else Lost("it was given up"))
+        finally:
+            self._watch.ended.set()
+
+    async def _compare(self, client: Any) -> None:
+        """List the tools and have them compared with those that were approved."""
+        self._refusals = self._verify(await self._listed(client))
+        self._watch.changed, self._looked = False, time.monotonic()
+
+    async def _listed(self, client: Any) -> list[dict[str, Any]]:
+        tools: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(PAGES):
+            self._watch.begin()
+            page = await self._unless_ended(asyncio.ensure_future(client.list_tools(cursor=cursor)))
+            tools += [one.model_dump(by_alias=True, exclude_none=True, mode="json") for one in page.tools]
+            cursor = page.next_cursor
+            if not cursor or len(tools) > 10_000:
+                break
+        return tools
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """Return what the server offers now, for a person to look at."""
+        client = await self.ready()
+        return await self._listed(client)
+
+    # --- failing ------------------------------------------------------------------------------------------------------
+
+    async def _unconnected(self, error: Exception) -> AthenaError:
+        status = self._watch.status
+        if isinstance(error, TimeoutError):
+            words = f"it did not introduce itself within {self.entry.start:g} s"
+        else:
+            words = cleaning.line(str(_leaf(error)), 300) or type(error).__name__
+        if self._keeper is not None:  # its last words may be on their way
+            await asyncio.wait({self._keeper}, timeout=0.3)
+        reason = self._reason(words)
+        await self._drop()
+        self._failed(reason)
+        if isinstance(leaf := _leaf(error), AthenaError):
+            return leaf
+        if status in (401, 403):
+            self.error = f"it answered {status}"
+            return _refused(self.name, status)
+        shown = f" (HTTP {status})" if status else ""
+        return Unavailable(
+            f"the server {self.name} cannot be connected{shown}: {reason}",
+            hint=f"try what it runs by hand: {cleaning.line(self.entry.shown, 200)}",
+            retry=False,  # who tries again at once only meets the pause
+        )
+
+    def _reason(self, words: str) -> str:
+        return (self._watch.trouble or words) + self._watch.heard
+
+    def _failed(self, reason: str) -> None:
+        """Pause before the next attempt, longer each time."""
+        pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
+        self._failures += 1
+        self._not_before = time.monotonic() + pause * (0.8 + 0.4 * random.random())
+        self.error = reason
+
+    async def _give_up(self, reason: str) -> None:
+        await self._drop()
+        self._failed(reason)
+        self._silent = 0
+
+    async def _drop(self) -> None:
+        """Let go of the connection."""
+        self._client = None
+        keeper, self._keeper = self._keeper, None
+        if keeper is None:
+            return
+        self._stop.set()
+        await asyncio.wait({keeper}, timeout=0.5)
+        if not keeper.done():
+            keeper.cancel()
+            await asyncio.wait({keeper}, timeout=0.5)
+
+    async def close(self) -> None:
+        await self._drop()
+
+
+HEALTH = "athena servers list says how it is"
+
+
+async def _accept(name: str, result: Any) -> None:
+    """Take a result as it is."""
+
+
+def refusal(server: str, tool: str, why: str) -> Denied:
+    how = {"new": "was never approved", "gone": "is not offered any more"}.get(why, "has changed since it was approved")
+    return Denied(
+        f"{server}: the tool {tool!r:.100} {how}", hint=f"a person looks at it: athena servers approve {server}"
+    )
+
+
+def _refused(server: str, status: int) -> Denied:
+    return Denied(
+        f"the server {server} answered {status}: it does not let us in",
+        hint=f"a person logs in: athena servers login {server}; or check the header with its token",
+    )
+
+
+def _leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error

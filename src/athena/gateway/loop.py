@@ -1,0 +1,75 @@
+"""An event loop on a thread of its own, for connections that outlive the call that made them."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from athena.threads import Outcome
+
+T = TypeVar("T")
+
+
+class Pending(Generic[T]):
+    """Work that was handed to the loop: waited for from anywhere, and cancelled from anywhere."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+        self.outcome: Outcome[T] = Outcome()
+        self._loop = loop
+        self._task: asyncio.Task[None] | None = None
+        loop.call_soon_threadsafe(self._start, work)
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> None:
+        self._task = self._loop.create_task(self._run(work))
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> None:
+        try:
+            self.outcome.deliver(await work)
+        except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
+            self.outcome.fail(error)
+
+    def cancel(self) -> None:
+        def stop() -> None:
+            if self._task is not None:
+                self._task.cancel()
+
+        self._loop.call_soon_threadsafe(stop)
+
+
+class Loop:
+    """Started with the first work."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Pending[T]:
+        with self._guard:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="athena-gateway", daemon=True)
+                self._thread.start()
+            return Pending(self._loop, work())
+
+    def stop(self, last: Callable[[], Coroutine[Any, Any, Any]], seconds: float) -> None:
+        """Do one last thing, within some time, and end."""
+        with self._guard:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+        Pending(loop, last()).outcome.wait(seconds)
+        Pending(loop, _cancel_all()).outcome.wait(seconds)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(seconds)
+        if not thread.is_alive():
+            loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=1.0)

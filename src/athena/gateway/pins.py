@@ -1,0 +1,149 @@
+"""What a person has approved of a server: the definitions of its tools, each with its hash, kept beside the config."""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from athena.errors import Misconfigured
+from athena.gateway import cleaning
+from athena.gateway.config import Approval, write_privately
+from athena.ids import digest
+from athena.kernel.defined import Definition, identifiers
+from athena.kernel.operation import Effect
+
+FOLDER = "pins"
+MOST_TOOLS = 1_000  # of one server
+LARGEST = 64 << 10  # characters of one definition
+ABOUT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+Why = Literal["new", "changed", "gone"]
+Tools = dict[str, dict[str, Any]]  # a tool's own name to its definition
+
+
+class Pin(NamedTuple):
+    """One tool as it was approved."""
+
+    called: str  # the name that programs use
+    hash: str
+    definition: Mapping[str, Any]
+
+
+class Pins(NamedTuple):
+    """What was approved of one server."""
+
+    fingerprint: str  # of its configuration
+    at: float
+    tools: Mapping[str, Pin]
+    refused: Mapping[str, Why] = {}  # what it offered when last seen that is not what was approved
+    left_out: int = 0  # tools that were too many or too large
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        return {name: pin.called for name, pin in self.tools.items() if name != pin.called}
+
+
+def made(fingerprint: str, offered: Tools, left_out: int = 0, before: Pins | None = None) -> Pins:
+    """Approve what is offered; a tool that was approved before keeps the name it has."""
+    kept = {name: before.tools[name].called for name in offered if before and name in before.tools}
+    named = kept | identifiers([name for name in sorted(offered) if name not in kept], taken=frozenset(kept.values()))
+    tools = {name: Pin(named[name], hashed(one), one) for name, one in offered.items()}
+    return Pins(fingerprint, time.time(), tools, {}, left_out)
+
+
+def hashed(definition: Mapping[str, Any]) -> str:
+    return digest(json.dumps(definition, sort_keys=True))
+
+
+def usable(offered: Iterable[Mapping[str, Any]]) -> tuple[Tools, int]:
+    """Return the definitions that can be kept, and how many cannot."""
+    tools: Tools = {}
+    left_out = 0
+    for one in offered:
+        definition = {key: one[key] for key in ABOUT if one.get(key) is not None}
+        name = definition.get("name")
+        fits = isinstance(name, str) and 0 < len(name) <= 200 and len(json.dumps(definition)) <= LARGEST
+        if not fits or name in tools or len(tools) >= MOST_TOOLS:
+            left_out += 1  # of two with the same name the first counts
+            continue
+        tools[str(name)] = definition
+    return tools, left_out
+
+
+def compared(pins: Pins, offered: Tools) -> dict[str, Why]:
+    """Tell what is not as it was approved."""
+    found: dict[str, Why] = {name: "gone" for name in pins.tools if name not in offered}
+    for name, definition in offered.items():
+        if name not in pins.tools:
+            found[name] = "new"
+        elif pins.tools[name].hash != hashed(definition):
+            found[name] = "changed"
+    return found
+
+
+def definition_of(server: str, pin: Pin, approval: Approval) -> Definition:
+    """Return a tool as an operation's definition, in words that are fit to be shown."""
+    given = pin.definition
+    hints = given.get("annotations")
+    hints = hints if isinstance(hints, dict) else {}
+    reads = hints.get("readOnlyHint") is True
+    destroys = hints.get("destructiveHint") is True and not reads
+    summary, details = cleaning.parts(given.get("description") or given.get("title") or "")
+    return Definition(
+        server,
+        pin.called,
+        summary or f"The tool {pin.called} of {server}.",
+        details,
+        cleaning.schema(given.get("inputSchema")),
+        unwrapped(cleaning.schema(given.get("outputSchema"))),
+        Effect.READ if reads else Effect.EXECUTE,
+        approval == "always" or (approval == "destructive" and destroys),
+    )
+
+
+def unwrapped(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return what a result is really: some servers can only send objects, and wrap all else in one."""
+    inner = schema.get("properties")
+    if not isinstance(inner, dict) or list(inner) != ["result"]:
+        return schema
+    shared: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    return {**shared, **inner["result"]} if isinstance(inner["result"], dict) else {}
+
+
+class PinStore:
+    """The pins of one home, a file each."""
+
+    def __init__(self, home: str) -> None:
+        self.folder = os.path.join(home, FOLDER)
+
+    def read(self, server: str) -> Pins | None:
+        path = self._path(server)
+        try:
+            with open(path, "rb") as file:
+                raw = file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Misconfigured(f"{path} cannot be read: {error.strerror}") from None
+        try:
+            whole = json.loads(raw)
+            tools = {name: Pin(one["as"], one["hash"], one["definition"]) for name, one in whole["tools"].items()}
+            return Pins(whole["fingerprint"], whole["at"], tools, whole["refused"], whole["left_out"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            hint = f"approve it again: athena servers approve {server}"
+            raise Misconfigured(f"{path} is broken", hint=hint) from None
+
+    def write(self, server: str, pins: Pins) -> None:
+        tools = {
+            name: {"as": pin.called, "hash": pin.hash, "definition": dict(pin.definition)}
+            for name, pin in pins.tools.items()
+        }
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        write_privately(self._path(server), json.dumps(pins._asdict() | {"tools": tools}, indent=1))
+
+    def remove(self, server: str) -> None:
+        if os.path.exists(path := self._path(server)):
+            os.unlink(path)
+
+    def _path(self, server: str) -> str:
+        return os.path.join(self.folder, f"{server}.json")

@@ -1,0 +1,66 @@
+"""What is seen of a connection from outside: how much came, what was wrong with it, and whether it has ended."""
+
+import asyncio
+
+from athena.gateway import cleaning
+
+MOST = 8 << 20  # bytes of one answer
+NODES = 500_000  # values in one answer, which take far more room than their text
+UNASKED = 20_000  # messages that nobody waits for, between two calls
+ASKED = 500  # things that a server may ask of us, between two calls
+TAIL = 2_000  # bytes of what it says on its standard error
+SAID = 200  # characters of what a server said, in an error
+
+
+class Watch:
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.trouble = ""  # what the server did wrong
+        self.changed = False  # it says that its tools are others now
+        self.said = b""  # to people, the last of it
+        self.status = 0  # of the last HTTP answer that was a refusal
+        self._unasked = self._asked = 0
+        self._noise = (0, "")
+
+    def begin(self) -> None:
+        """Begin to count anew, with a call."""
+        self._unasked, self._asked, self._noise, self.status = 0, 0, (0, ""), 0
+
+    def bearable(self, message: bytes) -> bool:
+        """Tell whether a message can be taken in; else the connection has to end."""
+        if len(message) > MOST:
+            self.trouble = f"it answered with more than {MOST >> 20} MB at once"
+        elif len(message) > NODES and sum(map(message.count, (b",", b"[", b"{"))) > NODES:
+            self.trouble = f"it answered with more than {NODES:,} values at once"
+        self._unasked += 1
+        if self._unasked > UNASKED:
+            self.trouble = f"it sent more than {UNASKED:,} messages that nobody had asked for"
+        return not self.trouble
+
+    def asked(self) -> bool:
+        """Tell whether the server may ask something of us once more."""
+        self._asked += 1
+        if self._asked > ASKED:
+            self.trouble = f"it asked more than {ASKED} things of us"
+        return not self.trouble
+
+    def overheard(self, text: bytes) -> None:
+        self.said = (self.said + text)[-TAIL:]
+
+    def notified(self, method: str) -> None:
+        if method == "notifications/tools/list_changed":
+            self.changed = True
+
+    def noise(self, line: bytes) -> None:
+        """Note a line that is no message."""
+        self._noise = self._noise[0] + 1, line[:SAID].decode("utf-8", "replace")
+
+    @property
+    def heard(self) -> str:
+        """What may explain a failure, in a few words."""
+        lines = [one for one in self.said.decode("utf-8", "replace").splitlines() if one.strip()]
+        if lines:
+            return f'; it said: "{cleaning.line(lines[-1], SAID)}"'
+        if self._noise[0]:
+            return f'; it wrote what is no message: "{cleaning.line(self._noise[1], SAID)}"'
+        return ""

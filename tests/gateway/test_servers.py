@@ -1,0 +1,432 @@
+"""Servers from their configuration to a call: named, pinned, approved, recorded, ended."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zoo import House, given, house
+
+from athena.errors import ApprovalNeeded, Conflict, Denied, InvalidInput, Misconfigured, NotFound, Unavailable
+from athena.gateway.config import Config, checked, foreign_entries
+from athena.kernel.operation import Effect
+from athena.operations import CATALOG
+from athena.storage import calls
+from athena.threads import drive
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[House]:
+    with house(tmp_path / "home") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def fine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A house with one good server, shared by those who leave it as it is."""
+    with house(tmp_path_factory.mktemp("fine")) as made:
+        made.add("fine", given("fine"))
+        yield made
+
+
+# --- configuration --------------------------------------------------------------------------------------------------
+
+
+def test_variables_are_looked_up_when_they_are_needed_and_never_written_down(tmp_path: Path) -> None:
+    config = Config(str(tmp_path))
+    config.put([checked("a", {"command": "x", "args": ["${PLACE:-here}"], "env": {"KEY": "Bearer ${SECRET}"}})])
+    entry = config.entries()["a"]
+    assert entry.expanded({"SECRET": "s3"}).given == {"command": "x", "args": ["here"], "env": {"KEY": "Bearer s3"}}
+    with pytest.raises(Misconfigured, match=r"'a' needs \$\{SECRET\}, which is not set") as caught:
+        entry.expanded({"PLACE": "there"})
+    assert "SECRET" in str(caught.value.hint)
+    assert "s3" not in Path(config.path).read_text("utf-8")
+    assert stat.S_IMODE(os.stat(config.path).st_mode) == 0o600
+
+
+def test_what_others_wrote_into_the_file_stays_and_a_broken_file_is_never_written_over(tmp_path: Path) -> None:
+    config = Config(str(tmp_path))
+    mine = {"mcpServers": {"a": {"command": "x", "note": "mine"}}, "theme": "dark"}
+    Path(config.path).write_text(json.dumps(mine), "utf-8")
+    config.put([checked("b", {"url": "https://example.com/mcp"})])
+    config.remove("b")
+    assert json.loads(Path(config.path).read_text("utf-8")) == mine
+    with pytest.raises(Conflict, match="there is a server 'a' already"):
+        config.put([checked("a", {"command": "y"})])
+    with pytest.raises(Conflict, match=r"'A-b' and 'A\.b' would be the same in programs"):
+        config.put([checked("A.b", {"command": "y"}), checked("A-b", {"command": "y"})])
+    for broken in ('{"mcpServers": {"a": ', "[]", '{"mcpServers": []}', '{"mcpServers": {"a": {}}}', "\xff"):
+        Path(config.path).write_text(broken, "latin-1")
+        with pytest.raises(Misconfigured, match=r"servers\.json"):
+            config.put([checked("b", {"command": "y"})])
+        assert Path(config.path).read_text("latin-1") == broken
+
+
+def test_a_broken_file_is_said_and_takes_nothing_else_with_it(home: House) -> None:
+    home.add("fine", given("fine"))
+    Path(home.gateway.config.path).write_text("{", "utf-8")
+    with pytest.raises(Misconfigured, match="is not valid"):
+        home.call("list_servers")
+    with pytest.raises(NotFound):
+        home.call("fine.echo", text="x")
+    assert home.call("remember", content="ours go on").outcome == "new"
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "said"),
+    [
+        ("../x", {"command": "x"}, "cannot be a server's name"),
+        ("", {"command": "x"}, "cannot be a server's name"),
+        ("a", 5, "an object is needed"),
+        ("a", {}, "either a command or a url"),
+        ("a", {"command": "x", "url": "https://x"}, "either a command or a url"),
+        ("a", {"command": ["x"]}, "command must be text"),
+        ("a", {"command": "x", "args": "y"}, "args must be a list of text"),
+        ("a", {"command": "x", "env": {"A": 5}}, "env must be an object of text"),
+        ("a", {"url": "file:///etc/passwd"}, "url must begin with https://"),
+        ("a", {"url": "https://me:secret@example.com"}, "must hold no password"),
+        ("a", {"url": "https://example.com/sse", "type": "sse"}, "SSE transport is not supported"),
+        ("a", {"command": "x", "timeout": 0}, "timeout must be a number of seconds"),
+        ("a", {"command": "x", "approval": "sometimes"}, "approval must be"),
+        ("a", {"command": "x", "disabled": "no"}, "disabled must be"),
+    ],
+)
+def test_an_entry_that_cannot_work_is_refused_with_what_is_wrong(name: str, entry: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as caught:
+        checked(name, entry)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_files_of_other_clients_are_understood() -> None:
+    claude = {"mcpServers": {"a": {"type": "stdio", "command": "npx", "args": ["-y", "b"], "env": {"K": "${K}"}}}}
+    code = {"servers": {"a": {"type": "http", "url": "https://x/mcp", "headers": {"A": "${env:TOKEN}"}}}, "inputs": []}
+    windsurf = {"mcpServers": {"a": {"serverUrl": "https://x/mcp"}}}
+    assert foreign_entries(json.dumps(claude).encode(), "f")[0].shown == "npx -y b"
+    assert foreign_entries(json.dumps(code).encode(), "f")[0].given["headers"] == {"A": "${TOKEN}"}
+    assert foreign_entries(json.dumps({"mcp": code}).encode(), "f")[0].kind == "http"
+    assert foreign_entries(json.dumps(windsurf).encode(), "f")[0].given == {"url": "https://x/mcp"}
+    with pytest.raises(InvalidInput, match="only its own editor knows"):
+        foreign_entries(b'{"servers": {"a": {"command": "x", "args": ["${input:token}"]}}}', "f")
+    with pytest.raises(InvalidInput, match="there are no servers"):
+        foreign_entries(b"{}", "f")
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_hides_none_of_our_names_nor_those_of_python_or_of_another(home: House) -> None:
+    assert home.add("memory", given("fine"), approve=False) == "memory_server"
+    assert home.add("list", given("fine"), approve=False) == "list_server"
+    assert home.add("json", given("fine"), approve=False) == "json_server"
+    assert home.add("my-tools", given("fine"), approve=False) == "my_tools"
+    assert home.add("my.tools", given("fine"), approve=False) == "my_tools_2"
+    assert home.server("memory_server").renamed == {"memory": "memory_server"}
+    assert not {one.name for one in home.call("list_servers")} & CATALOG.categories.keys()
+
+
+def test_tools_that_python_cannot_name_or_that_clash_get_names_that_are_said(home: House) -> None:
+    home.add("odd", given("hostile-names"))
+    renamed = home.server("odd").renamed
+    assert renamed["get-issue"] == "get_issue_2"
+    assert renamed["get.issue"] == "get_issue_3"
+    assert renamed["import"] == "import_"
+    assert renamed["__class__"] == "class_"
+    assert "get_issue" not in renamed
+    names = [one.name.partition(".")[2] for one in home.call("server_tools", name="odd")]
+    assert len(names) == len(set(names)) == 10
+    assert all(name.isidentifier() and name.isascii() for name in names)
+    assert home.call("odd.get_issue_2") == "did hostile-names"
+
+
+# --- what is offered ------------------------------------------------------------------------------------------------
+
+
+def test_definitions_are_cut_to_size_and_their_words_made_harmless(home: House) -> None:
+    home.add("giant", given("giant-list"))
+    assert home.server("giant").tools == 1_000
+    assert "2000 tools were left out" in home.server("giant").detail
+    home.add("sly", given("hidden-text"))
+    described = home.call("describe_tool", name="sly.sly")
+    assert described.isascii()
+    assert described.replace("\n", "").isprintable()
+    assert len(described) < 2_500
+    home.add("walker", given("recursive-schema"))
+    (walk,) = home.call("server_tools", name="walker")
+    assert walk.signature.startswith("walker.walk(tree: {self: ")
+    assert len(walk.signature) < 800
+    with pytest.raises(InvalidInput, match="tree lacks 'self'"):
+        home.call("walker.walk", tree={})
+    home.add("fat", given("huge-definition"))
+    assert [one.name for one in home.call("server_tools", name="fat")] == ["fat.thin"]
+    home.add("twins", given("same-name"))
+    assert home.call("server_tools", name="twins")[0].summary == "The tool twin."
+    home.add("pages", given("endless-pages"))
+    assert home.server("pages").tools == 100
+
+
+def test_tools_of_servers_are_searched_described_and_listed_like_our_own(fine: House) -> None:
+    assert any("fine.echo" in line for line in fine.call("search_tools", query="say something again echo"))
+    assert "def fine.echo(text: str) -> Any:" in fine.call("describe_tool", name="fine.echo")
+    assert fine.app.catalog.find("fine.echo").effect is Effect.READ
+    assert fine.app.catalog.find("fine.bad").effect is Effect.EXECUTE
+    assert [one.signature for one in fine.call("server_tools", name="fine")] == ["fine.echo(text: str)", "fine.bad()"]
+    with pytest.raises(NotFound, match="there is no server 'nobody'"):
+        fine.call("server_tools", name="nobody")
+    with pytest.raises(InvalidInput, match=r"fine\.echo: text must be text, not int"):
+        fine.call("fine.echo", text=5)
+
+
+def test_no_operation_adds_approves_or_removes_a_server() -> None:
+    assert {one.name: one.effect for one in CATALOG.listed("servers")} == {
+        "list_servers": Effect.READ,
+        "server_tools": Effect.READ,
+    }
+
+
+# --- pins -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_nobody_approved_cannot_be_called(home: House) -> None:
+    home.add("fine", given("fine"), approve=False)
+    assert (home.server("fine").status, home.server("fine").tools) == ("waiting", 0)
+    assert "athena servers approve fine" in home.server("fine").detail
+    with pytest.raises(NotFound):
+        home.call("fine.echo", text="x")
+
+
+def test_a_definition_that_changes_while_it_is_used_is_refused(home: House) -> None:
+    home.add("sly", given("changes-later"))
+    assert home.call("sly.bad") == "did changes-later"  # and from then on it offers something else
+    with pytest.raises(Denied, match="the tool 'bad' has changed since it was approved") as caught:
+        home.call("sly.bad")
+    assert caught.value.hint == "a person looks at it: athena servers approve sly"
+    assert home.call("sly.echo", text="is as it was") == "is as it was"
+    with pytest.raises(NotFound):
+        home.call("sly.bad")
+
+
+def test_a_changed_definition_is_neither_found_nor_called_until_a_person_approves_it(
+    home: House, tmp_path: Path
+) -> None:
+    flag = tmp_path / "changed"
+    home.add("sly", given("fine", env={"CHANGED": str(flag)}))
+    flag.touch()
+    with pytest.raises(Denied, match="the tool 'bad' has changed since it was approved"):
+        home.call("sly.bad")
+    found = home.server("sly")
+    assert found.status == "changed"
+    assert sorted(found.refused) == ["bad: changed", "extra: new"]
+    assert [one.name for one in home.call("server_tools", name="sly")] == ["sly.echo"]
+    assert not any("sly.bad" in line for line in home.call("search_tools", query="misbehave", k=20))
+    assert "there is no operation 'sly.bad'" in home.run("sly.bad()").error.message
+    with house(home.home) as other:  # another process knows without asking the server
+        with pytest.raises(NotFound):
+            other.call("sly.bad")
+        other.approve("sly")
+    assert home.server("sly").refused == []
+    assert home.call("sly.bad") == "did fine"
+    assert home.call("sly.extra") == "did fine"
+    flag.unlink()  # it offers again what was approved once, but is not now
+    home.gateway.close()
+    with house(home.home) as other, pytest.raises(Denied):
+        other.call("sly.bad")
+
+
+def test_a_changed_command_needs_a_new_approval_and_a_changed_timeout_none(home: House) -> None:
+    home.add("fine", given("fine"))
+    home.add("fine", given("fine", timeout=5), approve=False)
+    assert home.call("fine.echo", text="x") == "x"
+    home.add("fine", given("noise"), approve=False)
+    assert home.server("fine").status == "waiting"
+    with pytest.raises(NotFound):
+        home.call("fine.echo", text="x")
+    home.approve("fine")
+    assert home.call("fine.echo", text="x") == "x"
+
+
+def test_pins_that_are_broken_open_nothing(home: House) -> None:
+    home.add("fine", given("fine"))
+    (pinned,) = (home.home / "pins").iterdir()
+    assert stat.S_IMODE(pinned.stat().st_mode) == 0o600
+    pinned.with_suffix(".new").write_text('{"tools": 5}', "utf-8")
+    os.replace(pinned.with_suffix(".new"), pinned)
+    assert "is broken" in home.server("fine").detail
+    with pytest.raises(NotFound):
+        home.call("fine.echo", text="x")
+    home.approve("fine")
+    assert home.call("fine.echo", text="x") == "x"
+
+
+def test_a_server_that_is_removed_or_disabled_is_gone_at_once(home: House) -> None:
+    home.add("fine", given("fine"))
+    assert home.call("fine.echo", text="x") == "x"
+    home.add("fine", given("fine", disabled=True), approve=False)
+    assert home.server("fine").status == "disabled"
+    with pytest.raises(NotFound):
+        home.call("fine.echo", text="x")
+    home.gateway.remove("fine")
+    assert home.call("list_servers") == []
+    assert "fine" not in home.app.catalog.categories
+
+
+# --- calls ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_gets_a_clean_environment_and_what_was_written_for_it(
+    home: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    monkeypatch.setenv("PLACE", "Berlin")
+    home.add("tells", given("tells", env={"WHERE": "in ${PLACE}"}))
+    seen = home.call("tells.bad")
+    assert seen["WHERE"] == "in Berlin"
+    assert seen["PATH"] == os.environ["PATH"]
+    assert "AWS_SECRET_ACCESS_KEY" not in seen
+    assert "PLACE" not in seen
+    assert not [name for name in seen if name.startswith("ATHENA")]
+
+
+def test_calls_are_recorded_like_any_others_and_a_key_makes_one_happen_once(home: House, tmp_path: Path) -> None:
+    counted = tmp_path / "counted"
+    home.add("counts", given("counts", env={"COUNTED": str(counted)}))
+    for _ in range(3):
+        assert home.call("counts.bad", "http", "the-key") == "did counts"
+    assert counted.read_text("ascii") == "x"
+    assert home.call("counts.bad") == "did counts"
+    assert counted.read_text("ascii") == "xx"
+    with pytest.raises(Conflict):
+        home.call("counts.echo", "http", "the-key", text="x")
+    until = time.monotonic() + 10  # it is written down without being waited for
+    while drive(home.app.store.database.read(calls.counts)).get("counts.bad") != 2:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_read_is_tried_again_when_the_server_broke_off_and_nothing_else_is(home: House) -> None:
+    home.add("flaky", given("flaky"))
+    assert [home.call("flaky.echo", text=str(n)) for n in range(4)] == ["0", "1", "2", "3"]
+    with pytest.raises(Unavailable, match="broke off during bad") as caught:
+        home.call("flaky.bad")
+    assert not caught.value.retry
+    assert "it may have been done or not" in str(caught.value.hint)
+
+
+def test_a_server_that_does_not_start_is_not_tried_again_at_once(home: House) -> None:
+    name = home.add("broken", given("fine"))
+    home.add("broken", given("exits-at-start"), approve=False)
+    known = home.gateway.known(name)
+    assert known.pins is not None
+    home.gateway._store.write(name, known.pins._replace(fingerprint=known.entry.fingerprint))
+    with pytest.raises(Unavailable, match="missing API key"):
+        home.call("broken.echo", text="x")
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match=r"does not work: .*missing API key") as caught:
+        home.call("broken.echo", text="x")
+    assert "tried again in" in str(caught.value.hint)
+    assert time.monotonic() - began < 0.5
+    assert home.server("broken").status == "failing"
+
+
+def test_a_tool_that_needs_approval_waits_in_a_program_and_is_refused_elsewhere(home: House) -> None:
+    home.add("careful", given("fine", approval="always"))
+    with pytest.raises(ApprovalNeeded, match=r"careful\.bad needs a person's approval"):
+        home.call("careful.bad", "http")
+    assert home.call("careful.bad", "cli") == "did fine"  # a person calls
+    waiting = home.run("x = careful.bad()\nx + '!'")
+    assert waiting.status == "needs_approval"
+    assert waiting.waiting.operation == "careful.bad"
+    done = home.call("approve_run", "cli", run_id=waiting.run_id)
+    assert done.result == "did fine!"
+
+
+def test_programs_call_servers_alone_and_at_once_and_catch_what_fails(fine: House) -> None:
+    done = fine.run(
+        """
+said = parallel([lambda: fine.echo(text="a"), lambda: fine.echo(text="b"), lambda: fine.bad()])
+wrong = [5]
+try:
+    fine.echo(text=wrong)
+except ToolError as error:
+    said.append(str(error))
+said
+"""
+    )
+    assert done.error is None, done.error
+    assert done.result[:3] == ["a", "b", "did fine"]
+    assert "text must be text" in done.result[3]
+    wrong = fine.run("fine.echo(txet='x')")
+    assert wrong.error.type == "TypeError"
+    assert "did you mean 'text'?" in wrong.error.hint
+
+
+def test_a_call_ends_with_the_program_that_made_it(home: House) -> None:
+    home.add("slow", given("hangs", timeout=60))
+    began = time.monotonic()
+    done = home.run("slow.bad()", timeout_s=1.0)
+    assert not done.success
+    assert time.monotonic() - began < 20
+
+
+# --- the end --------------------------------------------------------------------------------------------------------
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from zoo import House, given
+house = House(Path(sys.argv[1]))
+for kind in ("stubborn", "leaves-a-child", "hangs"):
+    house.add(kind, given(kind))
+    house.call(f"{kind.replace('-', '_')}.echo", text="x")
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+def processes(mark: str) -> list[int]:
+    """Return the processes whose environment holds a mark."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if mark.encode() in (entry / "environ").read_bytes() and (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at /proc")
+def test_servers_die_with_us_even_when_we_are_killed(tmp_path: Path) -> None:
+    mark = f"LC_MARK=mark-{os.getpid()}"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "LC_MARK": mark.partition("=")[2]}
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, env=environment, text=True
+    )
+    assert process.stdout
+    try:
+        assert process.stdout.readline() == "up\n"
+        assert len(processes(mark)) >= 8  # us, three minders, three servers, a sleeping child
+    finally:
+        process.kill()
+        process.communicate()
+    until = time.monotonic() + 15
+    while (left := processes(mark)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert left == []
+
+
+def test_closing_leaves_no_server_behind(tmp_path: Path) -> None:
+    with house(tmp_path / "home") as made:
+        made.add("fine", given("fine", env={"MARK": str(tmp_path)}))
+        assert made.call("fine.echo", text="x") == "x"
+    if Path("/proc/self/environ").exists():
+        until = time.monotonic() + 10
+        while (left := processes(f"MARK={tmp_path}")) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert left == []

@@ -1,0 +1,60 @@
+"""An app with servers that do as they are told."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from athena.app import App
+from athena.embedding.minilm import MiniLM
+from athena.gateway.config import checked
+from athena.kernel.invoke import invoke
+from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.store import Sqlite
+from athena.threads import drive
+
+PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
+_model = MiniLM()
+
+
+def given(kind: str, **more: Any) -> dict[str, Any]:
+    """The entry of a server that misbehaves in one way."""
+    return {"command": sys.executable, "args": ["-I", "-S", PROGRAM, kind], **more}
+
+
+class House:
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.app = App(Sqlite(MEMORY), _model, servers=str(home))
+        self.gateway = self.app.gateway
+
+    def add(self, name: str, entry: dict[str, Any], *, approve: bool = True) -> str:
+        self.gateway.config.put([checked(name, entry)], replace=True)
+        assert self.app.catalog.version
+        name = self.gateway.named(name)
+        if approve:
+            self.approve(name)
+        return name
+
+    def approve(self, name: str) -> None:
+        self.gateway.approve(name, *drive(self.gateway.offered(name)))
+        assert self.app.catalog.version
+
+    def call(self, path: str, surface: str = "python", key: str | None = None, /, **arguments: Any) -> Any:
+        return drive(invoke(self.app.catalog, path, arguments, self.app.context("test", surface, key)))
+
+    def run(self, code: str, **more: Any) -> Any:
+        return self.call("execute_code", code=code, **more)
+
+    def server(self, name: str) -> Any:
+        return next(one for one in self.call("list_servers") if one.name == name)
+
+
+@contextmanager
+def house(home: Path) -> Iterator[House]:
+    made = House(home)
+    try:
+        yield made
+    finally:
+        made.app.close()
