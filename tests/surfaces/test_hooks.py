@@ -181,7 +181,7 @@ def test_tools_that_only_look_are_not_recorded_and_secrets_are_removed_before_an
 
 
 def test_what_other_clients_call_it_is_understood(app: App, repo: Path) -> None:
-    failed = {"tool_name": "Bash", "tool_input": {"command": "make ship"}, "error": "exit 2"}
+    failed: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "make ship"}, "error": "exit 2"}
     hook(app, "post-tool-use", repo, hook_event_name="PostToolUseFailure", **failed)  # as Claude Code has it
     done = "The ship sails at noon, because the tide turns at eleven."
     hook(app, "stop", repo, hook_event_name="AfterAgent", prompt_response=done)  # as Gemini CLI has it
