@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+EVENTS = "text/event-stream"
+
 
 class Model(ThreadingHTTPServer):
     """What a client asked, in its order; `says` is the next answer: a text, or the tool to use and its input."""
@@ -48,12 +50,16 @@ class _Asked(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         given = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        for part, write in (("GenerateContent", _gemini), ("/responses", _openai)):
+            if part in self.path:
+                self.server.requests.append(given)
+                return self._answer(write(self.server.says.pop(0) if self.server.says else "Very well."), EVENTS)
         if not self.path.startswith("/v1/messages") or "count_tokens" in self.path:
             return self._answer(b'{"input_tokens": 1}', "application/json")
         self.server.requests.append(given)
         with_tools = bool(given.get("tools"))
         says = self.server.says.pop(0) if with_tools and self.server.says else "Very well."
-        return self._answer(b"".join(_events(says)), "text/event-stream")
+        return self._answer(b"".join(_events(says)), EVENTS)
 
     def do_GET(self) -> None:
         self._answer(b"{}", "application/json")
@@ -70,6 +76,20 @@ class _Asked(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         pass
+
+
+def _openai(says: object) -> bytes:
+    item = {"type": "message", "role": "assistant", "id": "m1", "content": [{"type": "output_text", "text": says}]}
+    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    made = _event("response.created", response={"id": "r1"}) + _event("response.output_item.done", item=item)
+    return made + _event("response.completed", response={"id": "r1", "usage": usage})
+
+
+def _gemini(says: object) -> bytes:
+    content = {"role": "model", "parts": [{"text": says}]}
+    usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+    said = {"candidates": [{"content": content, "finishReason": "STOP", "index": 0}], "usageMetadata": usage}
+    return f"data: {json.dumps(said)}\r\n\r\n".encode()
 
 
 def _events(says: str | tuple[str, dict[str, Any]]) -> Generator[bytes]:

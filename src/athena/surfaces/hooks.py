@@ -29,8 +29,12 @@ SUMMED_UP = 600  # characters of what a turn ended with
 LEAST_WORK = 40  # characters of an answer that says what was done
 LONGEST_SESSION = 200
 # Tools that only look, and our own, whose calls are recorded already.
-QUIET = ("Read", "Grep", "Glob", "LS", "NotebookRead", "TodoWrite", "TodoRead", "ToolSearch", "ExitPlanMode")
-OWN = ("mcp__athena", "mcp__plugin_athena")
+QUIET = (
+    "Read", "Grep", "Glob", "LS", "NotebookRead", "TodoWrite", "TodoRead", "ToolSearch", "ExitPlanMode",
+    "read_file", "read_many_files", "list_directory", "glob", "search_file_content", "grep_search", "write_todos",
+)  # fmt: skip
+OWN = ("mcp__athena", "mcp__plugin_athena", "mcp_athena")
+SHELLS = ("Bash", "run_shell_command")
 AFRESH = ("compact", "clear")  # ways to start from which the session does not know what it was told before
 
 
@@ -152,7 +156,7 @@ async def tool_used(asked: Asked) -> Answer:
     took = asked.said.get("duration_ms")
     await asked.call(
         "record_event",
-        event_type="command" if tool == "Bash" else "edit" if _file(given) else "tool",
+        event_type="command" if tool in SHELLS else "edit" if _file(given) else "tool",
         content=_did(tool, given, asked.folder),
         outcome="failure" if asked.said.get("hook_event_name") == "PostToolUseFailure" else _outcome(got),
         session_id=asked.session,

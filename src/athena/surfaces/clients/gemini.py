@@ -8,7 +8,6 @@ EVENTS = {
     "BeforeAgent": "user-prompt-submit",
     "AfterTool": "post-tool-use",
     "AfterAgent": "stop",
-    "PreCompress": "pre-compact",
     "SessionEnd": "session-end",
 }
 
