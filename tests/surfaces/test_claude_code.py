@@ -144,6 +144,16 @@ def test_settings_that_are_broken_are_left_alone(desk: Desk) -> None:
     assert desk.settings.read_text() == '{"model": '
 
 
+def test_a_marketplace_of_that_name_from_elsewhere_is_left_alone(desk: Desk) -> None:
+    other = {"extraKnownMarketplaces": {"athena": {"source": {"source": "github", "repo": "someone/athena"}}}}
+    desk.settings.write_text(json.dumps(other))
+    done = desk.run(sys.executable, "-m", "athena", "init", "claude-code")
+    assert done.returncode == 4
+    assert "marketplace remove athena" in done.stderr
+    assert desk.init("--remove")["changed"] == []
+    assert json.loads(desk.settings.read_text()) == other
+
+
 def test_the_plugin_satisfies_the_clients_own_validator(desk: Desk, claude: str, tmp_path: Path) -> None:
     for name, text in plugin.files("/home/me/athena/bin/athena-hook", "/home/me/athena/bin/athena-mcp", []).items():
         (tmp_path / "plugin" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -199,6 +199,18 @@ def test_somebody_elses_server_of_that_name_is_left_alone(desk: Desk) -> None:
     assert desk.text == before
 
 
+def test_an_entry_that_somebody_wrote_by_hand_comes_back(desk: Desk) -> None:
+    toml = '[mcp_servers.athena]\ncommand = "athena"\nargs = ["mcp"]\n'
+    other = json.dumps({desk.key: {"athena": {"command": "athena", "args": ["mcp"]}}})
+    before = desk.write(toml if desk.file.suffix == ".toml" else other)
+    desk.take()
+    assert desk.text == before
+    desk.put()
+    assert desk.ours["command"] == desk.place.mcp
+    desk.take()
+    assert desk.text == before
+
+
 def test_a_link_stays_a_link(desk: Desk, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles"
     real.write_text(sample(desk))
@@ -357,6 +369,10 @@ def test_what_makes_no_sense_is_refused(user: Path, capsys: pytest.CaptureFixtur
     assert run("emacs") == 2
     assert run() == 0
     assert "none of these is found" in capsys.readouterr().out
+    (user / ".gemini").mkdir()
+    (user / ".gemini" / "settings.json").write_text("{")
+    assert run() == 0
+    assert "cannot be set up" in capsys.readouterr().out
 
 
 def test_names_and_hooks_are_those_of_the_clients(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import click
 from athena import launcher
 from athena import settings as configuration
 from athena.cli import shown
-from athena.errors import InvalidInput
+from athena.errors import AthenaError, InvalidInput
 from athena.home import home_folder
 
 if TYPE_CHECKING:
@@ -76,12 +76,18 @@ def _list(place: "Place", json_output: bool) -> None:
     found = [client for client in clients.CLIENTS.values() if client.found(place)]
     rows: list[dict[str, Any]] = []
     for client in found:
-        planned = clients.plan(client, place, False)
-        rows.append({"client": client.name, "set_up": not planned, "gets": client.gets, "would": _brief(planned)})
+        row: dict[str, Any] = {"client": client.name, "set_up": False, "gets": client.gets, "would": []}
+        try:
+            row["would"] = _brief(clients.plan(client, place, False))
+            row["set_up"] = not row["would"]
+        except AthenaError as error:
+            row["trouble"] = str(error)
+        rows.append(row)
     if json_output:
         return shown.as_json({"found": rows, "known": list(clients.CLIENTS)})
     for row in rows:
         what = "is set up" if row["set_up"] else f"would get {row['gets']}: {'; '.join(row['would'])}"
+        what = f"cannot be set up: {row['trouble']}" if "trouble" in row else what
         click.echo(f"{row['client']:<12} {shown.safe(what)}")
     if not rows:
         click.echo(f"none of these is found here: {', '.join(clients.CLIENTS)}")

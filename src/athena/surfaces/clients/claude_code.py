@@ -1,17 +1,19 @@
 """Claude Code: a plugin with hooks, MCP server and skill, by its own command, else in a folder that it looks into."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from athena.errors import AthenaError
+from athena.errors import AthenaError, Conflict
 from athena.surfaces.clients import files, jsontext, plugin
 from athena.surfaces.clients.client import NAME, Client
 from athena.surfaces.clients.files import Change, Record
 from athena.surfaces.clients.steps import Folder, Place, Step, Told, parsed, tell
 
 PLUGIN = f"{NAME}@{NAME}"
+HERE = ("plugins", "claude-code")  # in Athena's home
 PARTS = (("enabledPlugins", PLUGIN), ("extraKnownMarketplaces", NAME))
 
 
@@ -46,7 +48,13 @@ class Installed(NamedTuple):
         except AthenaError as error:
             raise type(error)(f"{self.settings}: {error}", hint="repair it; nothing was changed") from None
         enabled, known = (jsontext.lookup(here, path) for path in PARTS)
-        ours = jsontext.lookup(known, ("source", "path")) == str(self.source.path)
+        source = jsontext.lookup(known, ("source", "path"))
+        ours = source == str(self.source.path)
+        if known is not None and not str(source).endswith(os.path.join(*HERE)):
+            if remove:
+                return []
+            hint = f"claude plugin marketplace remove {NAME}; nothing was changed"
+            raise Conflict(f"{self.settings}: it has a marketplace {NAME} from elsewhere", hint=hint)
         copied = self._copied()
         leave = [self._words("uninstall", PLUGIN)] if enabled is not None or copied is not None else []
         leave += [self._words("marketplace", "remove", NAME)] if known is not None else []
@@ -166,7 +174,7 @@ def _steps(place: Place) -> Sequence[Step]:
     program = _program(place)
     if program is None:
         return [loose]
-    source = Folder(Path(place.home) / "plugins" / "claude-code", texts)
+    source = Folder(Path(place.home).joinpath(*HERE), texts)
     return [Source(place, source), Installed(place, program, source), Away(loose)]
 
 

@@ -56,16 +56,17 @@ def write(path: Path, text: str | None, mode: int = 0o644) -> None:
                 target.unlink()
             return
         target.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            mode = target.stat().st_mode & 0o777
-        if target.exists() and not os.access(target, os.W_OK):
+        there = target.exists()
+        if there and not os.access(target, os.W_OK):
             raise PermissionError(0, "it is read-only")
+        mode = target.stat().st_mode & 0o777 if there else mode
         made = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with os.fdopen(made, "wb") as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
-        part.chmod(mode)  # whatever the umask took away
+        if there:
+            part.chmod(mode)  # whatever the umask took away
         part.replace(target)
     except OSError as error:
         raise Denied(

@@ -58,13 +58,18 @@ class Step(Protocol):
         """Do it, and say what was done."""
 
 
+def is_athena(value: Any) -> bool:
+    """Tell whether an entry runs Athena, whoever wrote it."""
+    if not isinstance(value, dict):
+        return False
+    command, words = value.get("command"), value.get("args")
+    by_hand = isinstance(command, str) and os.path.basename(command) in ("athena", "athena-memory")
+    return is_ours(value) or (by_hand and isinstance(words, list) and "mcp" in words)
+
+
 def is_ours(value: Any) -> bool:
-    """Tell whether an entry is one that we wrote: it runs Athena."""
+    """Tell whether an entry is one that we wrote: it runs one of our launchers."""
     if isinstance(value, dict):
-        command = value.get("command")
-        words = [command, *value.get("args", ())] if isinstance(value.get("args", ()), list | tuple) else [command]
-        if isinstance(command, str) and os.path.basename(command) in ("athena", "athena-memory") and "mcp" in words:
-            return True
         return any(is_ours(item) for item in value.values())
     if isinstance(value, list | tuple):
         return any(is_ours(item) for item in value)
@@ -117,7 +122,7 @@ class Edited(NamedTuple):
         found = parsed(text, self.form.parse)
         for entry in self.entries:
             there = jsontext.lookup(found, entry.path)
-            if not entry.listed and there is not None and not is_ours(there):
+            if not entry.listed and there is not None and not is_athena(there):
                 raise Conflict(f"{'.'.join(entry.path)} is not ours", hint="rename or remove it; nothing was changed")
             text = self.form.put(text, entry.path, entry.value, is_ours if entry.listed else None)
         return text
