@@ -25,6 +25,7 @@ from athena.operations import CATALOG
 from athena.surfaces import clients, mcptools
 from athena.surfaces.clients import CLIENTS, jsontext, plugin, tomltext
 from athena.surfaces.clients.steps import Place
+from daemon_tools import Home
 
 pytestmark = pytest.mark.sqlite_only("no store is touched")
 
@@ -446,6 +447,31 @@ def test_the_launcher_of_the_server_says_what_is_missing(tmp_path: Path) -> None
     done = subprocess.run([script], capture_output=True, text=True, timeout=20)
     assert done.returncode == 1
     assert "no Python at /nowhere/python3; run athena init again" in done.stderr
+
+
+def test_the_launcher_of_the_server_serves_its_own_home_and_the_folder_that_it_is_told(tmp_path: Path) -> None:
+    home = Home(tmp_path / """it's $(touch x) "here" `y`""")
+    home.install()
+    (tmp_path / "harbour" / ".git").mkdir(parents=True)
+    (tmp_path / "json.py").write_text("raise SystemExit('code of the folder')")
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    keep = {"name": "remember", "arguments": {"content": "Tugs are ordered by radio"}}
+    said = [("initialize", hello), ("tools/call", keep)]
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": given})
+        for number, (method, given) in enumerate(said)
+    ]
+    lines.insert(1, '{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+    around = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    script = [str(home.path / "bin" / "athena-mcp"), "--folder", str(tmp_path / "harbour")]
+    try:
+        done = subprocess.run(
+            script, input="\n".join([*lines, ""]), cwd=tmp_path, env=around, capture_output=True, text=True, timeout=60
+        )
+        assert "kept" in done.stdout.splitlines()[-1], done
+        assert "Tugs" in home.athena("recall", "tugs", project=str(tmp_path / "harbour"))
+    finally:
+        home.end()
 
 
 # --- any file ---------------------------------------------------------------------------------------------------------
