@@ -6,6 +6,7 @@ is npm's own setting.
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +22,7 @@ class Package(NamedTuple):
     version: str
     integrity: str
     program: str  # its file, below the package
+    native: bool = False  # it needs no Node to run
 
 
 REFERENCE = Package(
@@ -41,6 +43,24 @@ CONFORMANCE = Package(
     "sha512-eXtZFgmtZiU5SsvXty+RGXGnyIqEVm3GLU/HZmg1wMjtKOocPZZgD9HQKd30oJhio5UB0wFJmsc6r8u48Q+EYA==",
     "dist/index.js",
 )
+GEMINI = Package(
+    "@google/gemini-cli",
+    "0.61.0",
+    "sha512-dbQ9A0qBtFJNi6XBkHvfZ6Azpn6PNgH/P8h2MZ67RLlX8hSAVjup39CRWqdRxZv7YXIuhrFaytr8y0jKnkoxnQ==",
+    "bundle/gemini.js",
+)
+CODEX = {  # by platform, too
+    "linux-x64": "sha512-CxDm3+D1cpbGJeHrdzINoG+3wn9BVncP4qpZaaNYkxe8iPtRJOYyCJnnPoVjWRIBvI9vPKbRoifsMSA5xDaUpw==",
+    "linux-arm64": "sha512-w0ScAsBr9aZKtIFrh6HN6KU2yjKKeSCzYfbb7DB0Ccj4BYPzeZtUeQprbycLCwuX3AFQdbdjapmLho2iot74jQ==",
+    "darwin-arm64": "sha512-5fWH6qqUInACcRADIewjlnRxDb4QLe0uriwehiZz0+viuAAB8I+WWefqw4xwHvyKaxeiGX4uK56+vrgfvFk3FQ==",
+    "darwin-x64": "sha512-Vj5wXJPizKmrzNtnRNQf9PP6FJkG3iJU/UO3NE4WvkENZGoQfmImdwf4MVRI5NgwjSuC6LT0HbBRHPVVnwGHuw==",
+}
+CLAUDE_CODE = {  # the program itself, by platform
+    "linux-x64": "sha512-BqZzMvP/zgLLL34S+7OzbG+cyoFp7gwWHU5koVwsyMlTAz+0zZAmbY+UkzvtN2RXxp6AcMenbYIjQJxoXfUY3w==",
+    "linux-arm64": "sha512-NCvQcOxr685Y4mkYUjQT8l/Ouzw0k2xWloWeyzfsUtWiOedHosPkaW6XCSpzAl1dMuvDNBF97qpWgVDrSdK2Vw==",
+    "darwin-arm64": "sha512-Ds1f1B+qy2BWDI+VnmDHwkNyTbXCwFrBtrinPD95RBmUubFJu9nCzMgn+wrg5VwwF6vtkkzGexogneZIYZKb6A==",
+    "darwin-x64": "sha512-+wTK42IT/b5GZHxAVVMLNnCHG/CtngztTE6fNn5s4h47LNXrDQz2RpPLsY5XHr8astNzk7GWPU8GecCG+5EEIQ==",
+}
 FILESYSTEM = Package(
     "@modelcontextprotocol/server-filesystem",
     "2026.8.31",
@@ -66,7 +86,31 @@ def command(package: Package = REFERENCE) -> list[str]:
     program = folder / "node_modules" / package.name / package.program
     if not program.exists():
         _install(node, package, folder)
-    return [str(node), str(program)]
+    return [str(program)] if package.native else [str(node), str(program)]
+
+
+def claude_code() -> Package:
+    """Return the package that holds Claude Code for this machine."""
+    kind = _kind()
+    if kind not in CLAUDE_CODE:
+        raise Unobtainable(f"there is no Claude Code for {kind}")
+    return Package(f"@anthropic-ai/claude-code-{kind}", "2.1.325", CLAUDE_CODE[kind], "claude", native=True)
+
+
+def codex() -> Package:
+    """Return the package that holds Codex for this machine."""
+    kind = _kind()
+    if kind not in CODEX:
+        raise Unobtainable(f"there is no Codex for {kind}")
+    system, machine = kind.split("-")
+    cpu = {"x64": "x86_64", "arm64": "aarch64"}[machine]
+    target = f"{cpu}-{'unknown-linux-musl' if system == 'linux' else 'apple-darwin'}"
+    return Package("@openai/codex", f"0.166.0-{kind}", CODEX[kind], f"vendor/{target}/bin/codex", native=True)
+
+
+def _kind() -> str:
+    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return f"{platform.system().lower()}-{machine}"
 
 
 def _node() -> Path:

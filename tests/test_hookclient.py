@@ -369,7 +369,7 @@ def test_what_is_installed_is_its_owners_and_the_same_again(home: Home) -> None:
     home.install(timeout_ms=900)
     assert " 900 " in script.read_text()
     assert client.read_bytes() == Path(hookclient.__file__).read_bytes()
-    assert sorted(path.name for path in script.parent.iterdir()) == ["athena-hook", "hookclient.py"]
+    assert sorted(path.name for path in script.parent.iterdir()) == ["athena-hook", "athena-mcp", "hookclient.py"]
 
 
 def test_a_path_with_quotes_and_spaces_is_a_path(tmp_path: Path) -> None:

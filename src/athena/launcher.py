@@ -1,4 +1,4 @@
-"""What hooks run: a small script in the home, which lasts longer than any environment that it was written from."""
+"""What clients run: small scripts in the home, which last longer than any environment that they were written from."""
 
 import os
 import shlex
@@ -9,6 +9,7 @@ from athena.home import HOOK_SOCKET, socket_path
 
 FOLDER = "bin"
 NAME = "athena-hook"
+MCP = "athena-mcp"
 CLIENT = "hookclient.py"
 TIMEOUT_MS = 5_000
 
@@ -20,9 +21,18 @@ python={python} home={home}
 exit 0
 """
 
+MCP_SCRIPT = """#!/bin/sh
+# Written by Athena, and again whenever its daemon starts: an MCP server on standard input and output.
+python={own} folder="${{2:-}}"
+[ -x "$python" ] || {{ echo "athena: there is no Python at $python; run athena init again" >&2; exit 1; }}
+if [ "${{1:-}}" = --folder ]; then shift 2; [ -d "$folder" ] && cd "$folder"; fi
+ATHENA_HOME={home} exec "$python" -I -c {run} {root} mcp "$@"
+"""
+RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from athena.cli import main; main()"
+
 
 def install(home: str, python: str | None = None, timeout_ms: int = TIMEOUT_MS) -> str:
-    """Write the launcher and its client into a home, and return the launcher's path."""
+    """Write the launchers and the hooks' client into a home, and return the hooks' launcher's path."""
     folder = os.path.join(home, FOLDER)
     for each in (folder, os.path.join(home, "logs")):
         os.makedirs(each, mode=0o700, exist_ok=True)
@@ -34,11 +44,14 @@ def install(home: str, python: str | None = None, timeout_ms: int = TIMEOUT_MS) 
         "root": os.path.dirname(os.path.dirname(os.path.abspath(hookclient.__file__))),
         "socket": socket_path(home, HOOK_SOCKET),
         "timeout": str(timeout_ms),
+        "run": RUN,
     }
+    quoted = {name: shlex.quote(word) for name, word in words.items()}
     with open(hookclient.__file__, encoding="utf-8") as file:
         _put(os.path.join(folder, CLIENT), file.read(), 0o600)
     launcher = os.path.join(folder, NAME)
-    _put(launcher, SCRIPT.format(**{name: shlex.quote(word) for name, word in words.items()}), 0o700)
+    _put(launcher, SCRIPT.format(**quoted), 0o700)
+    _put(os.path.join(folder, MCP), MCP_SCRIPT.format(**quoted), 0o700)
     return launcher
 
 

@@ -180,6 +180,19 @@ def test_tools_that_only_look_are_not_recorded_and_secrets_are_removed_before_an
     assert "ghp_" not in events[0].content
 
 
+def test_what_other_clients_call_it_is_understood(app: App, repo: Path) -> None:
+    failed: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "make ship"}, "error": "exit 2"}
+    hook(app, "post-tool-use", repo, hook_event_name="PostToolUseFailure", **failed)  # as Claude Code has it
+    done = "The ship sails at noon, because the tide turns at eleven."
+    hook(app, "stop", repo, hook_event_name="AfterAgent", prompt_response=done)  # as Gemini CLI has it
+    for tool in ("read_file", "mcp_athena_recall", "mcp__plugin_athena_athena__recall"):
+        hook(app, "post-tool-use", repo, tool_name=tool, tool_input={"query": "x"})
+    events = call(app, "recall_events", repo)
+    assert len(events) == 2
+    assert {(one.content, one.outcome) for one in events} >= {("Bash: make ship", "failure")}
+    assert done in [one.content for one in events]
+
+
 def nasty(chosen: random.Random) -> object:
     """Return a value that a client should never send."""
     texts = (

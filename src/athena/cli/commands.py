@@ -18,6 +18,7 @@ from athena.cli.doctor import doctor
 from athena.cli.evaluate import evaluate
 from athena.cli.hook import hook
 from athena.cli.importing import import_file
+from athena.cli.init import init
 from athena.cli.mcp import mcp
 from athena.cli.migrate import migrate
 from athena.cli.programs import approve, json_object, run, shell
@@ -371,6 +372,7 @@ athena.add_command(doctor)
 athena.add_command(evaluate)
 athena.add_command(hook)
 athena.add_command(import_file)
+athena.add_command(init)
 athena.add_command(mcp)
 athena.add_command(migrate)
 athena.add_command(projects)

@@ -29,8 +29,12 @@ SUMMED_UP = 600  # characters of what a turn ended with
 LEAST_WORK = 40  # characters of an answer that says what was done
 LONGEST_SESSION = 200
 # Tools that only look, and our own, whose calls are recorded already.
-QUIET = ("Read", "Grep", "Glob", "LS", "NotebookRead", "TodoWrite", "TodoRead", "ToolSearch", "ExitPlanMode")
-OWN = ("mcp__athena", "mcp__plugin_athena")
+QUIET = (
+    "Read", "Grep", "Glob", "LS", "NotebookRead", "TodoWrite", "TodoRead", "ToolSearch", "ExitPlanMode",
+    "read_file", "read_many_files", "list_directory", "glob", "search_file_content", "grep_search", "write_todos",
+)  # fmt: skip
+OWN = ("mcp__athena", "mcp__plugin_athena", "mcp_athena")
+SHELLS = ("Bash", "run_shell_command")
 AFRESH = ("compact", "clear")  # ways to start from which the session does not know what it was told before
 
 
@@ -152,9 +156,9 @@ async def tool_used(asked: Asked) -> Answer:
     took = asked.said.get("duration_ms")
     await asked.call(
         "record_event",
-        event_type="command" if tool == "Bash" else "edit" if _file(given) else "tool",
+        event_type="command" if tool in SHELLS else "edit" if _file(given) else "tool",
         content=_did(tool, given, asked.folder),
-        outcome=_outcome(got),
+        outcome="failure" if asked.said.get("hook_event_name") == "PostToolUseFailure" else _outcome(got),
         session_id=asked.session,
         duration_ms=float(took) if isinstance(took, int | float) and not isinstance(took, bool) and took >= 0 else None,
         metadata={"tool": tool},
@@ -213,7 +217,7 @@ async def after_compaction(asked: Asked) -> Answer:
 
 
 async def turn_ended(asked: Asked) -> Answer:
-    done = asked.text("last_assistant_message")
+    done = asked.text("last_assistant_message") or asked.text("prompt_response")  # the second as Gemini has it
     if len(done) >= LEAST_WORK:
         content = compact(done, SUMMED_UP)
         await asked.call("record_event", event_type="work", content=content, session_id=asked.session)

@@ -1,0 +1,145 @@
+"""`athena init`: sets up a coding agent's client, and takes that back."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from athena import launcher
+from athena import settings as configuration
+from athena.cli import shown
+from athena.errors import AthenaError, InvalidInput
+from athena.home import home_folder
+
+if TYPE_CHECKING:
+    from athena.surfaces.clients.client import Client
+    from athena.surfaces.clients.files import Change
+    from athena.surfaces.clients.steps import Place, Told
+
+NAMES = ("claude-code", "codex", "cursor", "vscode", "gemini", "windsurf")
+TOOLS = 500  # o200k tokens of the four tools' definitions, about
+INSTRUCTIONS = 310  # of what the server says about their use, which some clients show the model
+SKILL = 80  # of the skill's line in the list of skills
+HOOKED = ("claude-code", "codex", "gemini")
+
+
+@click.command()
+@click.argument("client", required=False, type=click.Choice(NAMES))
+@click.option("--project", "in_project", is_flag=True, help="Only for the project of this folder.")
+@click.option("--user", "for_user", is_flag=True, help="For all projects of this user (the default).")
+@click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing.")
+@click.option("--remove", is_flag=True, help="Take out what was put in.")
+@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+def init(client: str | None, in_project: bool, for_user: bool, dry_run: bool, remove: bool, json_output: bool) -> None:
+    """Set up a coding agent's client: hooks, MCP server, skill, as far as it has them.
+
+    Without CLIENT: what is found on this machine, and what would be done.
+
+    Example: athena init claude-code --dry-run
+    """
+    if in_project and for_user:
+        raise click.UsageError("either --project or --user")
+    from athena.surfaces import clients  # other commands do without
+
+    place = _place(in_project)
+    if client is None:
+        return _list(place, json_output)
+    chosen = clients.CLIENTS[client]
+    if in_project and not chosen.per_project:
+        raise InvalidInput(f"{chosen.title} has no settings for single projects", hint=f"athena init {client} --user")
+    if dry_run:
+        return _tell(chosen, place, clients.plan(chosen, place, remove), dry_run, remove, json_output)
+    settings = configuration.load()
+    if not remove:
+        launcher.install(place.home, settings.hooks_python_path, settings.hooks_timeout_ms)
+    done = clients.run(chosen, place, remove)
+    return _tell(chosen, place, done, dry_run, remove, json_output)
+
+
+def _place(in_project: bool) -> "Place":
+    from athena.surfaces.clients.steps import Place
+
+    project = _root(Path.cwd()) if in_project else None
+    return Place(home_folder(), Path(os.path.expanduser("~")), project, os.environ)
+
+
+def _root(folder: Path) -> Path:
+    """Return the git root of a folder, else the folder."""
+    folder = folder.resolve()
+    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
+
+
+def _list(place: "Place", json_output: bool) -> None:
+    from athena.surfaces import clients
+
+    found = [client for client in clients.CLIENTS.values() if client.found(place)]
+    rows: list[dict[str, Any]] = []
+    for client in found:
+        row: dict[str, Any] = {"client": client.name, "set_up": False, "gets": client.gets, "would": []}
+        try:
+            row["would"] = _brief(clients.plan(client, place, False))
+            row["set_up"] = not row["would"]
+        except AthenaError as error:
+            row["trouble"] = str(error)
+        rows.append(row)
+    if json_output:
+        return shown.as_json({"found": rows, "known": list(clients.CLIENTS)})
+    for row in rows:
+        what = "is set up" if row["set_up"] else f"would get {row['gets']}: {'; '.join(row['would'])}"
+        what = f"cannot be set up: {row['trouble']}" if "trouble" in row else what
+        click.echo(f"{row['client']:<12} {shown.safe(what)}")
+    if not rows:
+        click.echo(f"none of these is found here: {', '.join(clients.CLIENTS)}")
+    return click.echo("to set one up: athena init CLIENT; --dry-run shows each change")
+
+
+def _brief(changes: "list[Change | Told]") -> list[str]:
+    """Name what is changed, each file or command in a few words."""
+    from athena.surfaces.clients.steps import Told
+
+    made = [" ".join(one.words) if isinstance(one, Told) else str(one.path) for one in changes]
+    folder = f"{os.sep}plugins{os.sep}claude-code{os.sep}"
+    return list(dict.fromkeys(name.partition(folder)[0] + folder if folder in name else name for name in made))
+
+
+def _tell(
+    client: "Client", place: "Place", changes: "list[Change | Told]", dry_run: bool, remove: bool, json_output: bool
+) -> None:
+    """Say what was done, what it costs, and how to see, limit and remove it."""
+    if json_output:
+        return shown.as_json(
+            {
+                "client": client.name,
+                "scope": "user" if place.project is None else str(place.project),
+                "dry_run": dry_run,
+                "removed": remove,
+                "changed": _brief(changes),
+                "diff": "".join(change.diff() for change in changes),
+                "tokens": {} if remove else _costs(client),
+            }
+        )
+    if not changes:
+        return click.echo(f"{client.title}: nothing to do, {'nothing of ours is there' if remove else 'it is set up'}")
+    if dry_run:
+        return click.echo(shown.safe("".join(change.diff() for change in changes)), nl=False)
+    for name in _brief(changes):
+        click.echo(f"{'$' if name.startswith(os.sep) and ' ' in name else 'changed'} {shown.safe(name)}")
+    if remove:
+        return click.echo(f"{client.title}: removed; memories are kept")
+    costs = ", ".join(f"{count:,} for {what}" for what, count in _costs(client).items())
+    click.echo(f"{client.title} has {client.gets}. Then: {client.after}.")
+    click.echo(f"tokens of a session, at most about: {costs}")
+    if place.project is not None:
+        click.echo("the paths in it are of this machine: do not share that file")
+    click.echo("see: athena call list_injections; athena savings   limit: budget_tokens and off in [hooks]")
+    return click.echo(f"remove: athena init {client.name}{' --project' if place.project else ''} --remove")
+
+
+def _costs(client: "Client") -> dict[str, int]:
+    made = {"the tools": TOOLS, "their instructions": INSTRUCTIONS}
+    if client.name == "claude-code":
+        made["the skill"] = SKILL
+    if client.name in HOOKED:
+        made["the briefing"] = configuration.load().hooks_budget_tokens
+    return made

@@ -1,0 +1,188 @@
+"""Claude Code: a plugin with hooks, MCP server and skill, by its own command, else in a folder that it looks into."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from athena.errors import AthenaError, Conflict
+from athena.surfaces.clients import files, jsontext, plugin
+from athena.surfaces.clients.client import NAME, Client
+from athena.surfaces.clients.files import Change, Record
+from athena.surfaces.clients.steps import Folder, Place, Step, Told, parsed, tell
+
+PLUGIN = f"{NAME}@{NAME}"
+HERE = ("plugins", "claude-code")  # in Athena's home
+PARTS = (("enabledPlugins", PLUGIN), ("extraKnownMarketplaces", NAME))
+
+
+def _folder(place: Place) -> Path:
+    return Path(place.environment.get("CLAUDE_CONFIG_DIR") or place.user / ".claude")
+
+
+def _program(place: Place) -> str | None:
+    if found := place.program("claude"):
+        return found
+    usual = (place.user / ".local" / "bin" / "claude", _folder(place) / "local" / "claude")
+    return next((str(path) for path in usual if path.is_file()), None)
+
+
+class Installed(NamedTuple):
+    """The plugin from a marketplace that is a folder in Athena's home."""
+
+    place: Place
+    program: str
+    source: Folder
+
+    @property
+    def settings(self) -> Path:
+        if self.place.project is not None:  # the one that is not shared: our paths are of this machine
+            return self.place.project / ".claude" / "settings.local.json"
+        return _folder(self.place) / "settings.json"
+
+    def plan(self, record: Record, remove: bool) -> Sequence[Change | Told]:
+        text = files.read(self.settings)
+        try:
+            here = parsed(text, jsontext.parse)
+        except AthenaError as error:
+            raise type(error)(f"{self.settings}: {error}", hint="repair it; nothing was changed") from None
+        enabled, known = (jsontext.lookup(here, path) for path in PARTS)
+        source = jsontext.lookup(known, ("source", "path"))
+        ours = source == str(self.source.path)
+        if known is not None and not str(source).endswith(os.path.join(*HERE)):
+            if remove:
+                return []
+            hint = f"claude plugin marketplace remove {NAME}; nothing was changed"
+            raise Conflict(f"{self.settings}: it has a marketplace {NAME} from elsewhere", hint=hint)
+        copied = self._copied()
+        leave = [self._words("uninstall", PLUGIN)] if enabled is not None or copied is not None else []
+        leave += [self._words("marketplace", "remove", NAME)] if known is not None else []
+        if remove:
+            return [Told(words) for words in leave]
+        if enabled is True and ours and copied is not None and self._same(copied):
+            return []
+        add = [self._words("marketplace", "add", str(self.source.path)), self._words("install", PLUGIN)]
+        return [Told(words) for words in [*leave, *add]]
+
+    def run(self, record: Record, remove: bool) -> Sequence[Change | Told]:
+        planned = self.plan(record, remove)
+        before = files.read(self.settings)
+        if not remove and planned and not record.untouched(self.settings, before):
+            record.keep(self.settings, self._stripped(before, record.before(self.settings)), None)
+        for told in planned:
+            assert isinstance(told, Told)
+            tell(told.words, self.place)
+        if not planned and not (remove and record.knows(self.settings)):
+            return planned
+        if not remove:
+            self._reorder(before)
+            record.keep(self.settings, record.before(self.settings), files.read(self.settings))
+            return planned
+        self._give_back(record)
+        return planned
+
+    def _reorder(self, before: str | None) -> None:
+        """Undo the client's own sorting of what others wrote, as long as that says the same."""
+        now = files.read(self.settings)
+        wanted = before or ""
+        for path in PARTS:
+            wanted = jsontext.put(wanted, path, jsontext.lookup(parsed(now, jsontext.parse), path))
+        if wanted != now and parsed(wanted, jsontext.parse) == parsed(now, jsontext.parse):
+            files.write(self.settings, wanted)
+
+    def _give_back(self, record: Record) -> None:
+        """Leave the settings as they were, byte for byte where nobody else has changed them."""
+        if not record.knows(self.settings):
+            return
+        known, now = record.before(self.settings), files.read(self.settings)
+        left = self._stripped(now, known)
+        if parsed(left, jsontext.parse) == parsed(known, jsontext.parse):
+            left = known
+        if left != now:
+            files.write(self.settings, left)
+        record.forget(self.settings)
+
+    def _stripped(self, text: str | None, known: str | None) -> str | None:
+        """Return settings without our entries, and without what is left empty and was not there before."""
+        keep = parsed(known, jsontext.parse)
+        for path in PARTS:
+            if text is None:
+                break
+            text = jsontext.take(text, path, lambda _: True, keep)
+            if jsontext.lookup(keep, path[:1]) is None:
+                text = jsontext.take(text, path[:1], lambda value: value == {}, keep)
+        return text
+
+    def _words(self, *words: str) -> list[str]:
+        scope = "local" if self.place.project is not None else "user"
+        return [self.program, "plugin", *words, "--scope", scope]
+
+    def _copied(self) -> Path | None:
+        """Return where the client has its own copy."""
+        mine = [one for one in installations(self.place) if one[:2] == _whose(self.place)]
+        return Path(mine[0][2]) if mine else None
+
+    def _same(self, copied: Path) -> bool:
+        return not Folder(copied, self.source.texts).plan(Record(self.place.home), False)
+
+
+def installations(place: Place) -> list[tuple[str, str, str]]:
+    """Return for whom the client has our plugin: scope, project, and where its copy is."""
+    text = files.read(_folder(place) / "plugins" / "installed_plugins.json")
+    try:
+        found = jsontext.lookup(json.loads(text or "{}"), ("plugins", PLUGIN)) or []
+        return [(one["scope"], one.get("projectPath") or "", one["installPath"]) for one in found]
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return []  # it is the client's own file, in a form that we do not know
+
+
+def _whose(place: Place) -> tuple[str, str]:
+    return ("user", "") if place.project is None else ("local", str(place.project))
+
+
+class Source(NamedTuple):
+    """The folder that the client reads the plugin from: for all projects, so the last one takes it away."""
+
+    place: Place
+    folder: Folder
+
+    def plan(self, record: Record, remove: bool) -> Sequence[Change]:
+        others = [one for one in installations(self.place) if one[:2] != _whose(self.place)]
+        return [] if remove and others else self.folder.plan(record, remove)
+
+    def run(self, record: Record, remove: bool) -> Sequence[Change]:
+        return self.folder.run(record, remove) if self.plan(record, remove) else []
+
+
+class Away(NamedTuple):
+    """A folder that is not to be there, whichever way the client is set up."""
+
+    folder: Folder
+
+    def plan(self, record: Record, remove: bool) -> Sequence[Change]:
+        return self.folder.plan(record, True)
+
+    def run(self, record: Record, remove: bool) -> Sequence[Change]:
+        return self.folder.run(record, True)
+
+
+def _steps(place: Place) -> Sequence[Step]:
+    texts = plugin.files(place.hook, place.mcp, [])
+    above = place.project / ".claude" if place.project is not None else _folder(place)
+    loose = Folder(above / "skills" / NAME, {name: texts[name] for name in texts if "marketplace" not in name})
+    program = _program(place)
+    if program is None:
+        return [loose]
+    source = Folder(Path(place.home).joinpath(*HERE), texts)
+    return [Source(place, source), Installed(place, program, source), Away(loose)]
+
+
+CLAUDE_CODE = Client(
+    "claude-code",
+    "Claude Code",
+    "a plugin: session hooks, the MCP server and a skill",
+    lambda place: _program(place) is not None or _folder(place).is_dir(),
+    _steps,
+    "start claude; /plugin, /hooks and /mcp list what it has",
+)

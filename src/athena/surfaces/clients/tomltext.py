@@ -1,0 +1,79 @@
+"""Changing a TOML file of somebody else's: one table of ours goes in and out, every other byte stays."""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from athena.errors import Conflict, InvalidInput
+
+TRAILING = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?(?:\n|\Z))*\Z", re.MULTILINE)
+HEADER = re.compile(r"^[ \t]*\[", re.MULTILINE)
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Return what a text says; one that is no TOML is refused."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"it is not valid TOML ({error})") from None
+
+
+def put(text: str, path: Sequence[str], value: dict[str, Any], ours: object = None) -> str:
+    """Return a text with a table of ours at its end, or in the place of the one that is there."""
+    before = parse(text)
+    holder = before.get(path[0], {})
+    if isinstance(holder, dict) and holder.get(path[1]) == value:
+        return text
+    rest = _take(text, path)
+    gap = "" if not rest.strip() else "\n" if rest.endswith("\n") else "\n\n"
+    lines = [f"{name} = {json.dumps(item, ensure_ascii=False)}" for name, item in value.items()]
+    made = rest + gap + f"[{path[0]}.{path[1]}]\n" + "\n".join(lines) + "\n"
+    _check(made, _with(parse(rest), path, value))
+    return made
+
+
+def take(text: str, path: Sequence[str], ours: Callable[[Any], bool], keep: Any = None) -> str:
+    """Return a text without a table and those inside of it, if it is ours."""
+    holder = parse(text).get(path[0])
+    return _take(text, path) if isinstance(holder, dict) and ours(holder.get(path[1])) else text
+
+
+def _take(text: str, path: Sequence[str]) -> str:
+    before = parse(text)
+    holder = before.get(path[0])
+    if not isinstance(holder, dict) or path[1] not in holder:
+        return text
+    name = (
+        rf"(?:{re.escape(path[0])}|\"{re.escape(path[0])}\")\s*\.\s*(?:{re.escape(path[1])}|\"{re.escape(path[1])}\")"
+    )
+    table = re.compile(rf"^[ \t]*\[\s*{name}\s*(?:\.[^\]\n]*)?\][^\n]*(?:\n|\Z)", re.MULTILINE)
+    made = text
+    while match := table.search(made):
+        following = HEADER.search(made, match.end())
+        end = following.start() if following else len(made)
+        after = TRAILING.search(made, match.end(), end)
+        end = after.start() if after else end  # what is said about the next one stays
+        start = match.start()
+        if made[:start].endswith("\n\n"):
+            start -= 1  # the empty line that we put before it
+        made = made[:start] + made[end:]
+    left = {key: item for key, item in holder.items() if key != path[1]}
+    rest = {key: item for key, item in before.items() if key != path[0]}
+    _check(made, rest | ({path[0]: left} if left else {}), rest | {path[0]: left})
+    return made
+
+
+def _with(before: dict[str, Any], path: Sequence[str], value: dict[str, Any]) -> dict[str, Any]:
+    return before | {path[0]: before.get(path[0], {}) | {path[1]: value}}
+
+
+def _check(made: str, *wanted: dict[str, Any]) -> None:
+    """Refuse a result that does not say what it should: the file is written in a way that we do not know."""
+    try:
+        good = tomllib.loads(made) in wanted
+    except tomllib.TOMLDecodeError:
+        good = False
+    if not good:
+        raise Conflict("our part of it cannot be told from the rest", hint="change it by hand; see docs/clients")

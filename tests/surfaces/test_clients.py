@@ -1,0 +1,506 @@
+"""Setting up clients by their files: what goes in comes out again, and nothing of others is touched."""
+
+import json
+import os
+import re
+import shlex
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import plugin_files
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from athena import api, hookclient, launcher, tokens
+from athena.app import App
+from athena.cli.commands import athena
+from athena.cli.init import HOOKED, INSTRUCTIONS, NAMES, SKILL
+from athena.errors import Conflict, Denied, InvalidInput, Unavailable
+from athena.operations import CATALOG
+from athena.surfaces import clients, mcptools
+from athena.surfaces.clients import CLIENTS, jsontext, plugin, tomltext
+from athena.surfaces.clients.steps import Place
+from daemon_tools import Home
+
+pytestmark = pytest.mark.sqlite_only("no store is touched")
+
+ROOT = Path(__file__).parents[2]
+CODE = "Library/Application Support" if sys.platform == "darwin" else ".config"
+WHERE = {
+    ("codex", "user"): ".codex/config.toml",
+    ("codex", "project"): ".codex/config.toml",
+    ("cursor", "user"): ".cursor/mcp.json",
+    ("cursor", "project"): ".cursor/mcp.json",
+    ("vscode", "user"): f"{CODE}/Code/User/mcp.json",
+    ("vscode", "project"): ".vscode/mcp.json",
+    ("gemini", "user"): ".gemini/settings.json",
+    ("gemini", "project"): ".gemini/settings.json",
+    ("windsurf", "user"): ".codeium/windsurf/mcp_config.json",
+}
+TOML = '# mine\nmodel = "o5"  # why\n\n[mcp_servers.other]\ncommand="x"\n\n[mcp_servers.other.env]\nA="1"\n'
+JSONS = {
+    "spaces": '{\n    "theme": "dark",\n    "KEY": {\n        "zeta": {"command": "z", "args": []},\n'
+    '        "alpha": {"command": "a"}\n    },\n    "hooks": {"SessionStart": [{"hooks": []}], "Other": []}\n}\n',
+    "tabs, no line at the end": '{\n\t"KEY": {\n\t\t"zeta": {\n\t\t\t"command": "z"\n\t\t}\n\t}\n}',
+    "lines of Windows": '{\r\n  "KEY": {\r\n    "zeta": {"command": "z"}\r\n  }\r\n}\r\n',
+    "one line": '{"KEY": {"zeta": {"command": "z"}}, "b": [1, 2]}',
+    "comments": '// mine\n{\n  /* all */ "KEY": {\n    "zeta": {"command": "z"} // last {\n  },\n  "b": 1 // end\n}\n',
+    "a comma at the end": '{\n  "KEY": {\n    "zeta": {"command": "z"},\n  },\n}\n',
+    "an empty object": "{}",
+    "an empty place": '{\n  "KEY": {\n  }\n}\n',
+    "an empty file": "",
+    "a mark at the beginning": '\ufeff{"a": 1}',
+}
+
+
+class Desk:
+    def __init__(self, folder: Path, name: str, scope: str) -> None:
+        self.user, self.project = folder / "user", folder / "user" / "harbour"
+        self.project.mkdir(parents=True, exist_ok=True)
+        self.bin = folder / "bin"
+        self.bin.mkdir(exist_ok=True)
+        self.client = CLIENTS[name]
+        self.place = Place(
+            str(folder / "athena"),
+            self.user,
+            self.project if scope == "project" else None,
+            {"PATH": f"{self.bin}{os.pathsep}/usr/bin{os.pathsep}/bin"},
+        )
+        self.file = self.place.folder / WHERE[name, scope]
+        self.key = "servers" if name == "vscode" else "mcpServers"
+
+    def write(self, text: str) -> str:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_bytes(text.encode())
+        return text
+
+    @property
+    def text(self) -> str:
+        return self.file.read_bytes().decode()
+
+    @property
+    def ours(self) -> Any:
+        if self.file.suffix == ".toml":
+            return tomllib.loads(self.text).get("mcp_servers", {}).get("athena")
+        return jsontext.lookup(jsontext.parse(self.text), (self.key, "athena"))
+
+    def put(self) -> list[Any]:
+        return clients.run(self.client, self.place, False)
+
+    def take(self) -> list[Any]:
+        return clients.run(self.client, self.place, True)
+
+
+@pytest.fixture(params=WHERE, ids="-".join)
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Desk:
+    return Desk(tmp_path, *request.param)
+
+
+def sample(desk: Desk, kind: str = "spaces") -> str:
+    return TOML if desk.file.suffix == ".toml" else JSONS[kind].replace("KEY", desk.key)
+
+
+def test_nothing_is_there_and_nothing_is_left(desk: Desk) -> None:
+    planned = clients.plan(desk.client, desk.place, False)
+    assert "athena-mcp" in planned[0].diff()
+    assert str(desk.file) in planned[0].diff()
+    assert not desk.file.exists()
+    desk.put()
+    assert desk.ours["command"] == desk.place.mcp
+    assert desk.put() == []
+    desk.take()
+    assert not desk.file.exists()
+    assert not desk.file.parent.exists()
+    assert desk.take() == []
+
+
+def test_what_others_wrote_stays_as_it_is_and_where_it_is(desk: Desk) -> None:
+    before = desk.write(sample(desk))
+    desk.file.chmod(0o640)
+    desk.put()
+    with_us = desk.text
+    left = iter(with_us)
+    assert all(letter in left for letter in before)  # only something was put in
+    assert desk.put() == []
+    assert desk.text == with_us
+    assert stat.S_IMODE(desk.file.stat().st_mode) == 0o640
+    assert [path.name for path in desk.file.parent.iterdir() if path.name.startswith(f".{desk.file.name}")] == []
+    desk.take()
+    assert desk.text == before
+
+
+@pytest.mark.parametrize("kind", JSONS)
+@pytest.mark.parametrize("name", ["cursor", "gemini"])
+def test_every_way_to_write_json_is_given_back_byte_for_byte(name: str, kind: str, tmp_path: Path) -> None:
+    desk = Desk(tmp_path, name, "user")
+    before = desk.write(sample(desk, kind))
+    said = jsontext.parse(before) if before else {}
+    desk.put()
+    now = jsontext.parse(desk.text)
+    assert now[desk.key].pop("athena")["command"] == desk.place.mcp
+    for key, value in said.items():
+        if key != "hooks":
+            assert now[key] == value
+    desk.take()
+    assert desk.text == before
+
+
+def test_what_others_change_meanwhile_is_kept_when_we_go(desk: Desk) -> None:
+    before = desk.write(sample(desk))
+    desk.put()
+
+    def change(text: str) -> str:
+        if desk.file.suffix == ".toml":
+            return f"{text}\n# the new one\n[profiles.new]\nx = 1\n"
+        return text.replace('"theme": "dark"', '"theme": "light"')
+
+    desk.write(change(desk.text))
+    assert desk.put() == []
+    desk.take()
+    assert desk.text == change(before)
+
+
+def test_an_entry_of_an_older_set_up_is_replaced(desk: Desk) -> None:
+    desk.write(sample(desk))
+    desk.put()
+    desk.write(desk.text.replace(desk.place.home, "/elsewhere/athena"))
+    desk.put()
+    assert desk.ours["command"] == desk.place.mcp
+    desk.take()
+    if desk.file.suffix == ".toml":
+        assert desk.text == TOML
+    else:
+        assert jsontext.parse(desk.text) == jsontext.parse(sample(desk))
+
+
+def test_a_broken_file_is_left_alone(desk: Desk) -> None:
+    for broken in ("{", '{"a": 1} x', "[mcp_servers", '{"a": tru}', "\x00"):
+        before = desk.write(broken)
+        with pytest.raises(InvalidInput, match=desk.file.name):
+            desk.put()
+        assert desk.text == before
+    desk.file.write_bytes(b"\xff\xfe{}")
+    with pytest.raises(InvalidInput, match="no text"):
+        desk.put()
+    assert desk.file.read_bytes() == b"\xff\xfe{}"
+
+
+def test_somebody_elses_server_of_that_name_is_left_alone(desk: Desk) -> None:
+    toml = '[mcp_servers.athena]\ncommand = "theirs"\n'
+    other = json.dumps({desk.key: {"athena": {"command": "theirs"}}})
+    before = desk.write(toml if desk.file.suffix == ".toml" else other)
+    with pytest.raises(Conflict, match="not ours"):
+        desk.put()
+    desk.take()
+    assert desk.text == before
+
+
+def test_an_entry_that_somebody_wrote_by_hand_comes_back(desk: Desk) -> None:
+    toml = '[mcp_servers.athena]\ncommand = "athena"\nargs = ["mcp"]\n'
+    other = json.dumps({desk.key: {"athena": {"command": "athena", "args": ["mcp"]}}})
+    before = desk.write(toml if desk.file.suffix == ".toml" else other)
+    desk.take()
+    assert desk.text == before
+    desk.put()
+    assert desk.ours["command"] == desk.place.mcp
+    desk.take()
+    assert desk.text == before
+
+
+def test_a_link_stays_a_link(desk: Desk, tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles"
+    real.write_text(sample(desk))
+    desk.file.parent.mkdir(parents=True)
+    desk.file.symlink_to(real)
+    desk.put()
+    assert desk.file.is_symlink()
+    assert "athena-mcp" in real.read_text()
+    desk.take()
+    assert desk.file.is_symlink()
+    assert real.read_text() == sample(desk)
+
+
+def test_where_nobody_may_write_nothing_happens(desk: Desk) -> None:
+    desk.file.parent.parent.mkdir(parents=True, exist_ok=True)
+    desk.file.parent.write_text("no folder")
+    with pytest.raises(Denied, match=desk.file.name):
+        desk.put()
+    desk.file.parent.unlink()
+    desk.file.parent.mkdir()
+    desk.file.symlink_to("/proc/self/nothing")
+    with pytest.raises(Denied, match="cannot be written"):
+        desk.put()
+    if os.geteuid():
+        desk.file.unlink()
+        before = desk.write(sample(desk))
+        desk.file.chmod(0o400)
+        with pytest.raises(Denied, match="cannot be written"):
+            desk.put()
+        assert desk.text == before
+
+
+def test_a_value_that_is_no_object_is_not_written_over(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "gemini", "user")
+    for text in ('{"mcpServers": []}', '{"hooks": 1}', '{"hooks": {"SessionStart": {}}}', "[]", '{"a": 1, "a": 2}'):
+        before = desk.write(text)
+        with pytest.raises(InvalidInput):
+            desk.put()
+        assert desk.text == before
+
+
+def test_tables_that_are_written_inside_others_are_not_guessed_at(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "codex", "user")
+    before = desk.write('mcp_servers = {other = {command = "x"}}\n')
+    with pytest.raises(Conflict):
+        desk.put()
+    assert desk.text == before
+    inside = desk.write('text = """\n[mcp_servers.athena]\n"""\n')
+    desk.put()
+    assert desk.ours["command"] == desk.place.mcp
+    desk.take()
+    assert desk.text == inside
+
+
+# --- with the client's own command ------------------------------------------------------------------------------------
+
+
+def command(desk: Desk, name: str, script: str) -> None:
+    path = desk.bin / name
+    path.write_text(f'#!/bin/sh\necho "$@" >>"{desk.bin}/said"\n{script}\n')
+    path.chmod(0o755)
+
+
+def test_a_clients_own_command_is_asked_first(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "codex", "user")
+    before = desk.write(TOML)
+    tidy = f"""
+if [ "$2" = add ]; then printf 'model = "o5"\\n[mcp_servers.athena]\\ncommand = "%s"\\n' "$5" >"{desk.file}.new"
+  printf '[mcp_servers.other]\\ncommand = "x"\\n[mcp_servers.other.env]\\nA = "1"\\n' >>"{desk.file}.new"
+else printf 'model = "o5"\\n[mcp_servers.other]\\ncommand = "x"\\nenv = {{A = "1"}}\\n' >"{desk.file}.new"; fi
+mv "{desk.file}.new" "{desk.file}" """
+    command(desk, "codex", tidy)
+    planned = clients.plan(desk.client, desk.place, False)
+    assert f"mcp add athena -- {desk.place.mcp}" in planned[0].diff()
+    desk.put()
+    assert desk.text.startswith(before)  # although the command has tidied up
+    assert desk.put() == []
+    desk.take()
+    assert desk.text == before
+    assert (desk.bin / "said").read_text().splitlines() == [f"mcp add athena -- {desk.place.mcp}", "mcp remove athena"]
+
+
+def test_a_command_that_does_nothing_is_helped(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "vscode", "user")
+    command(desk, "code", "exit 0")
+    desk.put()
+    assert desk.ours == {"type": "stdio", "command": desk.place.mcp, "args": []}
+    assert (desk.bin / "said").read_text().startswith('--add-mcp {"name": "athena"')
+    desk.take()
+    assert not desk.file.exists()
+
+
+def test_a_command_that_fails_is_said(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "codex", "user")
+    before = desk.write(TOML)
+    command(desk, "codex", "echo 'the disk is full' >&2; exit 3")
+    with pytest.raises(Unavailable, match="the disk is full"):
+        desk.put()
+    assert desk.text == before
+
+
+# --- as a command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "someone"
+    (folder / "harbour" / ".git").mkdir(parents=True)
+    (folder / "harbour" / "src").mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for name in ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(folder / "harbour" / "src")
+    return folder
+
+
+def run(*words: str) -> int:
+    return athena(args=["init", *words], prog_name="athena", standalone_mode=False)
+
+
+def test_the_command_says_what_it_did_what_it_costs_and_how_to_undo_it(
+    user: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("gemini", "--dry-run") == 0
+    assert '+    "athena": {' in capsys.readouterr().out
+    assert not (user / ".gemini").exists()
+    assert run("gemini") == 0
+    said = capsys.readouterr().out
+    assert "changed" in said
+    assert "900 for the briefing" in said
+    assert "remove: athena init gemini --remove" in said
+    assert os.access(Path(os.environ["ATHENA_HOME"]) / "bin" / "athena-mcp", os.X_OK)
+    assert run("gemini") == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert run("--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["found"]
+    assert found == {"client": "gemini", "set_up": True, "gets": "the MCP server and session hooks", "would": []}
+    assert run("gemini", "--remove", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["removed"]
+    assert not (user / ".gemini").exists()
+
+
+def test_a_project_is_the_git_root(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("cursor", "--project") == 0
+    assert "do not share" in capsys.readouterr().out
+    made = json.loads((user / "harbour" / ".cursor" / "mcp.json").read_text())
+    assert made["mcpServers"]["athena"]["args"] == ["--folder", "${workspaceFolder}"]
+    assert not (user / ".cursor").exists()
+
+
+def test_what_makes_no_sense_is_refused(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("windsurf", "--project") == 2
+    assert "--user" in capsys.readouterr().err
+    assert run("cursor", "--project", "--user") == 2
+    assert run("emacs") == 2
+    assert run() == 0
+    assert "none of these is found" in capsys.readouterr().out
+    (user / ".gemini").mkdir()
+    (user / ".gemini" / "settings.json").write_text("{")
+    assert run() == 0
+    assert "cannot be set up" in capsys.readouterr().out
+
+
+def test_names_and_hooks_are_those_of_the_clients(tmp_path: Path) -> None:
+    assert tuple(CLIENTS) == NAMES
+    place = Place(str(tmp_path), tmp_path, None, {"PATH": ""})
+    with_hooks = [
+        name
+        for name, client in CLIENTS.items()
+        if any("athena-hook" in change.diff() for change in clients.plan(client, place, False))
+    ]
+    assert tuple(sorted(with_hooks)) == tuple(sorted(HOOKED))
+
+
+# --- the plugin -------------------------------------------------------------------------------------------------------
+
+
+def test_the_plugin_in_the_repository_is_up_to_date() -> None:
+    found = plugin_files.wanted()
+    assert [path.name for path, text in found.items() if path.read_text("utf-8") != text] == []
+    assert {path for path in (ROOT / "plugins" / "claude-code").rglob("*") if path.is_file()} <= set(found)
+    assert os.access(ROOT / "plugins" / "claude-code" / "hooks" / "athena-hook", os.X_OK)
+
+
+def test_every_event_of_the_plugin_is_one_that_we_answer() -> None:
+    made = json.loads(plugin.files("/x", "/y", [])["hooks/hooks.json"])["hooks"]
+    for (group,) in made.values():
+        (hook,) = group["hooks"]
+        assert hook["args"][0] in hookclient.EVENTS
+        assert hook["timeout"] > 5
+
+
+def test_what_the_skill_teaches_is_there(isolated: App) -> None:
+    skill = plugin.files()["skills/athena/SKILL.md"]
+    taught = set(re.findall(r"`(\w+)\.(\w+)[(`]", skill))
+    assert len(taught) >= 5
+    assert taught <= {(operation.category, operation.name) for operation in CATALOG}
+    api.store("Tugs are ordered by radio", tags="tugs")
+    program = skill.partition("```python\n")[2].partition("```")[0]
+    assert api.call("execute_code", code=program)["result"] == [["tugs", 1]]
+
+
+def test_tokens_are_what_is_said() -> None:
+    head = plugin.files()["skills/athena/SKILL.md"].split("---")[1]
+    assert tokens.exactly(head) <= SKILL
+    assert tokens.exactly(mcptools.INSTRUCTIONS) <= INSTRUCTIONS
+
+
+def test_a_plugin_that_nobody_set_up_finds_athena_or_says_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "athena-hook"
+    script.write_text(plugin.files()["hooks/athena-hook"])
+    (tmp_path / "home" / "bin").mkdir(parents=True)
+
+    def said(path: str) -> tuple[int, str]:
+        around = {"PATH": path, "HOME": str(tmp_path), "ATHENA_HOME": str(tmp_path / "home")}
+        done = subprocess.run(["/bin/sh", script, "stop"], env=around, capture_output=True, text=True, timeout=20)
+        return done.returncode, done.stdout + done.stderr
+
+    assert said("/usr/bin:/bin") == (0, "")
+    for name, place in (("athena", tmp_path), ("athena-hook", tmp_path / "home" / "bin")):
+        (place / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (place / name).chmod(0o755)
+    assert said("/usr/bin:/bin") == (0, "athena-hook stop\n")
+    (tmp_path / "home" / "bin" / "athena-hook").unlink()
+    assert said(f"{tmp_path}:/usr/bin:/bin") == (0, "athena hook stop\n")
+
+
+def test_the_launcher_of_the_server_says_what_is_missing(tmp_path: Path) -> None:
+    launcher.install(str(tmp_path))
+    script = tmp_path / "bin" / "athena-mcp"
+    script.write_text(script.read_text().replace(shlex.quote(sys.executable), "/nowhere/python3"))
+    done = subprocess.run([script], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert "no Python at /nowhere/python3; run athena init again" in done.stderr
+
+
+def test_the_launcher_of_the_server_serves_its_own_home_and_the_folder_that_it_is_told(tmp_path: Path) -> None:
+    home = Home(tmp_path / """it's $(touch x) "here" `y`""")
+    home.install()
+    (tmp_path / "harbour" / ".git").mkdir(parents=True)
+    (tmp_path / "json.py").write_text("raise SystemExit('code of the folder')")
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    keep = {"name": "remember", "arguments": {"content": "Tugs are ordered by radio"}}
+    said = [("initialize", hello), ("tools/call", keep)]
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": given})
+        for number, (method, given) in enumerate(said)
+    ]
+    lines.insert(1, '{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+    around = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    script = [str(home.path / "bin" / "athena-mcp"), "--folder", str(tmp_path / "harbour")]
+    try:
+        done = subprocess.run(
+            script, input="\n".join([*lines, ""]), cwd=tmp_path, env=around, capture_output=True, text=True, timeout=60
+        )
+        assert "kept" in done.stdout.splitlines()[-1], done
+        assert "Tugs" in home.athena("recall", "tugs", project=str(tmp_path / "harbour"))
+    finally:
+        home.end()
+
+
+# --- any file ---------------------------------------------------------------------------------------------------------
+
+VALUES = some.recursive(
+    some.none() | some.booleans() | some.integers() | some.text(max_size=8),
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(max_size=5), inner, max_size=3),
+    max_leaves=12,
+)
+FILES = some.dictionaries(some.text(max_size=5), VALUES, max_size=4)
+
+
+@given(FILES, some.sampled_from([None, 1, 4, "\t"]), some.dictionaries(some.text(min_size=1, max_size=5), VALUES))
+def test_any_json_gets_our_member_and_loses_it_again(
+    said: dict[str, Any], indent: Any, servers: dict[str, Any]
+) -> None:
+    said = {**said, "servers": {key: value for key, value in servers.items() if key != "athena"}}
+    text = json.dumps(said, indent=indent, ensure_ascii=False)
+    with_us = jsontext.put(text, ("servers", "athena"), {"command": "x"})
+    wanted = {**said, "servers": {**said["servers"], "athena": {"command": "x"}}}
+    assert json.loads(with_us) == wanted
+    assert list(json.loads(with_us)) == list(wanted)
+    without = jsontext.take(with_us, ("servers", "athena"), lambda _: True, said)
+    assert without == text
+
+
+@given(some.dictionaries(some.from_regex(r"[a-z]{1,5}", fullmatch=True), some.integers() | some.booleans(), max_size=3))
+def test_any_toml_gets_our_table_and_loses_it_again(said: dict[str, Any]) -> None:
+    text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in said.items())
+    with_us = tomltext.put(text, ("servers", "athena"), {"command": 'a "quoted" \\ path'})
+    assert tomllib.loads(with_us) == {**said, "servers": {"athena": {"command": 'a "quoted" \\ path'}}}
+    assert tomltext.take(with_us, ("servers", "athena"), lambda _: True) == text
