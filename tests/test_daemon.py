@@ -44,6 +44,21 @@ def test_it_starts_once_tells_of_itself_and_stops(home: Home) -> None:
     assert json.loads(home.athena("daemon", "status", "--json"))["running"] is False
 
 
+def test_what_one_session_is_told_by_its_environment_is_not_for_all(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("HOOKS_PYTHON_PATH", "/nowhere/python"), ("HOOKS_TIMEOUT_MS", "150"), ("LLM_URL", "http://x")):
+        monkeypatch.setenv(f"ATHENA_{name}", value)
+    pid = daemon.start(str(home.path))["pid"]
+    home.until(served=True)
+    launcher = (home.path / "bin" / "athena-hook").read_text()
+    assert "/nowhere" not in launcher
+    assert " 150 " not in launcher
+    if sys.platform == "linux":
+        assert b"ATHENA_LLM_URL" not in Path(f"/proc/{pid}/environ").read_bytes()
+    assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
+
+
 def test_of_twenty_that_start_at_once_one_stays(home: Home) -> None:
     children = [daemon.spawn(str(home.path)) for _ in range(20)]
     ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

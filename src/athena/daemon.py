@@ -21,7 +21,7 @@ RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from athena.background i
 FAILED = "daemon.failed"  # there since the last one that could not start
 PAUSE = 60.0  # seconds before hooks try that again
 TAKEN = 3  # how a daemon ends that finds another
-OWN = ("ATHENA_PROJECT",)  # what is a session's own and not the daemon's
+OWN = ("ATHENA_PROJECT", "ATHENA_HOOKS_", "ATHENA_LLM_")  # what is a session's own, and not for all: it may begin so
 
 Facts = dict[str, Any]
 
@@ -30,7 +30,7 @@ def spawn(home: str) -> int:
     """Start the daemon of a home without waiting; return a process that ends when it has the home, or cannot."""
     python = sys.executable
     words = [python, "-I", "-c", RUN, ROOT, home]  # -I: neither the folder nor the environment brings code of its own
-    around = {name: value for name, value in os.environ.items() if name not in OWN} | {"ATHENA_HOME": home}
+    around = {name: value for name, value in os.environ.items() if not name.startswith(OWN)} | {"ATHENA_HOME": home}
     if (path := around.get("ATHENA_DB_PATH")) and path != ":memory:":
         around["ATHENA_DB_PATH"] = os.path.abspath(os.path.expanduser(path))  # it runs in another folder
     nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]

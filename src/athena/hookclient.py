@@ -204,6 +204,7 @@ def note(home: str, event: str, link: str, began: float, why: str) -> None:
     folder = os.path.join(home, "logs")
     path = os.path.join(folder, LOG)
     try:
+        os.makedirs(home, mode=0o700, exist_ok=True)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         if os.fstat(file).st_size > LOG_LARGEST:

@@ -34,7 +34,7 @@ RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from athena.cli import m
 def install(home: str, python: str | None = None, timeout_ms: int = TIMEOUT_MS) -> str:
     """Write the launchers and the hooks' client into a home, and return the hooks' launcher's path."""
     folder = os.path.join(home, FOLDER)
-    for each in (folder, os.path.join(home, "logs")):
+    for each in (home, folder, os.path.join(home, "logs")):
         os.makedirs(each, mode=0o700, exist_ok=True)
     own = sys.executable
     words = {
@@ -68,7 +68,10 @@ def _put(path: str, text: str, mode: int) -> None:
     try:
         made = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
-            os.write(made, data)
+            rest = memoryview(data)
+            while rest:  # a disk that is nearly full takes a part
+                rest = rest[os.write(made, rest) :]
+            os.fsync(made)
         finally:
             os.close(made)
         os.replace(part, path)

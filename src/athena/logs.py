@@ -13,6 +13,7 @@ class Log:
 
     def __init__(self, home: str, name: str, largest: int = LARGEST) -> None:
         folder = os.path.join(home, FOLDER)
+        os.makedirs(home, mode=0o700, exist_ok=True)  # of a path, only the last folder gets these rights
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self.path, self._largest = os.path.join(folder, name), largest
         self._open()

@@ -290,9 +290,28 @@ def test_a_hostile_repository_runs_nothing(repo: Path, tmp_path: Path) -> None:
     mark.unlink(missing_ok=True)
     seen = git.look(str(repo), seconds=20)
     assert seen.commits == ("Retry card charges",)
-    assert "charges.py" in seen.files
     assert not mark.exists(), mark.read_text()
     subprocess.run(["git", "status"], cwd=repo, capture_output=True, timeout=20, check=False)
+    assert mark.exists(), "plain git would have run it"
+
+
+@pytest.mark.sqlite_only("no store is touched")
+def test_a_file_whose_times_tell_nothing_runs_no_filter(repo: Path, tmp_path: Path) -> None:
+    """As an archive brings it: the index is older than the file, so that git looks at the content."""
+    mark = tmp_path / "ran"
+    future, past = 1_900_000_000, 1_500_000_000
+    os.utime(repo / "charges.py", (future, future))
+    run_git(repo, "add", "-A")
+    for name, value in (("core.checkStat", "minimal"), ("core.trustctime", "false")):
+        run_git(repo, "config", name, value)
+    (repo / ".git" / "info").mkdir(exist_ok=True)
+    (repo / ".git" / "info" / "attributes").write_text("* filter=evil\n")
+    run_git(repo, "config", "filter.evil.clean", f"touch {mark}; cat")
+    mark.unlink(missing_ok=True)
+    os.utime(repo / ".git" / "index", (past, past))
+    assert git.look(str(repo), seconds=20).commits == ("Retry card charges",)
+    assert not mark.exists()
+    subprocess.run(["git", "diff-files"], cwd=repo, capture_output=True, timeout=20, check=False)
     assert mark.exists(), "plain git would have run it"
 
 

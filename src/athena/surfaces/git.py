@@ -1,8 +1,9 @@
 """What a git repository says about the work in it, read without running anything that the repository brings.
 
 A repository can be hostile: its configuration names programs for hooks, file monitors, filters, pagers, signatures and
-transports. Only commands that look at the index, at times of files and at commits are run, none that reads a file's
-content (which would run its filters), with every program that the configuration could name switched off.
+transports. Only commands that look at the index, at times of files and at commits are run, with every program that the
+configuration could name switched off. One of them reads the content of a file whose times do not tell whether it was
+changed, through the file's filters: it is not run where the configuration names any.
 """
 
 import os
@@ -25,6 +26,7 @@ ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "",  # beats what the repository allows
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_ATTR_NOSYSTEM": "1",
@@ -33,6 +35,8 @@ ENVIRONMENT = {
     "HOME": os.devnull,
 }
 LOG = ("log", "-n", str(COMMITS), "--no-show-signature", "--no-color", "--decorate=full", "--format=%D%x1f%s")
+# Every repository has the second of these, so that an answer without it is none.
+FILTERS = ("config", "--includes", "--name-only", "--get-regexp", r"^(filter\.|core\.repositoryformatversion$)")
 CHANGED = ("diff-files", "--name-only", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "-z")
 STAGED = ("diff-index", "--cached", "--name-only", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "-z",
           "HEAD", "--")  # fmt: skip
@@ -43,7 +47,11 @@ def look(folder: str, seconds: float = SECONDS) -> Surroundings:
     root = root_of(folder)
     if root is None:
         return Surroundings()
-    log, changed, staged = _answers(root, (LOG, CHANGED, STAGED), seconds)
+    until = time.monotonic() + seconds
+    filters = _answers(root, (FILTERS,), seconds)[0].split()
+    harmless = filters == ["core.repositoryformatversion"]
+    commands = (LOG, STAGED, CHANGED) if harmless else (LOG, STAGED)
+    log, staged, changed = (*_answers(root, commands, until - time.monotonic()), "")[:3]
     commits = [line.partition("\x1f") for line in log.splitlines()]
     files = dict.fromkeys(name for name in (*changed.split("\0"), *staged.split("\0")) if name)
     subjects = tuple(subject[:200] for _, _, subject in commits if subject)
