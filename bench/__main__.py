@@ -58,6 +58,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS, help="measure these and print the page")
     parser.add_argument(
+        "--write", action="store_true", help="put what --only measured into the page, and print nothing"
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="small stores and few rounds: to see that it works; prints"
     )
     given = parser.parse_args()
@@ -73,7 +76,10 @@ def main() -> None:
             results[name] = BENCHMARKS[name].run(run)
             loads[name] = machine.Load.now().since(before)
     page = report.page(results, loads, machine.facts())
-    if given.only or given.quick:
+    if given.only and given.write and not given.quick:
+        old = (DOCS / "benchmarks.md").read_text("utf-8")
+        _write(report.merged(old, page, BENCHMARKS), results)
+    elif given.only or given.quick:
         print(page)
     else:
         _write(page, results)

@@ -1,6 +1,8 @@
 """The results as a page: first what was promised and what was measured, then how."""
 
+import re
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from bench.result import Result, Table
 
@@ -8,7 +10,8 @@ MET = {True: "yes", False: "**no**", None: "-"}
 FOREWORD = """\
 # Benchmarks
 
-Written by `make bench` (`python -m bench`), never by hand. `python -m bench --only NAME` prints a single one.
+Written by `make bench` (`python -m bench`), never by hand. `python -m bench --only NAME` prints a single one, and
+with `--write` puts it into this page in the place of the old one; each says when it was measured.
 Times on a machine that does other things too are noisy, so whatever is compared is measured in turn in the same
 run, and each section says how much of the machine others used meanwhile. A bar that is missed is shown as missed.
 
@@ -19,6 +22,8 @@ put together at random but always alike (`bench/corpus.py`). In a store of 100,0
 
 def page(results: Mapping[str, Result], loads: Mapping[str, str], facts: Iterable[tuple[str, str]]) -> str:
     """Write everything as Markdown."""
+    facts = list(facts)
+    when = dict(facts).get("date", "").partition(" ")[0]
     promised = [
         (row.what, row.bar, row.measured, MET[row.met], f"[{name}](#{name})")
         for name, result in results.items()
@@ -28,16 +33,38 @@ def page(results: Mapping[str, Result], loads: Mapping[str, str], facts: Iterabl
         FOREWORD,
         table(Table(("what", "bar", "measured", "met?", "details"), promised)),
         "## Machine\n",
-        table(Table(("", ""), list(facts))),
+        table(Table(("", ""), facts)),
     ]
     for name, result in results.items():
         pieces.append(
             f"## {name}\n\n{result.title}. {result.definition}\n\n"
-            f"Run by `python -m bench --only {name}`; {loads[name]}.\n"
+            f"Run by `python -m bench --only {name}` on {when}; {loads[name]}.\n"
         )
         pieces += [f"![{_alt(image)}](images/{image})\n" for image in result.images]
         pieces += [table(piece) if isinstance(piece, Table) else piece + "\n" for piece in result.details]
     return "\n".join(pieces)
+
+
+def merged(old: str, new: str, order: Iterable[str]) -> str:
+    """Put what was measured now into a page in the place of what was measured before."""
+    before, now = _parts(old), _parts(new)
+    names = [name for name in order if name in before.sections or name in now.sections]
+    rows = [row for name in names for row in (now if name in now.sections else before).rows if f"(#{name})" in row]
+    head = [line for line in now.head.splitlines() if line.startswith("|")][:2]
+    sections = [now.sections.get(name) or before.sections[name] for name in ("Machine", *names)]
+    return "".join([FOREWORD, "\n", *(f"{line}\n" for line in (*head, *rows)), "\n", *sections])
+
+
+class _Parts(NamedTuple):
+    head: str
+    rows: list[str]
+    sections: dict[str, str]
+
+
+def _parts(written: str) -> _Parts:
+    head, *rest = re.split(r"^(?=## )", written, flags=re.MULTILINE)
+    sections = {one.partition("\n")[0].removeprefix("## ").strip(): one.rstrip("\n") + "\n\n" for one in rest}
+    return _Parts(head, [line for line in head.splitlines() if "(#" in line], sections)
 
 
 def table(content: Table) -> str:
