@@ -57,9 +57,7 @@ BENCHMARKS: dict[str, ModuleType] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS, help="measure these and print the page")
-    parser.add_argument(
-        "--write", action="store_true", help="put what --only measured into the page, and print nothing"
-    )
+    parser.add_argument("--write", action="store_true", help="put what --only measured into the page")
     parser.add_argument(
         "--quick", action="store_true", help="small stores and few rounds: to see that it works; prints"
     )

@@ -52,7 +52,7 @@ def merged(old: str, new: str, order: Iterable[str]) -> str:
     rows = [row for name in names for row in (now if name in now.sections else before).rows if f"(#{name})" in row]
     head = [line for line in now.head.splitlines() if line.startswith("|")][:2]
     sections = [now.sections.get(name) or before.sections[name] for name in ("Machine", *names)]
-    return "".join([FOREWORD, "\n", *(f"{line}\n" for line in (*head, *rows)), "\n", *sections])
+    return "".join([FOREWORD, "\n", *(f"{line}\n" for line in (*head, *rows)), "\n", *sections]).rstrip("\n") + "\n"
 
 
 class _Parts(NamedTuple):
