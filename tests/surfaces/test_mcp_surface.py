@@ -367,6 +367,14 @@ def test_what_needs_a_person_waits_for_one_also_as_a_tool_of_its_own(served: Run
     asyncio.run(work())
 
 
+LONG = {
+    """print('x = {"aé": 1.2345}; ' * 3000)""": "workspace.write(path=",
+    "[i * 7919 for i in range(20000)]": 'workspace.read(path="',
+    "'日本語のテキスト' * 900": 'workspace.read(path="',
+    "print('😀' * 3000)\n[i * 7919 for i in range(400)]": "workspace.write(path=",
+}
+
+
 def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: Path) -> None:
     async def work() -> None:
         async with connected(served, f"http {LEGACY}", "all") as client:
@@ -386,5 +394,9 @@ def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: P
             brief = await text(client, "recall", query="word word word", k=1)
             assert brief.startswith(long.split()[0])
             assert brief.endswith("…\n[get_memory(memory_id=...) shows one whole]")
+            for code, more in LONG.items():
+                said = await text(client, "execute_code", code=code)
+                assert tokens.exactly(said) <= 2_000, code
+                assert more in said[-200:], code
 
     asyncio.run(work())

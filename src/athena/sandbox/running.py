@@ -167,7 +167,9 @@ class Running:
             error = _with_history(error, made, open_calls, ended, self.calls.last)
         if ended.pause is not None:
             status = "needs_approval"
-        result, cut = shorten(ended.value, self.limits.result_chars, ended.whole) if error is None else (None, False)
+        result, cut = None, False
+        if error is None:
+            result, cut = shorten(ended.value, self.limits.result_chars, self.limits.result_tokens, ended.whole)
         return Run(
             status=_as_status(status),
             output=self.output.text,
