@@ -94,9 +94,14 @@ def is_free(home: str) -> bool:
     return True
 
 
+def holder(home: str) -> dict[str, Any] | None:
+    """Return what the last server of a home said of itself; it may be gone."""
+    return _facts(os.path.join(home, LOCK))
+
+
 def served(home: str) -> dict[str, Any] | None:
     """Return what the server of a home says of itself, if one of this user's answers there."""
-    facts = _facts(os.path.join(home, LOCK))
+    facts = holder(home)
     if facts is None:
         return None
     try:

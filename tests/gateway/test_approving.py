@@ -5,9 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from daemon_tools import Home
 from zoo import PROGRAM
 
+from athena import daemon
+from athena.cli import doctor
 from athena.cli.commands import athena
+from athena.client import AthenaClient
+from athena.errors import AthenaError
 
 HERE = (sys.executable, "-I", "-S", PROGRAM)
 
@@ -79,3 +84,28 @@ def test_names_that_change_and_what_is_left_out_is_said(servers: Terminal, tmp_p
     assert done["a"] == ""
     assert "no program 'nonono'" in done["b"]
     assert servers("import", str(tmp_path / "mcp.json"), "--yes") == ""  # all are there already
+
+
+def test_a_variable_that_the_running_server_lacks_is_said_at_once(
+    servers: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "home")
+    process = daemon.start(str(home.path))["pid"]
+    try:
+        monkeypatch.setenv("NOTES_KEY", "set here alone")
+        assert "keyed: 2 tools can be called" in servers(
+            "add", "keyed", "--env", "KEY=${NOTES_KEY}", "--", *HERE, "fine"
+        )
+        lacks = f"in process {process}: it needs ${{NOTES_KEY}}, which is not set"
+        again = f"Athena's server is process {process}: athena daemon stop, then start it again where NOTES_KEY is set"
+        listed = json.loads(servers("list", "--json"))[0]
+        assert (listed["status"], listed["detail"]) == ("failing", f"{lacks}; {again}")
+        (row,) = [row for row in doctor._servers() if row[0] == "mcp keyed"]
+        assert not row[1]
+        assert lacks in row[2]
+        with AthenaClient(daemon.start(str(home.path))["url"]) as client:
+            with pytest.raises(AthenaError, match="needs .*NOTES_KEY.*, which is not set") as caught:
+                client.call_tool("keyed.echo", text="x")
+            assert caught.value.hint == again
+    finally:
+        home.end()

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from athena import connect
-from athena.cli import shown
+from athena.cli import running, shown
 from athena.errors import AthenaError, InvalidInput
 from athena.gateway import cleaning, pins
 from athena.gateway.config import Entry, checked, foreign_entries
@@ -99,6 +99,8 @@ def approve(key: str, json_output: bool, *, ask: bool) -> None:
             raise InvalidInput("a person has to agree", hint=hint)
         click.confirm(f"Allow these {len(offered)} tools of {name}?", abort=True, err=True)
     made = gateway.approve(name, offered, left_out)
+    if there := running.troubles(gateway.config.home).get(name):
+        click.echo(f"{name} will not work yet {there}", err=True)
     if json_output:
         return shown.as_json(_said(name, made))
     renamed = ({} if key == name else {key: name}) | made.renamed

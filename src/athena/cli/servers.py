@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from athena.cli import shown
+from athena.cli import running, shown
 from athena.cli.programs import as_json, call
 from athena.threads import drive
 
@@ -35,10 +35,12 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
 
     gateway = approving.opened()
     wrong = drive(gateway.check()) if check else {}
-    found = call("list_servers", None)
+    found, elsewhere = call("list_servers", None), running.troubles(gateway.config.home)
     for one in found:
         one["command"] = gateway.known(one["name"]).entry.shown
         one["detail"] = wrong.get(one["name"]) or one["detail"]
+        if there := elsewhere.get(one["name"]):
+            one |= {"status": "failing", "detail": "; ".join(filter(None, [one["detail"], there]))}
     if json_output:
         return shown.as_json(found)
     for one in found:

@@ -67,6 +67,11 @@ class Entry(NamedTuple):
         about = ("command", "args", "env", "cwd", "url", "headers")
         return json.dumps({key: self.given.get(key) for key in about}, sort_keys=True)
 
+    def unset(self, environment: Mapping[str, str]) -> list[str]:
+        """Name the variables that it needs and that have no value."""
+        found = VARIABLE.finditer(self.fingerprint)
+        return list(dict.fromkeys(one[1] for one in found if one[2] is None and not environment.get(one[1])))
+
     def expanded(self, environment: Mapping[str, str]) -> "Entry":
         """Return it with every `${VAR}` replaced; a variable that is not set is named."""
         return Entry(self.name, _expanded(dict(self.given), environment, self.name))
@@ -79,7 +84,7 @@ def _expanded(value: Any, environment: Mapping[str, str], server: str) -> Any:
             return found or str(default)
         raise Misconfigured(
             f"the server {server!r} needs ${{{name}}}, which is not set",
-            hint=f"set {name} where Athena runs (and start it again), or write a default: ${{{name}:-...}}",
+            hint=unset_hint(name),
         )
 
     if isinstance(value, str):
@@ -89,6 +94,10 @@ def _expanded(value: Any, environment: Mapping[str, str], server: str) -> Any:
     if isinstance(value, dict):
         return {key: _expanded(item, environment, server) for key, item in value.items()}
     return value
+
+
+def unset_hint(name: str) -> str:
+    return f"set {name} where Athena runs (and start it again), or write a default: ${{{name}:-...}}"
 
 
 def checked(name: str, given: Any) -> Entry:

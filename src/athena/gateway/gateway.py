@@ -157,7 +157,20 @@ class Gateway:
             raise Denied(f"the server {tool.server} cannot be used: {known.trouble}", hint=hint)
         if known.entry.disabled:
             raise Denied(f"the server {tool.server} is disabled", hint='take "disabled" out of servers.json')
+        if lacking := known.entry.unset(self._environment):
+            raise Misconfigured(f"the server {tool.server} {_needs(lacking)}", hint=self._how_to_set(lacking[0]))
         return self._hub.call(tool.server, known.entry, known.pins, tool.name, tool.path, arguments, again=tool.reads)
+
+    def _how_to_set(self, variable: str) -> str:
+        """Say where a variable has to be set: a server has the environment of whoever started it."""
+        from athena import lock  # only where something is wrong
+        from athena.gateway.config import unset_hint
+
+        server = lock.holder(self.config.home)
+        if server is None or server["pid"] != os.getpid():
+            return unset_hint(variable)
+        stop = "athena daemon stop" if server.get("daemon") else "stop it"
+        return f"Athena's server is process {os.getpid()}: {stop}, then start it again where {variable} is set"
 
     def _refused(self, name: str, found: "Mapping[str, Why]") -> None:
         """Keep what is not as it was approved from being found and called, in every process."""
@@ -212,6 +225,8 @@ class Gateway:
             return "disabled", ""
         if known.trouble:
             return "waiting", f"{known.trouble}: athena servers approve {name}"
+        if lacking := known.entry.unset(self._environment):
+            return "failing", f"it {_needs(lacking)}; {self._how_to_set(lacking[0])}"
         connected, error = (False, "") if self._made is None else self._made.standing(name)
         if error:
             return "failing", error
@@ -257,6 +272,11 @@ class Gateway:
     def close(self) -> None:
         if self._made is not None:
             self._made.close()
+
+
+def _needs(variables: list[str]) -> str:
+    named = " and ".join(f"${{{name}}}" for name in variables)
+    return f"needs {named}, which {'is' if len(variables) == 1 else 'are'} not set"
 
 
 def _state(path: str) -> tuple[int, int, int] | None:
