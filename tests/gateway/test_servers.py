@@ -198,8 +198,18 @@ def test_a_server_that_nobody_approved_cannot_be_called(home: House) -> None:
     home.add("fine", given("fine"), approve=False)
     assert (home.server("fine").status, home.server("fine").tools) == ("waiting", 0)
     assert "athena servers approve fine" in home.server("fine").detail
-    with pytest.raises(NotFound):
-        home.call("fine.echo", text="x")
+    waits = "the server fine waits for a person: not approved yet"
+    for name, arguments in (
+        ("fine.echo", {"text": "x"}),
+        ("search_tools", {"query": "say", "category": "fine"}),
+        ("server_tools", {"name": "fine"}),
+    ):
+        with pytest.raises(NotFound, match=waits) as caught:
+            home.call(name, **arguments)
+        assert caught.value.hint == "a person looks at it: athena servers approve fine"
+    assert home.run("fine.echo(text='x')").error.message == waits
+    assert home.run("fine = {'a': 1}\nlist(fine.items())").error is None  # a name like any other
+    assert home.run("list(fine.items())").error is None
 
 
 def test_a_definition_that_changes_while_it_is_used_is_refused(home: House) -> None:
@@ -227,7 +237,16 @@ def test_a_changed_definition_is_neither_found_nor_called_until_a_person_approve
     assert sorted(found.refused) == ["bad: changed", "extra: new"]
     assert [one.name for one in home.call("server_tools", name="sly")] == ["sly.echo"]
     assert not any("sly.bad" in line for line in home.call("search_tools", query="misbehave", k=20))
-    assert "there is no operation 'sly.bad'" in home.run("sly.bad()").error.message
+    waits = "sly.bad waits for a person: it has changed since it was approved"
+    approve = "a person looks at it: athena servers approve sly"
+    for _ in range(2):
+        done = home.run("memory.remember(content='x')\nsly.bad()")
+        assert (done.error.message, done.error.hint, done.calls) == (waits, f"{approve}; nothing was run", 0)
+    for name, arguments in (("sly.bad", {}), ("describe_tool", {"name": "sly.bad"})):
+        with pytest.raises(NotFound, match=waits) as caught:
+            home.call(name, **arguments)
+        assert caught.value.hint == approve
+    assert f"# {waits}; {approve}" in home.call("search_tools", query="misbehave", category="sly")
     with house(home.home) as other:  # another process knows without asking the server
         with pytest.raises(NotFound):
             other.call("sly.bad")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from athena.gateway.pins import Pin, Pins, PinStore, Tools, Why
 
 NEVER = "not approved yet"
+ENABLE = 'take "disabled" out of servers.json'
 ANOTHER = "its command or address is not the one that was approved"
 
 Forward = Callable[[Any, "Tool", dict[str, Any]], Awaitable[Any]]  # a context, a tool, its arguments
@@ -48,6 +49,23 @@ class Known(NamedTuple):
         if self.pins is None or self.trouble or self.entry.disabled:
             return {}
         return {name: pin for name, pin in self.pins.tools.items() if name not in self.pins.refused}
+
+    def away(self, name: str) -> dict[str, tuple[str, str]]:
+        """Say what of it cannot be called, why, and what to do."""
+        from athena.gateway import pins  # only where there are servers
+
+        approve = f"a person looks at it: athena servers approve {name}"
+        if self.entry.disabled:
+            return {name: (f"the server {name} is disabled", ENABLE)}
+        if self.trouble or self.pins is None:
+            return {name: (f"the server {name} waits for a person: {self.trouble}", approve)}
+        return {
+            f"{name}.{pins.called(self.pins, tool)}": (
+                f"{name}.{pins.called(self.pins, tool)} waits for a person: it {pins.HOW[why]}",
+                approve,
+            )
+            for tool, why in self.pins.refused.items()
+        }
 
 
 class Gateway:
@@ -101,12 +119,14 @@ class Gateway:
             if seen == self._seen:
                 return
             before = self._known
+            self._problem = None
             self._known = {} if seen[0] is None else self._read()
             for name in before.keys() - self._known.keys():
                 catalog.remove(name)
             for name, known in self._known.items():
                 if before.get(name) != known:
-                    catalog.put(name, f"The MCP server {name}.", self._operations(name, known))
+                    catalog.put(name, f"The MCP server {name}.", self._operations(name, known), known.away(name))
+            catalog.note("" if self._problem is None else str(self._problem))
             self._seen = seen
 
     def _state_of_files(self, home: str) -> tuple[object, object]:
@@ -117,7 +137,6 @@ class Gateway:
 
         try:
             entries = self.config.entries()
-            self._problem = None
         except AthenaError as error:
             self._problem = error
             return {}
@@ -156,7 +175,7 @@ class Gateway:
             hint = f"a person looks at it: athena servers approve {tool.server}"
             raise Denied(f"the server {tool.server} cannot be used: {known.trouble}", hint=hint)
         if known.entry.disabled:
-            raise Denied(f"the server {tool.server} is disabled", hint='take "disabled" out of servers.json')
+            raise Denied(f"the server {tool.server} is disabled", hint=ENABLE)
         if lacking := known.entry.unset(self._environment):
             raise Misconfigured(f"the server {tool.server} {_needs(lacking)}", hint=self._how_to_set(lacking[0]))
         return self._hub.call(tool.server, known.entry, known.pins, tool.name, tool.path, arguments, again=tool.reads)

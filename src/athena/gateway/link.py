@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from athena.errors import AthenaError, Denied, LimitExceeded, Misconfigured, Unavailable
-from athena.gateway import cleaning, stdio, web
+from athena.gateway import cleaning, pins, stdio, web
 from athena.gateway.config import Entry
 from athena.gateway.watch import Watch
 from athena.version import __version__
@@ -39,14 +39,14 @@ class Link:
         name: str,
         entry: Entry,
         environment: Mapping[str, str],
-        verify: Callable[[list[dict[str, Any]]], Mapping[str, str]],
+        verify: Callable[[list[dict[str, Any]]], Mapping[str, pins.Why]],
         auth: Callable[[], Any],
         approved: Any = None,
     ) -> None:
         self.name, self.entry, self._environment, self._verify, self._auth = name, entry, environment, verify, auth
         self.approved = approved  # what the tools are compared with
         self.error = ""  # why the last attempt failed
-        self._refusals: Mapping[str, str] = {}
+        self._refusals: Mapping[str, pins.Why] = {}
         self._client: Any = None
         self._keeper: asyncio.Task[None] | None = None
         self._watch = Watch()
@@ -329,10 +329,10 @@ async def _accept(name: str, result: Any) -> None:
     """Take a result as it is."""
 
 
-def refusal(server: str, tool: str, why: str) -> Denied:
-    how = {"new": "was never approved", "gone": "is not offered any more"}.get(why, "has changed since it was approved")
+def refusal(server: str, tool: str, why: pins.Why) -> Denied:
     return Denied(
-        f"{server}: the tool {tool!r:.100} {how}", hint=f"a person looks at it: athena servers approve {server}"
+        f"{server}: the tool {tool!r:.100} {pins.HOW[why]}",
+        hint=f"a person looks at it: athena servers approve {server}",
     )
 
 

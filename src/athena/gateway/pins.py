@@ -10,7 +10,7 @@ from athena.errors import Misconfigured
 from athena.gateway import cleaning
 from athena.gateway.config import Approval, write_privately
 from athena.ids import digest
-from athena.kernel.defined import Definition, identifiers
+from athena.kernel.defined import Definition, identifier, identifiers
 from athena.kernel.operation import Effect
 
 FOLDER = "pins"
@@ -79,6 +79,18 @@ def compared(pins: Pins, offered: Tools) -> dict[str, Why]:
         elif pins.tools[name].hash != hashed(definition):
             found[name] = "changed"
     return found
+
+
+HOW: dict[Why, str] = {
+    "new": "was never approved",
+    "gone": "is not offered any more",
+    "changed": "has changed since it was approved",
+}
+
+
+def called(pins: Pins, tool: str) -> str:
+    """Return the name of a tool in programs, or the one that it would have."""
+    return pins.tools[tool].called if tool in pins.tools else identifier(tool)
 
 
 def definition_of(server: str, pin: Pin, approval: Approval) -> Definition:

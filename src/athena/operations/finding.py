@@ -20,6 +20,7 @@ from athena.storage.database import Transaction
 
 Detail = Literal["names", "signatures", "full"]
 BUDGET = 600  # tokens of an answer that a model reads, unless it asks for more
+WAITING = 5  # tools of a server that are named although they cannot be called
 LATELY = 90  # days whose calls count as use
 IN_A_HURRY = {"cli"}  # surfaces whose process ends with the answer: the model would take longer to load
 
@@ -89,6 +90,13 @@ def written(found: Sequence[Entry], detail: Detail, budget: int | None) -> list[
         lines.append(text)
         left -= cost
     return lines
+
+
+def waiting(ctx: Context, category: str | None) -> list[str]:
+    """Tell of the tools of one server that a person has to look at first."""
+    away = [why for name, why in ctx.catalog.away.items() if name.rpartition(".")[0] == category]
+    shown = [f"# {message}; {hint}" for message, hint in away[:WAITING]]
+    return [*shown, f"# and {len(away) - WAITING} more"] if len(away) > WAITING else shown
 
 
 def budget(ctx: Context, asked: int | None) -> int | None:

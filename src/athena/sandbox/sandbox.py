@@ -277,7 +277,7 @@ class Sandbox:
         state = self._state(program)
         engine, running.reason = self._choose(program, source, state)
         waits = engine == "monty" and not running.calls.depth
-        if found := problems(source, program.names, approvals=waits):
+        if found := problems(source, program.names, approvals=waits, known=state.names):
             raise Rejected(_all(found))
         running.engine = engine
         ended = self._on(engine, program, running, source, state)

@@ -73,6 +73,13 @@ class State:
         self.newer = list(dict.fromkeys([*self.newer, *values]))
         return self
 
+    @property
+    def names(self) -> set[str] | None:
+        """Every name that may have a value; None where there are too many to tell."""
+        if len(self.known) >= MOST_KNOWN:
+            return None
+        return {*self.known, *self.plain, *self.sources, *self.missing}
+
     def sealed(self, key: bytes, owner: str) -> bytes:
         head = {name: getattr(self, name) for name in _HEAD}
         return seal(key, "state", owner, packed(head, self.dump))
