@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from daemon_tools import Home
@@ -27,6 +28,10 @@ class Terminal:
         assert athena(args=["servers", *words], prog_name="athena", standalone_mode=False) == fails
         said = self._capture.readouterr()
         return said.err if fails else said.out
+
+
+    def read(self) -> Any:
+        return self._capture.readouterr()
 
 
 @pytest.fixture
@@ -65,9 +70,12 @@ def test_what_hides_in_a_definition_is_made_visible(servers: Terminal) -> None:
 def test_a_server_that_does_not_work_is_kept_and_said(servers: Terminal) -> None:
     said = servers("add", "broken", "--", *HERE, "exits-at-start", fails=7)
     assert 'the server broken cannot be connected: Connection closed; it said: "missing API key"' in said
-    assert "when it works: athena servers approve broken" in said
+    assert "broken is kept, not connected; when it works: athena servers approve broken" in said
+    assert 'not approved yet; the last try: the server broken cannot be connected' in servers("list")
+    assert any("missing API key" in row[2] for row in doctor._servers())
+    assert "broken: 2 tools can be called" in servers("add", "broken", "--", *HERE, "fine")  # what was wrong makes room
+    assert "the last try" not in servers("list")
     assert "there is a server 'broken' already" in servers("add", "broken", "--", "true", fails=4)
-    assert "waiting" in servers("list")
     assert "no program 'nonono'" in servers("add", "none", "--", "nonono", fails=8)
     assert "either a command or a url" in servers("add", "nothing", fails=2)
     assert "is no K=V" in servers("add", "x", "--url", "https://x", "--header", "oops", fails=2)
@@ -83,7 +91,20 @@ def test_names_that_change_and_what_is_left_out_is_said(servers: Terminal, tmp_p
     done = json.loads(servers("import", str(tmp_path / "mcp.json"), "--yes", "--json"))
     assert done["a"] == ""
     assert "no program 'nonono'" in done["b"]
-    assert servers("import", str(tmp_path / "mcp.json"), "--yes") == ""  # all are there already
+    theirs["mcpServers"] |= {"c": {"type": "sse", "url": "https://x/sse"}}
+    theirs["mcpServers"] |= {"d": {"command": HERE[0], "args": [*HERE[1:], "named-athena"]}}
+    theirs["mcpServers"] |= {"e": {"command": HERE[0], "args": [*HERE[1:], "fine"]}}
+    (tmp_path / "mcp.json").write_text(json.dumps(theirs), "utf-8")
+    athena(args=["servers", "import", str(tmp_path / "mcp.json"), "--yes"], prog_name="athena", standalone_mode=False)
+    said = servers.read()
+    assert "(there already)" in said.err
+    assert "c: skipped: the server 'c': the SSE transport is not supported" in said.err
+    assert "b is kept, not connected" in said.out
+    assert "d: the server d: this is Athena itself" in said.out
+    assert "+ echo  (reads) Say it again." in said.out
+    assert "e: added, 2 tools can be called, as e.echo(...)" in said.out
+    assert {one["name"] for one in json.loads(servers("list", "--json"))} == {"memory_server", "a", "b", "e"}
+    servers("import", str(tmp_path / "mcp.json"), "--yes", fails=1)
 
 
 def test_a_variable_that_the_running_server_lacks_is_said_at_once(

@@ -109,12 +109,21 @@ def test_the_files_of_other_clients_are_understood() -> None:
     claude = {"mcpServers": {"a": {"type": "stdio", "command": "npx", "args": ["-y", "b"], "env": {"K": "${K}"}}}}
     code = {"servers": {"a": {"type": "http", "url": "https://x/mcp", "headers": {"A": "${env:TOKEN}"}}}, "inputs": []}
     windsurf = {"mcpServers": {"a": {"serverUrl": "https://x/mcp"}}}
-    assert foreign_entries(json.dumps(claude).encode(), "f")[0].shown == "npx -y b"
-    assert foreign_entries(json.dumps(code).encode(), "f")[0].given["headers"] == {"A": "${TOKEN}"}
-    assert foreign_entries(json.dumps({"mcp": code}).encode(), "f")[0].kind == "http"
-    assert foreign_entries(json.dumps(windsurf).encode(), "f")[0].given == {"url": "https://x/mcp"}
-    with pytest.raises(InvalidInput, match="only its own editor knows"):
-        foreign_entries(b'{"servers": {"a": {"command": "x", "args": ["${input:token}"]}}}', "f")
+    assert foreign_entries(json.dumps(claude).encode(), "f")[0][0].shown == "npx -y b"
+    assert foreign_entries(json.dumps(code).encode(), "f")[0][0].given["headers"] == {"A": "${TOKEN}"}
+    assert foreign_entries(json.dumps({"mcp": code}).encode(), "f")[0][0].kind == "http"
+    assert foreign_entries(json.dumps(windsurf).encode(), "f")[0][0].given == {"url": "https://x/mcp"}
+    asks = {"command": "x", "args": ["${input:token}"]}
+    sse = {"type": "sse", "url": "https://x/sse"}
+    ours = {"command": "/home/me/bin/athena", "args": ["mcp", "--project", "x"]}
+    by_uv = {"command": "uvx", "args": ["--from", "athena-memory==1.0", "athena", "mcp"]}
+    mixed = {"servers": {"a": asks, "b": {"command": "y"}, "c": sse, "d": ours, "e": by_uv}}
+    taken, skipped = foreign_entries(json.dumps(mixed).encode(), "f")
+    assert [one.name for one in taken] == ["b"]
+    assert "only its own editor knows" in skipped["a"]
+    assert "the SSE transport is not supported" in skipped["c"]
+    assert "this is Athena itself" in skipped["d"]
+    assert "this is Athena itself" in skipped["e"]
     with pytest.raises(InvalidInput, match="there are no servers"):
         foreign_entries(b"{}", "f")
 

@@ -9,9 +9,9 @@ import click
 
 from athena import connect
 from athena.cli import running, shown
-from athena.errors import AthenaError, InvalidInput
+from athena.errors import AthenaError, Conflict, InvalidInput
 from athena.gateway import cleaning, pins
-from athena.gateway.config import Entry, checked, foreign_entries
+from athena.gateway.config import Entry, checked, foreign_entries, not_ourselves
 from athena.gateway.gateway import Gateway
 from athena.threads import drive
 
@@ -30,11 +30,11 @@ def entry(name: str, command: tuple[str, ...], options: dict[str, Any]) -> Entry
     given: dict[str, Any] = {"command": command[0], "args": list(command[1:])} if command else {}
     given |= {key: options[key] for key in ("url", "cwd", "timeout", "approval") if options[key] is not None}
     given |= {key: dict(map(_pair, options[key])) for key in ("headers", "env") if options[key]}
-    return checked(name, given)
+    return not_ourselves(checked(name, given))
 
 
-def entries(file: str) -> list[Entry]:
-    """Read another client's file."""
+def entries(file: str) -> tuple[list[Entry], dict[str, str]]:
+    """Read another client's file: what can be taken, and why the rest cannot."""
     try:
         with open(file, "rb") as opened:
             return foreign_entries(opened.read(), file)
@@ -63,15 +63,37 @@ def login(key: str) -> None:
     click.echo(f"logged in to {name}", err=True)
 
 
-def tried(entry: Entry) -> str:
+def tried(entry: Entry, json_output: bool) -> str:
     """Approve a server that was just added; return what is wrong with it."""
     gateway = opened()
     name = gateway.named(entry.name)
     try:
-        gateway.approve(name, *drive(gateway.offered(name)))
+        offered, left_out = drive(_looked_at(gateway, name))
     except AthenaError as error:
-        return f"{error}; when it works: athena servers approve {name}"
+        trouble = f"{error}; {error.hint}"
+        if not json_output:
+            click.echo(f"{name}: {cleaning.visible(trouble)}")
+        return trouble
+    if not json_output:
+        _show(offered, {}, None)
+    made = gateway.approve(name, offered, left_out)
+    if not json_output:
+        click.echo(f"{name}: added, {len(made.tools)} tools can be called, as {name}.{_first(made)}(...)")
     return ""
+
+
+async def _looked_at(gateway: Gateway, name: str) -> tuple[pins.Tools, int]:
+    """Connect a server and return what it offers; where that fails, say what becomes of it."""
+    try:
+        return await gateway.offered(name)
+    except Conflict:  # it is ourselves
+        if gateway.is_new(gateway.known(name).entry.name):
+            gateway.remove(name)
+        raise
+    except AthenaError as error:
+        kept = f"{name} is kept, not connected; when it works: athena servers approve {name}"
+        error.hint = f"{error.hint}; {kept}" if error.hint else kept
+        raise
 
 
 def approve(key: str, json_output: bool, *, ask: bool) -> None:
@@ -79,11 +101,7 @@ def approve(key: str, json_output: bool, *, ask: bool) -> None:
     gateway = opened()
     name = gateway.named(key)
     known = gateway.known(name)
-    try:
-        offered, left_out = drive(gateway.offered(name))
-    except AthenaError as error:
-        error.hint = f"{error.hint or ''}; when it works: athena servers approve {name}".removeprefix("; ")
-        raise
+    offered, left_out = drive(_looked_at(gateway, name))
     before = known.pins
     same_server = before is not None and before.fingerprint == known.entry.fingerprint
     changes = pins.compared(before, offered) if before else {}

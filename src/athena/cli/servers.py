@@ -75,7 +75,7 @@ def add(name: str, command: tuple[str, ...], json_output: bool, **options: Any) 
     entry = approving.entry(name, command, options)
     if entry.shown.startswith("http://"):
         click.echo("the address is not encrypted: others on the way can read and change what is sent", err=True)
-    approving.opened().config.put([entry])
+    approving.opened().add([entry])
     approving.approve(name, json_output, ask=False)
 
 
@@ -90,22 +90,22 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
     """
     from athena.cli import approving  # what it needs is needed nowhere else
 
-    entries, gateway = approving.entries(file), approving.opened()
-    there = set(gateway.config.entries())
-    new = [entry for entry in entries if entry.name not in there]
+    (entries, skipped), gateway = approving.entries(file), approving.opened()
+    new = [entry for entry in entries if gateway.is_new(entry.name)]
     for entry in entries:
-        known = "  (there already)" if entry.name in there else ""
+        known = "" if entry in new else "  (there already)"
         click.echo(f"{entry.name}: {shown.safe(entry.shown)}{known}", err=True)
+    for name, why in skipped.items():
+        click.echo(f"{shown.safe(name)}: skipped: {shown.safe(why)}", err=True)
     if new and not yes:
         click.confirm(f"Add {len(new)} and run what they name?", abort=True, err=True)
     if new:
-        gateway.config.put(new)
-    done = {entry.name: approving.tried(entry) for entry in new}
+        gateway.add(new)
+    done = {entry.name: approving.tried(entry, json_output) for entry in new}
     if json_output:
-        return shown.as_json(done)
-    for name, trouble in done.items():
-        click.echo(f"{name}: {shown.safe(trouble) or 'added'}")
-    return None
+        shown.as_json(done | {name: f"skipped: {why}" for name, why in skipped.items()})
+    if skipped:
+        raise click.exceptions.Exit(1)
 
 
 @servers.command("remove")

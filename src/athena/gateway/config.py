@@ -9,7 +9,7 @@ What stands there as `${VAR}` or `${VAR:-default}` is looked up when a server is
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -128,6 +128,18 @@ def checked(name: str, given: Any) -> Entry:
     return Entry(name, given)
 
 
+OURSELVES = "this is Athena itself, whose tools are here already"
+
+
+def not_ourselves(entry: Entry) -> Entry:
+    """Return an entry, unless it is `athena mcp`, also by way of Python, uv or pipx."""
+    words = [str(entry.given.get("command", "")), *map(str, entry.given.get("args") or ())]
+    named = [word.rpartition("/")[2].partition("==")[0] for word in words]
+    if "athena" in named and "mcp" in named[named.index("athena") + 1 :]:
+        raise InvalidInput(f"the server {entry.name!r:.80}: {OURSELVES}", hint="there is nothing to connect")
+    return entry
+
+
 def _check_address(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput]) -> None:
     from urllib.parse import urlsplit  # only where there is one
 
@@ -167,16 +179,16 @@ class Config:
         except InvalidInput as error:
             raise Misconfigured(f"{self.path}: {error}", hint=error.hint) from None
 
-    def put(self, entries: list[Entry], *, replace: bool = False) -> None:
-        """Write servers down beside those that are there."""
+    def put(self, entries: list[Entry], replaced: Collection[str] = ()) -> None:
+        """Write servers down beside those that are there, or in their place."""
 
         def change(servers: dict[str, Any]) -> None:
             for entry in entries:
-                if entry.name in servers and not replace:
+                if entry.name in servers and entry.name not in replaced:
                     raise Conflict(
                         f"there is a server {entry.name!r} already", hint=f"athena servers remove {entry.name}"
                     )
-                if not replace and (other := _alike(entry.name, servers)):
+                if entry.name not in replaced and (other := _alike(entry.name, servers)):
                     raise Conflict(f"{entry.name!r} and {other!r} would be the same in programs", hint="another name")
                 servers[entry.name] = dict(entry.given)
 
@@ -248,14 +260,24 @@ def write_privately(path: str, text: str) -> None:
         raise
 
 
-def foreign_entries(raw: bytes, path: str) -> list[Entry]:
-    """Read the servers of another client's file: `mcpServers` in most, `servers` in VS Code's."""
+def foreign_entries(raw: bytes, path: str) -> tuple[list[Entry], dict[str, str]]:
+    """Read the servers of another client's file: `mcpServers` in most, `servers` in VS Code's.
+
+    Returns those that can be taken, and why the others cannot.
+    """
     whole = parsed(raw, path)
     inner = whole.get("mcp")
     found = whole.get(KEY) or whole.get("servers") or (inner.get("servers") if isinstance(inner, dict) else None)
     if not isinstance(found, dict) or not found:
         raise InvalidInput(f"there are no servers in {path}", hint='it should have "mcpServers" or "servers"')
-    return [checked(name, _usual(given)) for name, given in found.items()]
+    entries: list[Entry] = []
+    skipped: dict[str, str] = {}
+    for name, given in found.items():
+        try:
+            entries.append(not_ourselves(checked(name, _usual(given))))
+        except InvalidInput as error:
+            skipped[name] = f"{error}; {error.hint}" if error.hint else str(error)
+    return entries, skipped
 
 
 def _usual(given: Any) -> Any:

@@ -149,7 +149,8 @@ class Gateway:
         except Misconfigured as error:
             return Known(entry, None, str(error))
         if found is None:
-            return Known(entry, None, NEVER)
+            why = self._store.failure(name)
+            return Known(entry, None, f"{NEVER}; the last try: {why}" if why else NEVER)
         return Known(entry, found, "" if found.fingerprint == entry.fingerprint else ANOTHER)
 
     def _operations(self, name: str, known: Known) -> list[Defined]:
@@ -266,7 +267,21 @@ class Gateway:
 
     async def offered(self, name: str) -> "tuple[Tools, int]":
         """Connect a server that may not be approved yet and return what it offers now."""
-        return await self._hub.look(name, self.known(name).entry)
+        try:
+            return await self._hub.look(name, self.known(name).entry)
+        except AthenaError as error:
+            self._store.failed(name, str(error))
+            raise
+
+    def add(self, entries: "list[Entry]") -> None:
+        """Write servers down; one that was never approved makes room for another of its name."""
+        there = {known.entry.name for known in self._known.values()}
+        self.config.put(entries, [name for name in there if self.is_new(name)])
+
+    def is_new(self, key: str) -> bool:
+        """Tell whether nobody has approved anything of a server, or there is none."""
+        found = [known for known in self._known.values() if known.entry.name == key]
+        return all(known.pins is None and known.trouble.startswith(NEVER) for known in found)
 
     def approve(self, name: str, offered: "Tools", left_out: int) -> "Pins":
         """Pin what a person has seen."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from athena.errors import AthenaError, Denied, LimitExceeded, Misconfigured, Unavailable
+from athena.errors import AthenaError, Conflict, Denied, LimitExceeded, Misconfigured, Unavailable
 from athena.gateway import cleaning, pins, stdio, web
-from athena.gateway.config import Entry
+from athena.gateway.config import OURSELVES, Entry
 from athena.gateway.watch import Watch
 from athena.version import __version__
 
@@ -263,6 +263,8 @@ class Link:
     async def tools(self) -> list[dict[str, Any]]:
         """Return what the server offers now, for a person to look at."""
         client = await self.ready()
+        if client.server_info is not None and client.server_info.name == "athena":
+            raise Conflict(f"the server {self.name}: {OURSELVES}", hint="there is nothing to connect")
         return await self._listed(client)
 
     # --- failing ------------------------------------------------------------------------------------------------------

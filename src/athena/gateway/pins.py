@@ -16,6 +16,7 @@ from athena.kernel.operation import Effect
 FOLDER = "pins"
 MOST_TOOLS = 1_000  # of one server
 LARGEST = 64 << 10  # characters of one definition
+FAILURE = 500  # characters of why a server could not be looked at
 ABOUT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 Why = Literal["new", "changed", "gone"]
 Tools = dict[str, dict[str, Any]]  # a tool's own name to its definition
@@ -153,9 +154,28 @@ class PinStore:
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         write_privately(self._path(server), json.dumps(pins._asdict() | {"tools": tools}, indent=1))
 
+        self._unlink(server, "failed")
+
+    def failed(self, server: str, why: str) -> None:
+        """Note why a server could not be looked at."""
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        write_privately(self._path(server, "failed"), why[:FAILURE])
+
+    def failure(self, server: str) -> str:
+        """Return why a server could not be looked at the last time, if that is so."""
+        try:
+            with open(self._path(server, "failed"), encoding="utf-8", errors="replace") as file:
+                return cleaning.line(file.read(FAILURE), FAILURE)
+        except OSError:
+            return ""
+
     def remove(self, server: str) -> None:
-        if os.path.exists(path := self._path(server)):
+        for kind in ("json", "failed"):
+            self._unlink(server, kind)
+
+    def _unlink(self, server: str, kind: str) -> None:
+        if os.path.exists(path := self._path(server, kind)):
             os.unlink(path)
 
-    def _path(self, server: str) -> str:
-        return os.path.join(self.folder, f"{server}.json")
+    def _path(self, server: str, kind: str = "json") -> str:
+        return os.path.join(self.folder, f"{server}.{kind}")
