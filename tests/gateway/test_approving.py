@@ -82,6 +82,14 @@ def test_a_server_that_does_not_work_is_kept_and_said(servers: Terminal) -> None
     assert "there is no server 'nobody'" in servers("approve", "nobody", fails=3)
 
 
+def test_a_broken_file_is_a_line_of_its_own_for_the_doctor(servers: Terminal, tmp_path: Path) -> None:
+    servers("list")
+    (tmp_path / "home" / "servers.json").write_text("{", "utf-8")
+    ((name, works, said),) = doctor._servers()
+    assert (name, works) == ("servers", False)
+    assert "servers.json is not valid" in said
+
+
 def test_names_that_change_and_what_is_left_out_is_said(servers: Terminal, tmp_path: Path) -> None:
     said = servers("add", "memory", "--", *HERE, "hostile-names")
     assert "called in programs: memory -> memory_server" in said

@@ -72,11 +72,17 @@ def test_what_others_wrote_into_the_file_stays_and_a_broken_file_is_never_writte
 
 def test_a_broken_file_is_said_and_takes_nothing_else_with_it(home: House) -> None:
     home.add("fine", given("fine"))
+    assert home.run("f = fine\nf.echo(text='x')").result == "x"
     Path(home.gateway.config.path).write_text("{", "utf-8")
+    for code in ("memory.remember(content='x')\nfine.echo(text='x')", "f.echo(text='x')"):
+        done = home.run(code)
+        assert "'fine" in done.error.message  # not '?.echo'
+        assert "servers.json is not valid: " in str(done.error.hint)
     with pytest.raises(Misconfigured, match="is not valid"):
         home.call("list_servers")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound) as caught:
         home.call("fine.echo", text="x")
+    assert "servers.json is not valid: " in str(caught.value.hint)
     assert home.call("remember", content="ours go on").outcome == "new"
 
 

@@ -86,8 +86,11 @@ def _walls() -> list[tuple[str, bool, str]]:
 def _servers() -> list[tuple[str, bool, str]]:
     """Connect every server that a person has approved, and say how each is."""
     app = connect.shared_app()
-    if not app.catalog.version or not (found := app.gateway.servers()):
-        return []
+    try:
+        if not app.catalog.version or not (found := app.gateway.servers()):
+            return []
+    except AthenaError as error:
+        return [("servers", False, f"{error}; {error.hint or ''}")]
     wrong = drive(app.gateway.check())
     elsewhere = running.troubles(str(home_folder()))
     rows = []

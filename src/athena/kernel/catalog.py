@@ -71,6 +71,11 @@ class Catalog:
             self._version += 1
 
     @property
+    def trouble(self) -> str:
+        """What is wrong with all of it, for whoever asks for what is not there."""
+        return self._known()._note
+
+    @property
     def away(self) -> dict[str, tuple[str, str]]:
         """What cannot be called now, by name or category: why, and what to do."""
         return dict(self._known()._away)
@@ -78,7 +83,7 @@ class Catalog:
     def _lacking(self, name: str, message: str, hint: str) -> NotFound:
         if found := self._away.get(name) or self._away.get(name.partition(".")[0]):
             message, hint = found
-        return NotFound(message, hint="; ".join(filter(None, [hint, self._note])))
+        return NotFound(message, hint="; ".join(filter(None, [self._note, hint])))
 
     def copy(self, effects: Iterable[Effect] = frozenset(Effect)) -> "Catalog":
         """Return a catalog of its own with the same operations, or those with these effects."""

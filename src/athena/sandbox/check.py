@@ -73,7 +73,7 @@ def _unbound(source: Source, names: Names, known: Collection[str]) -> Iterator[F
         if away := names.away(node.id):
             yield failure("NameError", away[0], node.lineno, away[1])
             continue
-        hint = f"import {node.id} first" if node.id in sys.stdlib_module_names else None
+        hint = f"import {node.id} first" if node.id in sys.stdlib_module_names else names.note or None
         yield failure("NameError", f"name {node.id!r} is not defined", node.lineno, hint)
 
 

@@ -47,7 +47,9 @@ class Names:
         functions: Iterable[Function] = (),
         synonyms: Mapping[str, str] | None = None,
         away: Mapping[str, tuple[str, str]] | None = None,
+        note: str = "",
     ) -> None:
+        self.note = note  # said to whoever asks for what is not there
         self._synonyms = synonyms or {}  # wrong names, with or without their place, to right ones
         self._away = away or {}  # names that cannot be called now: why, and what to do
         self._functions: dict[str, Function] = {}
@@ -138,7 +140,7 @@ class Names:
             hint = f"there are {', '.join(inside[:30])}"
         else:
             hint = f"there are {', '.join(sorted(self.roots))}"
-        return f"there is no operation {path!r}", hint
+        return f"there is no operation {path!r}", f"{self.note}; {hint}" if self.note else hint
 
     def arguments(self, path: str, function: Function, args: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """Give each argument its name; what does not fit is an error that lists what does."""

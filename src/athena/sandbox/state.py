@@ -60,6 +60,7 @@ class State:
     sources: dict[str, str] = field(default_factory=dict)  # definitions by name
     newer_sources: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)  # namespaces that a program has given another value
+    spaces: list[str] = field(default_factory=list)  # namespaces that Monty's memory may hold
     dump: bytes = b""
     dump_of: str = ""  # the engine and the limits that wrote it
     feeds: int = 0  # how many sources Monty's memory has seen
@@ -132,4 +133,4 @@ def bounded(sources: dict[str, str], most: int) -> dict[str, str]:
     return dict(reversed(kept.items()))
 
 
-_HEAD = ("plain", "known", "newer", "sources", "newer_sources", "hidden", "dump_of", "feeds", "spots", "missing")
+_HEAD = ("plain", "known", "newer", "sources", "newer_sources", "hidden", "spaces", "dump_of", "feeds", "spots", "missing")
