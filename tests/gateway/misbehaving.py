@@ -176,6 +176,8 @@ def crash() -> None:
 
 
 def at_start() -> None:
+    if greeting := os.environ.get("GREETING"):
+        print(greeting, file=sys.stderr, flush=True)
     if KIND == "exits-at-start":
         print("missing API key", file=sys.stderr, flush=True)
         os._exit(2)

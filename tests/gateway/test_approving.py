@@ -68,7 +68,8 @@ def test_what_hides_in_a_definition_is_made_visible(servers: Terminal) -> None:
 
 
 def test_a_server_that_does_not_work_is_kept_and_said(servers: Terminal) -> None:
-    said = servers("add", "broken", "--", *HERE, "exits-at-start", fails=7)
+    said = servers("add", "broken", "--", *HERE, "exits-at-start", "a b", fails=7)
+    assert "exits-at-start 'a b'" in said
     assert 'the server broken cannot be connected: Connection closed; it said: "missing API key"' in said
     assert "broken is kept, not connected; when it works: athena servers approve broken" in said
     assert 'not approved yet; the last try: the server broken cannot be connected' in servers("list")
@@ -77,6 +78,9 @@ def test_a_server_that_does_not_work_is_kept_and_said(servers: Terminal) -> None
     assert "the last try" not in servers("list")
     assert "there is a server 'broken' already" in servers("add", "broken", "--", "true", fails=4)
     assert "no program 'nonono'" in servers("add", "none", "--", "nonono", fails=8)
+    said = servers("add", "away", "--url", "http://localhost:1/mcp", fails=7)
+    assert "is it running at http://localhost:1/mcp?" in said
+    assert "not encrypted" not in said
     assert "either a command or a url" in servers("add", "nothing", fails=2)
     assert "is no K=V" in servers("add", "x", "--url", "https://x", "--header", "oops", fails=2)
     assert "there is no server 'nobody'" in servers("approve", "nobody", fails=3)

@@ -73,7 +73,7 @@ def add(name: str, command: tuple[str, ...], json_output: bool, **options: Any) 
     from athena.cli import approving  # what it needs is needed nowhere else
 
     entry = approving.entry(name, command, options)
-    if entry.shown.startswith("http://"):
+    if entry.is_open:
         click.echo("the address is not encrypted: others on the way can read and change what is sent", err=True)
     approving.opened().add([entry])
     approving.approve(name, json_output, ask=False)

@@ -9,6 +9,7 @@ What stands there as `${VAR}` or `${VAR:-default}` is looked up when a server is
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
@@ -43,7 +44,15 @@ class Entry(NamedTuple):
         """What is started or called, as it stands in the file."""
         if self.kind == "http":
             return str(self.given["url"])
-        return " ".join([str(self.given.get("command")), *map(str, self.given.get("args") or ())])
+        return shlex.join([str(self.given.get("command")), *map(str, self.given.get("args") or ())])
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether what is sent can be read on its way."""
+        from urllib.parse import urlsplit  # only where there is one
+
+        url = urlsplit(str(self.given.get("url", "")))
+        return url.scheme == "http" and url.hostname not in LOCAL
 
     @property
     def timeout(self) -> float:
@@ -145,7 +154,7 @@ def _check_address(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput
 
     url = urlsplit(VARIABLE.sub("x", given["url"]))
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise wrong("url must begin with https:// (or http:// on this machine)")
+        raise wrong("url must begin with https:// or http://")
     if url.username or url.password:
         raise wrong("url must hold no password; send it as a header: --header 'Authorization=Bearer ${TOKEN}'")
     if str(given.get("type", "http")).lower() == "sse":
