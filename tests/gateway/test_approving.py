@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_tools import Home
 from zoo import PROGRAM
 
 from athena import daemon
@@ -14,6 +13,7 @@ from athena.cli import doctor
 from athena.cli.commands import athena
 from athena.client import AthenaClient
 from athena.errors import AthenaError
+from daemon_tools import Home
 
 HERE = (sys.executable, "-I", "-S", PROGRAM)
 
@@ -28,7 +28,6 @@ class Terminal:
         assert athena(args=["servers", *words], prog_name="athena", standalone_mode=False) == fails
         said = self._capture.readouterr()
         return said.err if fails else said.out
-
 
     def read(self) -> Any:
         return self._capture.readouterr()
@@ -72,7 +71,7 @@ def test_a_server_that_does_not_work_is_kept_and_said(servers: Terminal) -> None
     assert "exits-at-start 'a b'" in said
     assert 'the server broken cannot be connected: Connection closed; it said: "missing API key"' in said
     assert "broken is kept, not connected; when it works: athena servers approve broken" in said
-    assert 'not approved yet; the last try: the server broken cannot be connected' in servers("list")
+    assert "not approved yet; the last try: the server broken cannot be connected" in servers("list")
     assert any("missing API key" in row[2] for row in doctor._servers())
     assert "broken: 2 tools can be called" in servers("add", "broken", "--", *HERE, "fine")  # what was wrong makes room
     assert "the last try" not in servers("list")
@@ -137,7 +136,7 @@ def test_a_variable_that_the_running_server_lacks_is_said_at_once(
         assert not row[1]
         assert lacks in row[2]
         with AthenaClient(daemon.start(str(home.path))["url"]) as client:
-            with pytest.raises(AthenaError, match="needs .*NOTES_KEY.*, which is not set") as caught:
+            with pytest.raises(AthenaError, match=r"needs .*NOTES_KEY.*, which is not set") as caught:
                 client.call_tool("keyed.echo", text="x")
             assert caught.value.hint == again
     finally:

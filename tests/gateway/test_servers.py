@@ -418,7 +418,9 @@ def test_a_call_that_takes_too_long_may_have_been_done_and_old_words_do_not_expl
     assert home.call("slow.echo", text="x") == "x"
     with pytest.raises(Unavailable, match=r"did not answer bad within 0\.3 s(\n|$)") as caught:
         home.call("slow.bad")
-    assert str(caught.value.hint).startswith("it may have been done or not: look before you call it again; ask for less")
+    assert str(caught.value.hint).startswith(
+        "it may have been done or not: look before you call it again; ask for less"
+    )
 
 
 def test_a_call_ends_with_the_program_that_made_it(home: House) -> None:

@@ -494,7 +494,7 @@ def test_a_name_that_stands_for_nothing_is_found_before_anything_runs(
     sandbox: Sandbox, engine_name: str, code: str
 ) -> None:
     world = World()
-    done = sandbox.run(Program(code, NAMES, engine_name), world)
+    done = run(sandbox, code, world, engine=engine_name)
     name, line = NOWHERE[code]
     assert done.error is not None
     assert (done.error["message"], done.error["line"]) == (f"name {name!r} is not defined", line)

@@ -119,8 +119,7 @@ class Gateway:
             if seen == self._seen:
                 return
             before = self._known
-            self._problem = None
-            self._known = {} if seen[0] is None else self._read()
+            self._known = self._read(there=seen[0] is not None)
             for name in before.keys() - self._known.keys():
                 catalog.remove(name)
             for name, known in self._known.items():
@@ -132,7 +131,10 @@ class Gateway:
     def _state_of_files(self, home: str) -> tuple[object, object]:
         return _state(os.path.join(home, "servers.json")), _state(os.path.join(home, "pins"))
 
-    def _read(self) -> dict[str, Known]:
+    def _read(self, *, there: bool) -> dict[str, Known]:
+        self._problem = None
+        if not there:
+            return {}
         from athena.gateway import naming  # only where there are servers
 
         try:

@@ -133,4 +133,8 @@ def bounded(sources: dict[str, str], most: int) -> dict[str, str]:
     return dict(reversed(kept.items()))
 
 
-_HEAD = ("plain", "known", "newer", "sources", "newer_sources", "hidden", "spaces", "dump_of", "feeds", "spots", "missing")
+# fmt: off
+_HEAD = (
+    "plain", "known", "newer", "sources", "newer_sources", "hidden", "spaces", "dump_of", "feeds", "spots", "missing",
+)
+# fmt: on

@@ -8,8 +8,10 @@ from athena.sandbox.lexical import Source
 from athena.sandbox.names import RESERVED, Names
 
 # With one of these a program can give a name a value that cannot be read from its text.
-_UNREADABLE = frozenset("exec eval compile globals locals vars dir setattr __import__ __builtins__ __exit__".split())
-_MODULES = frozenset("builtins __main__ importlib inspect ctypes gc code codeop runpy".split())
+_UNREADABLE = frozenset(
+    ("exec", "eval", "compile", "globals", "locals", "vars", "dir", "setattr", "__import__", "__builtins__", "__exit__")
+)
+_MODULES = frozenset(("builtins", "__main__", "importlib", "inspect", "ctypes", "gc", "code", "codeop", "runpy"))
 _ATTRIBUTES = frozenset({"modules", "_getframe", "__dict__", "__globals__", "f_globals", "f_locals"})
 _TYPE_PARAMETERS = tuple(getattr(ast, name) for name in ("TypeVar", "TypeAlias") if hasattr(ast, name))
 _CAUGHT_BY = frozenset({"NameError", "Exception", "BaseException", "UnboundLocalError"})
@@ -65,9 +67,11 @@ def _uses(tree: ast.Module) -> Iterator[tuple[ast.Name, bool, bool]]:
         inner = inner or isinstance(node, _INNER)
         within = set(map(id, node.body)) if _expects_failure(node) else ()  # type: ignore[attr-defined]
         left_out = (getattr(node, "annotation", None), getattr(node, "returns", None))
-        for child in ast.iter_child_nodes(node):
-            if child not in left_out:
-                todo.append((child, guarded or id(child) in within, inner))
+        todo += [
+            (child, guarded or id(child) in within, inner)
+            for child in ast.iter_child_nodes(node)
+            if child not in left_out
+        ]
 
 
 def _expects_failure(node: ast.AST) -> bool:
