@@ -144,6 +144,12 @@ def test_a_server_hides_none_of_our_names_nor_those_of_python_or_of_another(home
     assert home.add("my-tools", given("fine"), approve=False) == "my_tools"
     assert home.add("my.tools", given("fine"), approve=False) == "my_tools_2"
     assert home.server("memory_server").renamed == {"memory": "memory_server"}
+    home.approve("memory_server")
+    assert [one.name for one in home.call("server_tools", name="memory")] == ["memory_server.echo", "memory_server.bad"]
+    said = home.call("search_tools", query="say it again", category="memory")
+    assert '# the server memory is called memory_server here; category="memory_server"' in said
+    home.approve("my_tools")
+    assert any("my_tools.echo" in one for one in home.call("search_tools", query="say it again", category="my-tools"))
     assert not {one.name for one in home.call("list_servers")} & CATALOG.categories.keys()
 
 
@@ -408,9 +414,10 @@ said
     assert done.error is None, done.error
     assert done.result[:3] == ["a", "b", "did fine"]
     assert "text must be text" in done.result[3]
-    wrong = fine.run("fine.echo(txet='x')")
-    assert wrong.error.type == "TypeError"
-    assert "did you mean 'text'?" in wrong.error.hint
+    for name in ("txet", "file"):  # what is missing is meant
+        wrong = fine.run(f"fine.echo({name}='x')")
+        assert wrong.error.type == "TypeError"
+        assert "did you mean 'text'?" in wrong.error.hint
 
 
 def test_a_call_that_takes_too_long_may_have_been_done_and_old_words_do_not_explain_it(home: House) -> None:

@@ -68,7 +68,8 @@ def test_a_failure_says_what_to_do_next(served: Running, how: str) -> None:
             waits = await client.call_tool("execute_code", {"code": "memory.purge(expect=0)"})
             assert not waits.is_error
             assert "athena approve" in waits.content[0].text  # type: ignore[union-attr]
-            with pytest.raises(MCPError, match="Unknown tool: forget") as told:
+            assert await text(client, "search_tools", query="qqxyzzy") == "nothing fits; try other words"
+            with pytest.raises(MCPError, match="Unknown tool: forget; it is an operation: call it in a pro") as told:
                 await client.call_tool("forget", {"memory_id": 1})
             assert told.value.code == -32602
             assert "execute_code" in told.value.data["hint"]
@@ -393,7 +394,7 @@ def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: P
             long = await text(client, "remember", content="word " * 400)
             brief = await text(client, "recall", query="word word word", k=1)
             assert brief.startswith(long.split()[0])
-            assert brief.endswith("…\n[get_memory(memory_id=...) shows one whole]")
+            assert brief.endswith("…\n[memory.get_memory(memory_id=...) in execute_code shows one whole]")
             for code, more in LONG.items():
                 said = await text(client, "execute_code", code=code)
                 assert tokens.exactly(said) <= 2_000, code

@@ -16,6 +16,7 @@ from athena.gateway.gateway import Gateway
 from athena.threads import drive
 
 LISTED = 40  # tools that are printed one by one
+SHOWN = 200  # characters of what each says of itself
 
 
 def opened() -> Gateway:
@@ -152,7 +153,8 @@ def _show(offered: pins.Tools, changes: dict[str, Any], before: pins.Pins | None
             for line in _difference(before.tools[tool].definition, definition):
                 click.echo(f"  {line}")
         elif count < LISTED or hides:
-            about = cleaning.visible(" ".join(str(definition.get("description") or "").split()))[:200]
+            about = cleaning.visible(" ".join(str(definition.get("description") or "").split()))
+            about = about if len(about) <= SHOWN else f"{about[: SHOWN - 1].rstrip()}…"
             click.echo(f"{why or '+'} {cleaning.visible(tool)}  {_hints(definition)}{about}{hides}")
     if not before and len(offered) > LISTED:
         click.echo(f"... and {len(offered) - LISTED} more")

@@ -225,6 +225,11 @@ class Gateway:
         wanted = self.known(key)
         return next(name for name, known in self._known.items() if known is wanted)
 
+    @property
+    def renamed(self) -> dict[str, str]:
+        """The names in the file that programs cannot use, each with the one that they do."""
+        return {known.entry.name: name for name, known in self._known.items() if known.entry.name != name}
+
     def servers(self) -> list[ConnectedServer]:
         """Say how every server is, without connecting any."""
         if self._problem is not None:

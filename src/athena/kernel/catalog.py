@@ -10,6 +10,7 @@ from athena.errors import NotFound
 from athena.kernel.operation import Effect, Operation
 
 AnyOperation = Operation[Any, ..., Any]
+ALIKE = 2.0  # how well something has to fit a wrong name to be suggested: more than a word in passing
 
 
 class Catalog:
@@ -133,7 +134,8 @@ class Catalog:
         for operation in self:
             if category == operation.category and bare in (operation.bare, operation.short):
                 return operation
-        near = list(dict.fromkeys([*self._close(bare), *(o.name for o in self.search(name, limit=3))]))[:3]
+        alike = [one.name for score, one in self.scored(name)[:3] if score >= ALIKE]
+        near = list(dict.fromkeys([*self._close(bare), *alike]))[:3]
         hint = f"did you mean {' or '.join(near)}?" if near else "search_tools finds one by what it does"
         raise self._lacking(name, f"there is no operation {name!r:.80}", hint)
 

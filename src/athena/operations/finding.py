@@ -36,6 +36,8 @@ async def entries(ctx: Context) -> tuple[Entry, ...]:
 async def found(ctx: Context, query: str, category: str | None = None) -> list[Entry]:
     """Return what fits a request, the best first."""
     if category is not None:
+        if category not in ctx.catalog.categories:
+            category = ctx.gateway.renamed.get(category, category)
         ctx.catalog.listed(category)  # says which ones there are, where there is none
     every = await entries(ctx)
     ranked = await ctx.finder.rank(every, query, await used(ctx), hurry=ctx.surface in IN_A_HURRY)
@@ -93,8 +95,12 @@ def written(found: Sequence[Entry], detail: Detail, budget: int | None) -> list[
 
 
 def waiting(ctx: Context, category: str | None) -> list[str]:
-    """Tell of the tools of one server that a person has to look at first."""
+    """Tell of the tools of one server that a person has to look at first, and of one that has another name here."""
+    if category is None:
+        return []
     away = [why for name, why in ctx.catalog.away.items() if name.rpartition(".")[0] == category]
+    if other := ctx.gateway.renamed.get(category):
+        away.insert(0, (f"the server {category} is called {other} here", f'category="{other}"'))
     shown = [f"# {message}; {hint}" for message, hint in away[:WAITING]]
     return [*shown, f"# and {len(away) - WAITING} more"] if len(away) > WAITING else shown
 

@@ -119,7 +119,7 @@ def _arguments(node: ast.Call, path: str, function: Function) -> Iterator[Failur
         if keyword.arg is None:
             continue
         if keyword.arg not in order and not function.open:
-            near = get_close_matches(keyword.arg, order, 1, 0.5)
+            near = _meant(keyword.arg, function, [*given, *(one.arg for one in node.keywords if one.arg)])
             meant = f"did you mean {near[0]!r}? " if near else ""
             yield failure("TypeError", f"{path} has no parameter {keyword.arg!r}", keyword.value.lineno, meant + hint)
             given.setdefault(near[0] if near else keyword.arg, keyword.value)
@@ -134,6 +134,13 @@ def _arguments(node: ast.Call, path: str, function: Function) -> Iterator[Failur
     for name, value in given.items():
         if name in properties and (wrong := _wrong(value, properties[name])):
             yield failure("TypeError", f"{path}: {name!r} must be {wrong}", value.lineno, hint)
+
+
+def _meant(name: str, function: Function, given: Collection[str]) -> list[str]:
+    """Return the parameter that a wrong name may have meant: first of all one that is missing."""
+    missing = [one for one in function.required if one not in given]
+    near = get_close_matches(name, missing, 1, 0.4) or get_close_matches(name, function.order, 1, 0.5)
+    return near or (missing if len(missing) == 1 else [])
 
 
 def _wrong(node: ast.expr, schema: dict[str, Any]) -> str | None:

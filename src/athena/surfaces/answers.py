@@ -15,7 +15,7 @@ from athena.model.run import Result
 BUDGET = 2_000  # tokens of an answer
 NOTE = 40  # tokens of what is said of a cut
 LONGEST = 600  # characters of a memory in a list
-WHOLE = "get_memory(memory_id=...) shows one whole"
+WHOLE = "memory.get_memory(memory_id=...) in execute_code shows one whole"
 OUTCOMES = {"new": "kept", "known": "known already", "revived": "kept again", "updated": "changed"}
 
 
@@ -86,7 +86,8 @@ def _stored(memory: Stored) -> str:
 def _listed(operation: AnyOperation, arguments: Mapping[str, Any], items: Any) -> str:
     """Write a list a line for each item, as many as fit, and say how to see the others."""
     if not items:
-        return "nothing found" if operation.result == list[Hit] else "[]"
+        nothing = "nothing fits; try other words" if operation.name == "search_tools" else "[]"
+        return "nothing found" if operation.result == list[Hit] else nothing
     write = _writer(items[0])
     lines: list[str] = []
     spent = 0
