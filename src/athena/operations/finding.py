@@ -112,7 +112,7 @@ def budget(ctx: Context, asked: int | None) -> int | None:
 
 async def exported(ctx: Context) -> dict[str, str]:
     """Return all tools as stub files, by path."""
-    every = [(one, line(one.thing), full(one.thing)) for one in await entries(ctx)]
+    every = [(one, line(one.thing), full(one.thing, strict=True)) for one in await entries(ctx)]
     return export.files(every, ctx.catalog.categories)
 
 
@@ -128,10 +128,10 @@ def line(thing: AnyOperation | KeptSkill) -> str:
     return stubs.line(thing)
 
 
-def full(thing: AnyOperation | KeptSkill) -> str:
+def full(thing: AnyOperation | KeptSkill, *, strict: bool = False) -> str:
     if isinstance(thing, KeptSkill):
         return stubs.of_skill(thing)
-    return f"# {thing.path}\n{stubs.render_module([thing])}"
+    return f"# {thing.path}\n{stubs.render_module([thing], strict=strict)}"
 
 
 def _first(skill: KeptSkill) -> str:
