@@ -20,7 +20,7 @@ ACTION = 0.1  # and that both do the same sort of thing
 POLITE = (
     r"(?:please|hey|hi|ok(?:ay)?|could you|can you|would you|i(?:'d| would) like to|i want to|i need to|let me|,|\s)*"
 )
-FIRST = re.compile(POLITE + r"(\w+)", re.IGNORECASE)
+FIRST = re.compile(r"^" + POLITE + r"(\w+)")
 WRITTEN = re.compile(r"\w+(?:\.\w+)+|\w+_\w+")  # `find_duplicates`, `memory.recall`
 ASKING = re.compile(
     POLITE
@@ -151,10 +151,8 @@ class Words:
 
     def named(self, request: str) -> list[float]:
         """Return 1 for those that the request calls by their name: as its first word, or as Python writes it."""
-        begins = FIRST.match(request[:LONGEST])
-        said = {word.lower() for word in WRITTEN.findall(request[:LONGEST])} | (
-            {begins[1].lower()} if begins else set()
-        )
+        request = request[:LONGEST].lower()
+        said = {*WRITTEN.findall(request), *FIRST.findall(request)[:1]}
         return [float(name in said or path in said) for name, path in self._names]
 
     def intents(self, request: str) -> list[float]:

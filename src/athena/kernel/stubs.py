@@ -28,7 +28,7 @@ def name(operation: AnyOperation) -> str:
 
 
 def render(operation: AnyOperation, *, strict: bool = False) -> str:
-    """Write one operation as a function with its types and help; `strict` for readers that know Python's types alone."""
+    """Write one operation as a function with its types and help; `strict` with types that Python knows alone."""
     written = _strict if strict else _valid
     arguments = ", ".join(
         f"{p.name}: {written(p.annotation)}{_or_none(p) if strict else ''}"

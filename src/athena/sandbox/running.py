@@ -169,7 +169,9 @@ class Running:
             status = "needs_approval"
         result, cut = None, False
         if error is None:
-            result, cut = shorten(ended.value, self.limits.result_chars, self.limits.result_tokens, ended.whole)
+            chars = self.limits.result_chars
+            budget = 4 * chars if self.calls.depth else self.limits.result_tokens  # a program inside has no reader
+            result, cut = shorten(ended.value, chars, budget, ended.whole)
         return Run(
             status=_as_status(status),
             output=self.output.text,
