@@ -156,6 +156,15 @@ def test_each_app_has_a_catalog_of_its_own_that_says_when_it_has_changed() -> No
         catalog.find("github.create_issue")
 
 
+def test_a_stub_for_other_readers_has_types_that_python_knows() -> None:
+    written = stubs.render_module([create_issue()], strict=True)
+    compile(written, "stub", "exec")
+    head, _, rest = written.partition("\n")
+    assert "author: dict[str, Any]" in head
+    assert "{" not in head
+    assert "author: {name: str" in rest  # what stands in it is said beside
+
+
 def test_a_catalog_is_asked_for_changes_before_a_look() -> None:
     catalog = CATALOG.copy()
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from athena.errors import AthenaError, Denied, LimitExceeded, Misconfigured, Unavailable
-from athena.gateway import cleaning, stdio, web
-from athena.gateway.config import Entry
+from athena.errors import AthenaError, Conflict, Denied, LimitExceeded, Misconfigured, Unavailable
+from athena.gateway import cleaning, pins, stdio, web
+from athena.gateway.config import OURSELVES, Entry
 from athena.gateway.watch import Watch
 from athena.version import __version__
 
@@ -39,14 +39,14 @@ class Link:
         name: str,
         entry: Entry,
         environment: Mapping[str, str],
-        verify: Callable[[list[dict[str, Any]]], Mapping[str, str]],
+        verify: Callable[[list[dict[str, Any]]], Mapping[str, pins.Why]],
         auth: Callable[[], Any],
         approved: Any = None,
     ) -> None:
         self.name, self.entry, self._environment, self._verify, self._auth = name, entry, environment, verify, auth
         self.approved = approved  # what the tools are compared with
         self.error = ""  # why the last attempt failed
-        self._refusals: Mapping[str, str] = {}
+        self._refusals: Mapping[str, pins.Why] = {}
         self._client: Any = None
         self._keeper: asyncio.Task[None] | None = None
         self._watch = Watch()
@@ -77,19 +77,20 @@ class Link:
     async def call(self, tool: str, arguments: dict[str, Any], *, again: bool) -> Any:
         """Call a tool; `again` allows a second attempt when the connection is lost, for what changes nothing."""
         try:
-            return await self._call(tool, arguments)
+            return await self._call(tool, arguments, again)
         except Lost as lost:
             if (again or isinstance(lost, Forgotten)) and not self._watch.trouble:
                 with suppress(Lost):
-                    return await self._call(tool, arguments)
+                    return await self._call(tool, arguments, again)
             raise Unavailable(
                 f"the server {self.name} broke off during {tool}: {lost}",
-                hint="it may have been done or not: look before you call it again",
+                hint=UNCERTAIN,
                 retry=False,
             ) from None
 
-    async def _call(self, tool: str, arguments: dict[str, Any]) -> Any:
+    async def _call(self, tool: str, arguments: dict[str, Any], reads: bool) -> Any:
         client = await self.ready()
+        before = self._watch.spoken  # what it said before is not about this call
         if why := self._refusals.get(tool):
             raise refusal(self.name, tool, why)
         try:
@@ -98,11 +99,11 @@ class Link:
                 asked = asyncio.ensure_future(client.call_tool(tool, arguments))
                 result = await self._unless_ended(asked)
         except TimeoutError:
-            raise await self._silence(tool) from None
+            raise await self._silence(tool, before, reads) from None
         except AthenaError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever the SDK or a server comes up with
-            raise await self._broken(tool, error) from None
+            raise await self._broken(tool, error, before) from None
         self._silent = self._failures = 0
         return result
 
@@ -123,19 +124,20 @@ class Link:
                 with suppress(BaseException):
                     await asyncio.wait({asked}, timeout=1.0)
 
-    async def _silence(self, tool: str) -> AthenaError:
+    async def _silence(self, tool: str, before: int, reads: bool) -> AthenaError:
         """Give up a server that has not answered for the third time."""
+        said = self._watch.heard(before)
         self._silent += 1
         if self._silent >= PATIENCE or not self.connected:
             await self._give_up(self._reason(f"it did not answer {self._silent} calls in a row"))
-        said = self._watch.heard
+        longer = f'ask for less, or let it take longer: "timeout" in servers.json, for {self.name}'
         return Unavailable(
             f"the server {self.name} did not answer {tool} within {self.entry.timeout:g} s{said}",
-            hint=f'ask for less, or let it take longer: "timeout" in servers.json, for {self.name}',
+            hint=longer if reads else f"{UNCERTAIN}; {longer}",
             retry=False,
         )
 
-    async def _broken(self, tool: str, error: Exception) -> Exception:
+    async def _broken(self, tool: str, error: Exception, before: int) -> Exception:
         """Say what came of a call that the SDK could not finish."""
         code, words = getattr(error, "code", None), cleaning.line(str(error), 300)
         if self._watch.trouble:
@@ -161,7 +163,7 @@ class Link:
             )
         if code is not None and code != stdio.UNREADABLE:  # the server's own answer
             return Unavailable(f"the server {self.name} refused {tool}: {words}", hint=HEALTH, retry=False)
-        said = self._watch.heard
+        said = self._watch.heard(before)
         return Unavailable(
             f"the server {self.name} answered {tool} with what is no result: {words}{said}", hint=HEALTH, retry=False
         )
@@ -263,6 +265,8 @@ class Link:
     async def tools(self) -> list[dict[str, Any]]:
         """Return what the server offers now, for a person to look at."""
         client = await self.ready()
+        if client.server_info is not None and client.server_info.name == "athena":
+            raise Conflict(f"the server {self.name}: {OURSELVES}", hint="there is nothing to connect")
         return await self._listed(client)
 
     # --- failing ------------------------------------------------------------------------------------------------------
@@ -284,14 +288,15 @@ class Link:
             self.error = f"it answered {status}"
             return _refused(self.name, status)
         shown = f" (HTTP {status})" if status else ""
+        ask, end = ("is it running at", "?") if self.entry.kind == "http" else ("try what it runs by hand:", "")
         return Unavailable(
             f"the server {self.name} cannot be connected{shown}: {reason}",
-            hint=f"try what it runs by hand: {cleaning.line(self.entry.shown, 200)}",
+            hint=f"{ask} {cleaning.line(self.entry.shown, 200)}{end}",
             retry=False,  # who tries again at once only meets the pause
         )
 
     def _reason(self, words: str) -> str:
-        return (self._watch.trouble or words) + self._watch.heard
+        return (self._watch.trouble or words) + self._watch.heard()
 
     def _failed(self, reason: str) -> None:
         """Pause before the next attempt, longer each time."""
@@ -322,6 +327,7 @@ class Link:
         await self._drop()
 
 
+UNCERTAIN = "it may have been done or not: look before you call it again"
 HEALTH = "athena servers list says how it is"
 
 
@@ -329,10 +335,10 @@ async def _accept(name: str, result: Any) -> None:
     """Take a result as it is."""
 
 
-def refusal(server: str, tool: str, why: str) -> Denied:
-    how = {"new": "was never approved", "gone": "is not offered any more"}.get(why, "has changed since it was approved")
+def refusal(server: str, tool: str, why: pins.Why) -> Denied:
     return Denied(
-        f"{server}: the tool {tool!r:.100} {how}", hint=f"a person looks at it: athena servers approve {server}"
+        f"{server}: the tool {tool!r:.100} {pins.HOW[why]}",
+        hint=f"a person looks at it: athena servers approve {server}",
     )
 
 

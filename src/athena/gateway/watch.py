@@ -18,6 +18,7 @@ class Watch:
         self.trouble = ""  # what the server did wrong
         self.changed = False  # it says that its tools are others now
         self.said = b""  # to people, the last of it
+        self.spoken = 0  # bytes of all that it said
         self.status = 0  # of the last HTTP answer that was a refusal
         self._unasked = self._asked = 0
         self._noise = (0, "")
@@ -46,6 +47,7 @@ class Watch:
 
     def overheard(self, text: bytes) -> None:
         self.said = (self.said + text)[-TAIL:]
+        self.spoken += len(text)
 
     def notified(self, method: str) -> None:
         if method == "notifications/tools/list_changed":
@@ -55,10 +57,10 @@ class Watch:
         """Note a line that is no message."""
         self._noise = self._noise[0] + 1, line[:SAID].decode("utf-8", "replace")
 
-    @property
-    def heard(self) -> str:
-        """What may explain a failure, in a few words."""
-        lines = [one for one in self.said.decode("utf-8", "replace").splitlines() if one.strip()]
+    def heard(self, since: int = 0) -> str:
+        """Say what may explain a failure, in a few words: what was said after so many bytes."""
+        said = self.said[-(self.spoken - since) :] if self.spoken > since else b""
+        lines = [one for one in said.decode("utf-8", "replace").splitlines() if one.strip()]
         if lines:
             return f'; it said: "{cleaning.line(lines[-1], SAID)}"'
         if self._noise[0]:
