@@ -13,6 +13,7 @@ from athena import connect
 from athena.cli.commands import athena
 from athena.errors import NotFound
 from athena.threads import drive
+from conftest import missing
 
 COPY = """
 graph = notes.read_graph()
@@ -43,7 +44,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             node_packages.command, (node_packages.REFERENCE, node_packages.FILESYSTEM, node_packages.EVERYTHING)
         )
     except node_packages.Unobtainable as why:
-        pytest.skip(str(why))
+        missing(str(why))
     said = run("servers", "add", "notes", "--env", f"MEMORY_FILE_PATH={tmp_path / 'notes.jsonl'}", "--", *memory)
     assert "notes: 9 tools can be called" in said.output
     others = {"mcpServers": {"every-thing": {"command": every[0], "args": every[1:]}}}
