@@ -14,6 +14,8 @@ import pytest
 from http_tools import Running, running, surroundings
 from mcp_tools import LEGACY, MCP, MODERN
 
+from conftest import missing
+
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
 HERE = Path(__file__).parent
@@ -24,9 +26,7 @@ def program(package: node_packages.Package) -> list[str]:
     try:
         return node_packages.command(package)
     except node_packages.Unobtainable as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"{package.name} is not to be had here: {error}")
+        missing(f"{package.name} is not to be had here: {error}")
 
 
 @pytest.fixture(scope="module")
