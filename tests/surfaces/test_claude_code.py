@@ -175,7 +175,11 @@ def test_without_its_command_it_finds_the_plugin_in_a_folder(claude: str, tmp_pa
         details = desk.run(claude, "plugin", "details", "athena")
         assert "athena@skills-dir" in details.stdout, details
         assert "SessionStart" in details.stdout
+        server = desk.user / ".claude" / "skills" / "athena" / ".mcp.json"
+        server.write_text(server.read_text().replace("true", "false"))
         assert desk.init()["changed"] == []
+        (found,) = json.loads(desk.run(sys.executable, "-m", "athena", "init", "--json").stdout)["found"]
+        assert (found["set_up"], found["changed_by_you"]) == (True, True)
         desk.init("--remove")
         assert not (desk.user / ".claude" / "skills" / "athena").exists()
         assert desk.settings.read_text() == SETTINGS

@@ -178,6 +178,39 @@ def test_an_entry_of_an_older_set_up_is_replaced(desk: Desk) -> None:
         assert jsontext.parse(desk.text) == jsontext.parse(sample(desk))
 
 
+def test_what_somebody_changed_in_our_entry_is_kept(desk: Desk) -> None:
+    before = desk.write(sample(desk))
+    desk.put()
+    assert not clients.differs(desk.client, desk.place)
+    command(desk, "codex", '[ "$2" = remove ]')  # to add it would write it anew
+    command(desk, "code", "exit 3")
+    if desk.file.suffix == ".toml":
+        desk.write(f'{desk.text}startup_timeout_sec = 30  # slow\nenv = {{A = "1"}}\n')
+    else:
+        more = {"args": [*desk.ours.get("args", []), "--tools", "code"], "env": {"A": "1"}}
+        desk.write(jsontext.put(desk.text, (desk.key, "athena"), desk.ours | more))
+    changed, wanted = desk.text, desk.ours
+    assert desk.put() == []
+    assert clients.differs(desk.client, desk.place)
+    desk.write(changed.replace(desk.place.home, "/elsewhere/athena"))
+    assert desk.put()
+    assert desk.ours == wanted
+    assert desk.text == changed or desk.client.name == "gemini"  # whose hooks are written anew
+    desk.take()
+    assert desk.text == before
+
+
+def test_hooks_keep_the_time_that_somebody_gave_them(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "gemini", "user")
+    desk.put()
+    desk.write(desk.text.replace('"timeout": 10000', '"timeout": 2000').replace(desk.place.home, "/elsewhere/athena"))
+    assert desk.put()
+    assert "/elsewhere" not in desk.text
+    assert desk.text.count('"timeout": 2000') == 5
+    assert desk.put() == []
+    assert clients.differs(desk.client, desk.place)
+
+
 def test_a_broken_file_is_left_alone(desk: Desk) -> None:
     for broken in ("{", '{"a": 1} x', "[mcp_servers", '{"a": tru}', "\x00"):
         before = desk.write(broken)
@@ -349,7 +382,7 @@ def test_the_command_says_what_it_did_what_it_costs_and_how_to_undo_it(
     assert "nothing to do" in capsys.readouterr().out
     assert run("--json") == 0
     (found,) = json.loads(capsys.readouterr().out)["found"]
-    assert found == {"client": "gemini", "set_up": True, "gets": "the MCP server and session hooks", "would": []}
+    assert (found["client"], found["set_up"], found["changed_by_you"], found["would"]) == ("gemini", True, False, [])
     assert run("gemini", "--remove", "--json") == 0
     assert json.loads(capsys.readouterr().out)["removed"]
     assert not (user / ".gemini").exists()

@@ -21,6 +21,7 @@ NAMES = ("claude-code", "codex", "cursor", "vscode", "gemini", "windsurf")
 TOOLS = 500  # o200k tokens of the four tools' definitions, about
 INSTRUCTIONS = 310  # of what the server says about their use, which some clients show the model
 SKILL = 80  # of the skill's line in the list of skills
+CHANGED = " (changed by you)"
 HOOKED = ("claude-code", "codex", "gemini")
 
 
@@ -76,17 +77,28 @@ def _list(place: "Place", json_output: bool) -> None:
     found = [client for client in clients.CLIENTS.values() if client.found(place)]
     rows: list[dict[str, Any]] = []
     for client in found:
-        row: dict[str, Any] = {"client": client.name, "set_up": False, "gets": client.gets, "would": []}
+        row: dict[str, Any] = {
+            "client": client.name,
+            "set_up": False,
+            "changed_by_you": False,
+            "gets": client.gets,
+            "would": [],
+        }
         try:
             row["would"] = _brief(clients.plan(client, place, False))
             row["set_up"] = not row["would"]
+            row["changed_by_you"] = clients.differs(client, place)
         except AthenaError as error:
             row["trouble"] = str(error)
         rows.append(row)
     if json_output:
         return shown.as_json({"found": rows, "known": list(clients.CLIENTS)})
     for row in rows:
-        what = "is set up" if row["set_up"] else f"would get {row['gets']}: {'; '.join(row['would'])}"
+        what = (
+            f"is set up{CHANGED * row['changed_by_you']}"
+            if row["set_up"]
+            else f"would get {row['gets']}: {'; '.join(row['would'])}"
+        )
         what = f"cannot be set up: {row['trouble']}" if "trouble" in row else what
         click.echo(f"{row['client']:<12} {shown.safe(what)}")
     if not rows:
@@ -120,7 +132,7 @@ def _tell(
             }
         )
     if not changes:
-        return click.echo(f"{client.title}: nothing to do, {'nothing of ours is there' if remove else 'it is set up'}")
+        return click.echo(f"{client.title}: nothing to do, {_state(client, place, remove)}")
     if dry_run:
         return click.echo(shown.safe("".join(change.diff() for change in changes)), nl=False)
     for name in _brief(changes):
@@ -134,6 +146,12 @@ def _tell(
         click.echo("the paths in it are of this machine: do not share that file")
     click.echo("see: athena call list_injections; athena savings   limit: budget_tokens and off in [hooks]")
     return click.echo(f"remove: athena init {client.name}{' --project' if place.project else ''} --remove")
+
+
+def _state(client: "Client", place: "Place", remove: bool) -> str:
+    from athena.surfaces import clients
+
+    return "nothing of ours is there" if remove else f"it is set up{CHANGED * clients.differs(client, place)}"
 
 
 def _costs(client: "Client") -> dict[str, int]:

@@ -26,3 +26,8 @@ def run(client: Client, place: Place, remove: bool) -> list[Change | Told]:
     record = Record(place.home)
     steps = client.steps(place)
     return [change for step in (reversed(steps) if remove else steps) for change in step.run(record, remove)]
+
+
+def differs(client: Client, place: Place) -> bool:
+    """Tell whether somebody has changed what we put into a client; that is kept."""
+    return any(step.differs() for step in client.steps(place))

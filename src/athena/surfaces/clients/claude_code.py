@@ -10,10 +10,11 @@ from athena.errors import AthenaError, Conflict
 from athena.surfaces.clients import files, jsontext, plugin
 from athena.surfaces.clients.client import NAME, Client
 from athena.surfaces.clients.files import Change, Record
-from athena.surfaces.clients.steps import Folder, Place, Step, Told, parsed, tell
+from athena.surfaces.clients.steps import Folder, Place, Step, Told, is_ours, parsed, tell
 
 PLUGIN = f"{NAME}@{NAME}"
 HERE = ("plugins", "claude-code")  # in Athena's home
+SERVER = ".mcp.json"
 PARTS = (("enabledPlugins", PLUGIN), ("extraKnownMarketplaces", NAME))
 
 
@@ -123,6 +124,9 @@ class Installed(NamedTuple):
         mine = [one for one in installations(self.place) if one[:2] == _whose(self.place)]
         return Path(mine[0][2]) if mine else None
 
+    def differs(self) -> bool:
+        return False  # the client's own copy is to be as what it was made from
+
     def _same(self, copied: Path) -> bool:
         return not Folder(copied, self.source.texts).plan(Record(self.place.home), False)
 
@@ -154,6 +158,9 @@ class Source(NamedTuple):
     def run(self, record: Record, remove: bool) -> Sequence[Change]:
         return self.folder.run(record, remove) if self.plan(record, remove) else []
 
+    def differs(self) -> bool:
+        return self.folder.differs()
+
 
 class Away(NamedTuple):
     """A folder that is not to be there, whichever way the client is set up."""
@@ -166,15 +173,31 @@ class Away(NamedTuple):
     def run(self, record: Record, remove: bool) -> Sequence[Change]:
         return self.folder.run(record, True)
 
+    def differs(self) -> bool:
+        return False
+
+
+def _plugin(place: Place, path: Path, texts: dict[str, str]) -> Folder:
+    """Return the plugin in a folder, with what somebody has changed there in how the server is started."""
+    there, way = files.read(path / SERVER) or "", ("mcpServers", NAME)
+    try:
+        if not is_ours(jsontext.lookup(jsontext.lookup(parsed(there, jsontext.parse), way), ("command",))):
+            return Folder(path, texts)
+    except AthenaError:
+        return Folder(path, texts)
+    kept = jsontext.put(there, (*way, "command"), place.mcp)
+    return Folder(path, texts | {SERVER: kept}, jsontext.parse(kept) != jsontext.parse(texts[SERVER]))
+
 
 def _steps(place: Place) -> Sequence[Step]:
     texts = plugin.files(place.hook, place.mcp, [])
     above = place.project / ".claude" if place.project is not None else _folder(place)
-    loose = Folder(above / "skills" / NAME, {name: texts[name] for name in texts if "marketplace" not in name})
+    alone = {name: texts[name] for name in texts if "marketplace" not in name}
+    loose = _plugin(place, above / "skills" / NAME, alone)
     program = _program(place)
     if program is None:
         return [loose]
-    source = Folder(Path(place.home).joinpath(*HERE), texts)
+    source = _plugin(place, Path(place.home).joinpath(*HERE), texts)
     return [Source(place, source), Installed(place, program, source), Away(loose)]
 
 
