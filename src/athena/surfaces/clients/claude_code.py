@@ -2,15 +2,16 @@
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from athena.errors import AthenaError, Conflict
 from athena.surfaces.clients import files, jsontext, plugin
 from athena.surfaces.clients.client import NAME, Client
 from athena.surfaces.clients.files import Change, Record
-from athena.surfaces.clients.steps import Folder, Place, Step, Told, is_ours, parsed, tell
+from athena.surfaces.clients.steps import Folder, Place, Step, Told, is_athena, is_ours, parsed, tell
 
 PLUGIN = f"{NAME}@{NAME}"
 HERE = ("plugins", "claude-code")  # in Athena's home
@@ -201,6 +202,35 @@ def _steps(place: Place) -> Sequence[Step]:
     return [Source(place, source), Installed(place, program, source), Away(loose)]
 
 
+def _doubles(place: Place) -> list[str]:
+    """Say which servers of the user's own are Athena as well, so that its tools would come twice."""
+    above = place.environment.get("CLAUDE_CONFIG_DIR") or place.user
+    said = _said(Path(above) / ".claude.json")
+    found = [("user", None, said)]
+    projects = said.get("projects")
+    if isinstance(projects, dict):
+        found += [("local", name, one) for name, one in projects.items() if place.project in (None, Path(name))]
+    if place.project is not None:
+        found.append(("project", str(place.project), _said(place.project / SERVER)))
+    made = []
+    for scope, folder, holder in found:
+        servers = jsontext.lookup(holder, ("mcpServers",))
+        for name in [key for key in servers if is_athena(servers[key])] if isinstance(servers, dict) else []:
+            words = shlex.join(["claude", "mcp", "remove", name, "--scope", scope])
+            there = f"cd {shlex.quote(folder)} && " if folder else ""
+            made.append(f"the server {name!r} that you added is Athena too, so its tools come twice: {there}{words}")
+    return made
+
+
+def _said(path: Path) -> dict[str, Any]:
+    """Return what a file of the client's says, as far as it can be read."""
+    try:
+        said = json.loads(files.read(path) or "{}")
+    except (ValueError, AthenaError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
 CLAUDE_CODE = Client(
     "claude-code",
     "Claude Code",
@@ -208,4 +238,6 @@ CLAUDE_CODE = Client(
     lambda place: _program(place) is not None or _folder(place).is_dir(),
     _steps,
     "start claude; /plugin, /hooks and /mcp list what it has",
+    hooks=True,
+    notes=_doubles,
 )
