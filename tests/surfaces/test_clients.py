@@ -19,7 +19,7 @@ from hypothesis import strategies as some
 from athena import api, hookclient, launcher, tokens
 from athena.app import App
 from athena.cli.commands import athena
-from athena.cli.init import HOOKED, INSTRUCTIONS, NAMES, SKILL
+from athena.cli.init import INSTRUCTIONS, NAMES, SKILL
 from athena.errors import Conflict, Denied, InvalidInput, Unavailable
 from athena.operations import CATALOG
 from athena.surfaces import clients, mcptools
@@ -176,6 +176,39 @@ def test_an_entry_of_an_older_set_up_is_replaced(desk: Desk) -> None:
         assert desk.text == TOML
     else:
         assert jsontext.parse(desk.text) == jsontext.parse(sample(desk))
+
+
+def test_what_somebody_changed_in_our_entry_is_kept(desk: Desk) -> None:
+    before = desk.write(sample(desk))
+    desk.put()
+    assert not clients.differs(desk.client, desk.place)
+    command(desk, "codex", '[ "$2" = remove ]')  # to add it would write it anew
+    command(desk, "code", "exit 3")
+    if desk.file.suffix == ".toml":
+        desk.write(f'{desk.text}startup_timeout_sec = 30  # slow\nenv = {{A = "1"}}\n')
+    else:
+        more = {"args": [*desk.ours.get("args", []), "--tools", "code"], "env": {"A": "1"}}
+        desk.write(jsontext.put(desk.text, (desk.key, "athena"), desk.ours | more))
+    changed, wanted = desk.text, desk.ours
+    assert desk.put() == []
+    assert clients.differs(desk.client, desk.place)
+    desk.write(changed.replace(desk.place.home, "/elsewhere/athena"))
+    assert desk.put()
+    assert desk.ours == wanted
+    assert desk.text == changed or desk.client.name == "gemini"  # whose hooks are written anew
+    desk.take()
+    assert desk.text == before
+
+
+def test_hooks_keep_the_time_that_somebody_gave_them(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "gemini", "user")
+    desk.put()
+    desk.write(desk.text.replace('"timeout": 10000', '"timeout": 2000').replace(desk.place.home, "/elsewhere/athena"))
+    assert desk.put()
+    assert "/elsewhere" not in desk.text
+    assert desk.text.count('"timeout": 2000') == 5
+    assert desk.put() == []
+    assert clients.differs(desk.client, desk.place)
 
 
 def test_a_broken_file_is_left_alone(desk: Desk) -> None:
@@ -344,12 +377,14 @@ def test_the_command_says_what_it_did_what_it_costs_and_how_to_undo_it(
     assert "changed" in said
     assert "900 for the briefing" in said
     assert "remove: athena init gemini --remove" in said
+    assert "list_injections" in said
+    assert "[hooks]" in said
     assert os.access(Path(os.environ["ATHENA_HOME"]) / "bin" / "athena-mcp", os.X_OK)
     assert run("gemini") == 0
     assert "nothing to do" in capsys.readouterr().out
     assert run("--json") == 0
     (found,) = json.loads(capsys.readouterr().out)["found"]
-    assert found == {"client": "gemini", "set_up": True, "gets": "the MCP server and session hooks", "would": []}
+    assert (found["client"], found["set_up"], found["changed_by_you"], found["would"]) == ("gemini", True, False, [])
     assert run("gemini", "--remove", "--json") == 0
     assert json.loads(capsys.readouterr().out)["removed"]
     assert not (user / ".gemini").exists()
@@ -357,10 +392,69 @@ def test_the_command_says_what_it_did_what_it_costs_and_how_to_undo_it(
 
 def test_a_project_is_the_git_root(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("cursor", "--project") == 0
-    assert "do not share" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"do not share {user / 'harbour' / '.cursor' / 'mcp.json'}\n" in said
+    assert "--tools code" in said
+    assert "hooks" not in said
+    assert "list_injections" not in said
     made = json.loads((user / "harbour" / ".cursor" / "mcp.json").read_text())
     assert made["mcpServers"]["athena"]["args"] == ["--folder", "${workspaceFolder}"]
+    made["mcpServers"]["athena"]["args"] += ["--tools", "code"]
+    (user / "harbour" / ".cursor" / "mcp.json").write_text(json.dumps(made))
+    assert run("cursor", "--project") == 0
+    assert "nothing to do, it is set up (changed by you)" in capsys.readouterr().out
     assert not (user / ".cursor").exists()
+
+
+def test_a_command_is_shown_with_the_file_that_it_changes(
+    user: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (user / "bin").mkdir()
+    (user / "bin" / "claude").write_text("#!/bin/sh\n")
+    (user / "bin" / "claude").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{user / 'bin'}:/usr/bin:/bin")
+    assert run("claude-code", "--dry-run") == 0
+    assert (
+        f"install athena@athena --scope user  # writes {user / '.claude' / 'settings.json'}\n"
+        in capsys.readouterr().out
+    )
+    assert run("claude-code", "--project") == 0
+    said = capsys.readouterr().out
+    local = user / "harbour" / ".claude" / "settings.local.json"
+    assert f"changed {local}\n" in said
+    assert f"do not share {local}\n" in said
+
+
+@pytest.mark.parametrize("name", ["codex", "gemini"])
+def test_a_project_gets_no_second_hooks(user: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(name) == 0
+    assert run(name, "--project") == 0
+    assert "it is set up for all projects already" in capsys.readouterr().out
+    assert not (user / "harbour" / f".{name}").exists()
+    run(name, "--remove")
+    run(name, "--project")
+    assert (user / "harbour" / f".{name}").exists()
+    run(name)
+    capsys.readouterr()
+    run(name, "--project")
+    assert f"athena init {name} --project --remove" in capsys.readouterr().out
+    run(name, "--project", "--remove")
+    assert not (user / "harbour" / f".{name}").exists()
+
+
+def test_a_server_that_somebody_added_to_claude_code_is_named(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = {"mcpServers": {"athena": {"type": "stdio", "command": ".venv/bin/athena", "args": ["mcp"]}, "x": {}}}
+    harbour = str(user / "harbour")
+    (user / ".claude.json").write_text(json.dumps({"projects": {harbour: own, "/other": {"mcpServers": None}}}))
+    assert run("claude-code", "--dry-run") == 0
+    assert f"cd {harbour} && claude mcp remove athena --scope local" in capsys.readouterr().out
+    (user / ".claude.json").write_text(json.dumps(own))
+    assert run("claude-code", "--project", "--json") == 0
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note.endswith(": claude mcp remove athena --scope user")
+    (user / ".claude.json").write_text("{")
+    assert run("claude-code", "--project", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == []
 
 
 def test_what_makes_no_sense_is_refused(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -384,7 +478,7 @@ def test_names_and_hooks_are_those_of_the_clients(tmp_path: Path) -> None:
         for name, client in CLIENTS.items()
         if any("athena-hook" in change.diff() for change in clients.plan(client, place, False))
     ]
-    assert tuple(sorted(with_hooks)) == tuple(sorted(HOOKED))
+    assert with_hooks == [name for name, client in CLIENTS.items() if client.hooks]
 
 
 # --- the plugin -------------------------------------------------------------------------------------------------------
@@ -413,6 +507,18 @@ def test_what_the_skill_teaches_is_there(isolated: App) -> None:
     api.store("Tugs are ordered by radio", tags="tugs")
     program = skill.partition("```python\n")[2].partition("```")[0]
     assert api.call("execute_code", code=program)["result"] == [["tugs", 1]]
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_every_page_says_what_it_costs_and_how_to_see_limit_and_remove_it(name: str) -> None:
+    page = (ROOT / "docs" / "clients" / f"{name}.md").read_text("utf-8")
+    parts = {match[1]: match[2] for match in re.finditer(r"^\*\*([\w ]+)\.\*\* (.*?)(?=^\*\*|\Z)", page, re.M | re.S)}
+    assert {"What it installs", "What it costs", "See", "Limit", "Remove"} <= set(parts)
+    assert re.search(r"\d+ o200k tokens", parts["What it costs"])
+    assert "athena savings" in parts["See"]
+    assert ("list_injections" in parts["See"]) == CLIENTS[name].hooks
+    assert ("[hooks]" in parts["Limit"]) == CLIENTS[name].hooks
+    assert f"athena init {name} --remove" in parts["Remove"]
 
 
 def test_tokens_are_what_is_said() -> None:

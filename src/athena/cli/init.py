@@ -21,7 +21,8 @@ NAMES = ("claude-code", "codex", "cursor", "vscode", "gemini", "windsurf")
 TOOLS = 500  # o200k tokens of the four tools' definitions, about
 INSTRUCTIONS = 310  # of what the server says about their use, which some clients show the model
 SKILL = 80  # of the skill's line in the list of skills
-HOOKED = ("claude-code", "codex", "gemini")
+PLUGINS = ("/plugins/claude-code/", "/.claude/skills/athena/")
+CHANGED = " (changed by you)"
 
 
 @click.command()
@@ -76,37 +77,61 @@ def _list(place: "Place", json_output: bool) -> None:
     found = [client for client in clients.CLIENTS.values() if client.found(place)]
     rows: list[dict[str, Any]] = []
     for client in found:
-        row: dict[str, Any] = {"client": client.name, "set_up": False, "gets": client.gets, "would": []}
+        row: dict[str, Any] = {
+            "client": client.name,
+            "set_up": False,
+            "changed_by_you": False,
+            "gets": client.gets,
+            "would": [],
+        }
         try:
             row["would"] = _brief(clients.plan(client, place, False))
             row["set_up"] = not row["would"]
+            row["notes"] = clients.notes(client, place)
+            row["changed_by_you"] = clients.differs(client, place)
         except AthenaError as error:
             row["trouble"] = str(error)
         rows.append(row)
     if json_output:
         return shown.as_json({"found": rows, "known": list(clients.CLIENTS)})
     for row in rows:
-        what = "is set up" if row["set_up"] else f"would get {row['gets']}: {'; '.join(row['would'])}"
+        what = (
+            f"is set up{CHANGED * row['changed_by_you']}"
+            if row["set_up"]
+            else f"would get {row['gets']}: {'; '.join(row['would'])}"
+        )
         what = f"cannot be set up: {row['trouble']}" if "trouble" in row else what
         click.echo(f"{row['client']:<12} {shown.safe(what)}")
+        _note(row.get("notes", []))
     if not rows:
         click.echo(f"none of these is found here: {', '.join(clients.CLIENTS)}")
     return click.echo("to set one up: athena init CLIENT; --dry-run shows each change")
 
 
 def _brief(changes: "list[Change | Told]") -> list[str]:
-    """Name what is changed, each file or command in a few words."""
+    """Name what is done, each command and then each file in a few words."""
     from athena.surfaces.clients.steps import Told
 
-    made = [" ".join(one.words) if isinstance(one, Told) else str(one.path) for one in changes]
-    folder = f"{os.sep}plugins{os.sep}claude-code{os.sep}"
-    return list(dict.fromkeys(name.partition(folder)[0] + folder if folder in name else name for name in made))
+    return [f"$ {' '.join(one.words)}" for one in changes if isinstance(one, Told)] + _written(changes)
+
+
+def _written(changes: "list[Change | Told]") -> list[str]:
+    """Name the files that are changed; the plugin's are one folder."""
+    from athena.surfaces.clients.steps import Told
+
+    made = [str(one.writes if isinstance(one, Told) else one.path) for one in changes]
+    for folder in PLUGINS:
+        made = [name.partition(folder)[0] + folder if folder in name else name for name in made]
+    return list(dict.fromkeys(made))
 
 
 def _tell(
     client: "Client", place: "Place", changes: "list[Change | Told]", dry_run: bool, remove: bool, json_output: bool
 ) -> None:
     """Say what was done, what it costs, and how to see, limit and remove it."""
+    from athena.surfaces import clients
+
+    notes = [] if remove else clients.notes(client, place)
     if json_output:
         return shown.as_json(
             {
@@ -116,30 +141,53 @@ def _tell(
                 "removed": remove,
                 "changed": _brief(changes),
                 "diff": "".join(change.diff() for change in changes),
+                "notes": notes,
                 "tokens": {} if remove else _costs(client),
             }
         )
     if not changes:
-        return click.echo(f"{client.title}: nothing to do, {'nothing of ours is there' if remove else 'it is set up'}")
+        click.echo(f"{client.title}: nothing to do, {_state(client, place, remove)}")
+        return _note(notes)
     if dry_run:
-        return click.echo(shown.safe("".join(change.diff() for change in changes)), nl=False)
+        click.echo(shown.safe("".join(change.diff() for change in changes)), nl=False)
+        return _note(notes)
     for name in _brief(changes):
-        click.echo(f"{'$' if name.startswith(os.sep) and ' ' in name else 'changed'} {shown.safe(name)}")
+        click.echo(shown.safe(name if name.startswith("$") else f"changed {name}"))
     if remove:
         return click.echo(f"{client.title}: removed; memories are kept")
     costs = ", ".join(f"{count:,} for {what}" for what, count in _costs(client).items())
     click.echo(f"{client.title} has {client.gets}. Then: {client.after}.")
     click.echo(f"tokens of a session, at most about: {costs}")
-    if place.project is not None:
-        click.echo("the paths in it are of this machine: do not share that file")
-    click.echo("see: athena call list_injections; athena savings   limit: budget_tokens and off in [hooks]")
+    if inside := [name for name in _written(changes) if place.project and name.startswith(f"{place.project}{os.sep}")]:
+        click.echo(shown.safe(f"the paths there are of this machine: do not share {' and '.join(inside)}"))
+    _note(notes)
+    click.echo(f"see: {'athena call list_injections; ' * client.hooks}athena savings   limit: {_limit(client)}")
     return click.echo(f"remove: athena init {client.name}{' --project' if place.project else ''} --remove")
+
+
+def _state(client: "Client", place: "Place", remove: bool) -> str:
+    from athena.surfaces import clients
+
+    if not remove and clients.covers(client, place):
+        return "it is set up for all projects already"
+    return "nothing of ours is there" if remove else f"it is set up{CHANGED * clients.differs(client, place)}"
+
+
+def _limit(client: "Client") -> str:
+    if client.hooks:
+        return f"budget_tokens and off in [hooks] of {os.path.join(home_folder(), 'config.toml')}"
+    return "--tools code at the end of its args leaves two tools"
+
+
+def _note(notes: list[str]) -> None:
+    for note in notes:
+        click.echo(f"note: {shown.safe(note)}")
 
 
 def _costs(client: "Client") -> dict[str, int]:
     made = {"the tools": TOOLS, "their instructions": INSTRUCTIONS}
     if client.name == "claude-code":
         made["the skill"] = SKILL
-    if client.name in HOOKED:
+    if client.hooks:
         made["the briefing"] = configuration.load().hooks_budget_tokens
     return made

@@ -45,9 +45,10 @@ class Told(NamedTuple):
     """Something that is said to the client's own command."""
 
     words: list[str]
+    writes: Path  # the configuration that it changes
 
     def diff(self) -> str:
-        return f"$ {shlex.join(self.words)}\n"
+        return f"$ {shlex.join(self.words)}  # writes {self.writes}\n"
 
 
 class Step(Protocol):
@@ -56,6 +57,9 @@ class Step(Protocol):
 
     def run(self, record: Record, remove: bool) -> Sequence[Change | Told]:
         """Do it, and say what was done."""
+
+    def differs(self) -> bool:
+        """Tell whether somebody has changed what we put there; that is kept."""
 
 
 def is_athena(value: Any) -> bool:
@@ -74,6 +78,26 @@ def is_ours(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(is_ours(item) for item in value)
     return isinstance(value, str) and any(f"/{FOLDER}/{name}" in value for name in (NAME, MCP))
+
+
+def renewed(value: Any, command: str) -> Any:
+    """Return an entry of ours with the command of now, and with all else that somebody wrote into it."""
+    if isinstance(value, dict):
+        return {key: renewed(item, command) for key, item in value.items()}
+    if isinstance(value, list):
+        return [renewed(item, command) for item in value]
+    return command if is_ours(value) and command not in value else value
+
+
+def _command(value: Any) -> str:
+    """Return the command of an entry that we make: the only word in it that is ours."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return value if isinstance(value, str) else next(_command(item) for item in inside if is_ours(item))
+
+
+def _mine(listed: Any) -> Any:
+    """Return the element of a list that is ours."""
+    return next((one for one in listed if is_ours(one)), None) if isinstance(listed, list) else None
 
 
 class Form(Protocol):
@@ -124,8 +148,30 @@ class Edited(NamedTuple):
             there = jsontext.lookup(found, entry.path)
             if not entry.listed and there is not None and not is_athena(there):
                 raise Conflict(f"{'.'.join(entry.path)} is not ours", hint="rename or remove it; nothing was changed")
-            text = self.form.put(text, entry.path, entry.value, is_ours if entry.listed else None)
+            text = self._put(text, entry, there)
         return text
+
+    def _put(self, text: str, entry: Entry, there: Any) -> str:
+        """Put an entry in; where there is one of ours, only its path is renewed, and the words of others stay."""
+        if entry.listed:
+            mine = _mine(there)
+            value = entry.value if mine is None else renewed(mine, _command(entry.value))
+            return self.form.put(text, entry.path, value, is_ours)
+        if not is_ours(there):
+            return self.form.put(text, entry.path, entry.value, None)
+        if not is_ours(there.get("command")):
+            return text  # somebody has put a command of their own around it
+        return self.form.put(text, (*entry.path, "command"), entry.value["command"], None)
+
+    def differs(self) -> bool:
+        """Tell whether somebody has changed our entries; another path is no such change."""
+        found = parsed(files.read(self.path), self.form.parse)
+        for entry in self.entries:
+            there = jsontext.lookup(found, entry.path)
+            mine = _mine(there) if entry.listed else there if is_ours(there) else None
+            if mine is not None and renewed(mine, _command(entry.value)) != entry.value:
+                return True
+        return False
 
     def without(self, record: Record, before: str | None) -> str | None:
         """Return what a file is without us: as it was, if nobody has changed it since."""
@@ -146,6 +192,10 @@ class Folder(NamedTuple):
 
     path: Path
     texts: Mapping[str, str]
+    changed: bool = False  # the texts have words of somebody else, which are kept
+
+    def differs(self) -> bool:
+        return self.changed
 
     def plan(self, record: Record, remove: bool) -> Sequence[Change]:
         there = {name: files.read(self.path / name) for name in self.texts}

@@ -20,8 +20,10 @@ def parse(text: str) -> dict[str, Any]:
         raise InvalidInput(f"it is not valid TOML ({error})") from None
 
 
-def put(text: str, path: Sequence[str], value: dict[str, Any], ours: object = None) -> str:
-    """Return a text with a table of ours at its end, or in the place of the one that is there."""
+def put(text: str, path: Sequence[str], value: Any, ours: object = None) -> str:
+    """Return a text with a table of ours at its end, or in the place of the one there; or with a word in it."""
+    if len(path) == 3:
+        return _swap(text, path, value)
     before = parse(text)
     holder = before.get(path[0], {})
     if isinstance(holder, dict) and holder.get(path[1]) == value:
@@ -40,16 +42,32 @@ def take(text: str, path: Sequence[str], ours: Callable[[Any], bool], keep: Any 
     return _take(text, path) if isinstance(holder, dict) and ours(holder.get(path[1])) else text
 
 
+def _swap(text: str, path: Sequence[str], value: str) -> str:
+    """Return a text with another string in a table that is there."""
+    table = parse(text)[path[0]][path[1]]
+    if table.get(path[2]) == value:
+        return text
+    match = _table(path).search(text)
+    line = re.compile(rf"^([ \t]*{re.escape(path[2])}[ \t]*=[ \t]*)(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')", re.MULTILINE)
+    found = line.search(text, match.end()) if match else None
+    made = text[: found.end(1)] + json.dumps(value, ensure_ascii=False) + text[found.end() :] if found else text
+    _check(made, _with(parse(text), path[:2], table | {path[2]: value}))
+    return made
+
+
+def _table(path: Sequence[str]) -> re.Pattern[str]:
+    """Return how the beginning of a table is written, or of one inside of it."""
+    one, two = (rf"(?:{re.escape(name)}|\"{re.escape(name)}\")" for name in path[:2])
+    return re.compile(rf"^[ \t]*\[\s*{one}\s*\.\s*{two}\s*(?:\.[^\]\n]*)?\][^\n]*(?:\n|\Z)", re.MULTILINE)
+
+
 def _take(text: str, path: Sequence[str]) -> str:
     before = parse(text)
     holder = before.get(path[0])
     if not isinstance(holder, dict) or path[1] not in holder:
         return text
-    name = (
-        rf"(?:{re.escape(path[0])}|\"{re.escape(path[0])}\")\s*\.\s*(?:{re.escape(path[1])}|\"{re.escape(path[1])}\")"
-    )
-    table = re.compile(rf"^[ \t]*\[\s*{name}\s*(?:\.[^\]\n]*)?\][^\n]*(?:\n|\Z)", re.MULTILINE)
     made = text
+    table = _table(path)
     while match := table.search(made):
         following = HEADER.search(made, match.end())
         end = following.start() if following else len(made)

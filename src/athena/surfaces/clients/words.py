@@ -18,12 +18,12 @@ class Words(NamedTuple):
 
     def plan(self, record: Record, remove: bool) -> Sequence[Change | Told]:
         changes = self.edit.plan(record, remove)
-        if not changes or (remove and not self.remove):
+        if not changes or self._without_words(remove):
             return changes
-        return [Told(words) for words in (self.remove if remove else self.add)]
+        return [Told(words, self.edit.path) for words in (self.remove if remove else self.add)]
 
     def run(self, record: Record, remove: bool) -> Sequence[Change | Told]:
-        if remove and not self.remove:
+        if self._without_words(remove):
             return self.edit.run(record, remove)
         planned = self.plan(record, remove)
         if not planned:
@@ -49,6 +49,13 @@ class Words(NamedTuple):
         record.keep(path, record.before(path), now)
         # Some commands only hand it to a window that is open, or have nobody to hand it to.
         return [*planned, *(self.edit.run(record, remove) if self.edit.plan(record, remove) else [])]
+
+    def differs(self) -> bool:
+        return self.edit.differs()
+
+    def _without_words(self, remove: bool) -> bool:
+        """Tell whether we change the file: there is no command for it, or it would undo somebody's changes."""
+        return not self.remove if remove else self.edit.differs()
 
     def _same(self, one: str | None, other: str | None) -> bool:
         return bool(parsed(one, self.edit.form.parse) == parsed(other, self.edit.form.parse))
