@@ -233,6 +233,83 @@ def test_somebody_elses_server_of_that_name_is_left_alone(desk: Desk) -> None:
     assert desk.text == before
 
 
+def test_a_command_that_only_looks_like_ours_is_left_alone(desk: Desk, tmp_path: Path) -> None:
+    script = tmp_path / "bin" / "athena-mcp"
+    script.write_text("#!/bin/sh\n# A server for another Athena\n")
+    for theirs in ("/opt/aws/bin/athena-mcp-server", "/opt/athena-mcp", "bin/athena-mcp", str(script)):
+        toml = f'[mcp_servers.athena]\ncommand = "{theirs}"\nenv = {{HOME = "{desk.place.mcp}"}}\n'
+        other = json.dumps({desk.key: {"athena": {"command": theirs, "env": {"HOME": desk.place.mcp}}}})
+        before = desk.write(toml if desk.file.suffix == ".toml" else other)
+        with pytest.raises(Conflict, match="athena is not ours"):
+            desk.put()
+        desk.take()
+        assert desk.text == before
+
+
+def test_a_launcher_in_another_home_is_ours(desk: Desk, tmp_path: Path) -> None:
+    launcher.install(str(tmp_path / "old"))
+    desk.write(sample(desk))
+    desk.put()
+    before = desk.text.count(desk.place.home)
+    desk.write(desk.text.replace(desk.place.home, str(tmp_path / "old")))
+    desk.put()
+    assert desk.ours["command"] == desk.place.mcp
+    assert desk.text.count(desk.place.home) == before
+
+
+def test_an_entry_around_ours_stays(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "cursor", "user")
+    around = {"command": "nice", "args": [desk.place.mcp]}
+    before = desk.write(json.dumps({"mcpServers": {"athena": around}}))
+    assert desk.put() == []
+    assert clients.differs(desk.client, desk.place)
+    assert desk.take() == []
+    assert desk.text == before
+
+
+@pytest.mark.parametrize("name", ["gemini", "codex"])
+def test_only_our_commands_leave_a_list_of_hooks(name: str, tmp_path: Path) -> None:
+    desk = Desk(tmp_path, name, "user")
+    file = desk.file.with_name("hooks.json") if name == "codex" else desk.file
+    event = "Stop" if name == "codex" else "AfterAgent"
+    mine = {"type": "command", "command": "/home/me/bin/athena-hook-metrics.sh"}
+    desk.put()
+    said = json.loads(file.read_text())
+    said["hooks"][event][0]["hooks"].insert(0, mine)
+    said["hooks"][event].append({"matcher": "x", "hooks": [mine, mine]})
+    file.write_text(json.dumps(said))
+    assert desk.put() == []
+    moved = (
+        file.read_text()
+        .replace(desk.place.home, "/elsewhere/athena")
+        .replace('athena-hook stop"', 'athena-hook stop -v"')
+    )
+    file.write_text(moved)
+    desk.put()
+    assert json.loads(file.read_text()) == json.loads(moved.replace("/elsewhere/athena", desk.place.home))
+    desk.take()
+    assert json.loads(file.read_text()) == {
+        "hooks": {event: [{"hooks": [mine]}, {"matcher": "x", "hooks": [mine, mine]}]}
+    }
+
+
+def test_of_hooks_of_ours_that_are_the_same_one_is_left(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "gemini", "user")
+    desk.put()
+    once = desk.text
+    said = json.loads(once)
+    (group,) = said["hooks"]["SessionStart"]
+    old = json.loads(json.dumps(group).replace(desk.place.home, "/elsewhere/athena"))
+    other = {"matcher": "resume", **old}
+    said["hooks"]["SessionStart"] = [old, group, other, {"hooks": old["hooks"] * 2}]
+    desk.write(json.dumps(said, indent=2) + "\n")
+    desk.put()
+    assert json.loads(desk.text)["hooks"]["SessionStart"] == [group, {"matcher": "resume", **group}]
+    assert desk.put() == []
+    desk.take()
+    assert not desk.file.exists()
+
+
 def test_an_entry_that_somebody_wrote_by_hand_comes_back(desk: Desk) -> None:
     toml = '[mcp_servers.athena]\ncommand = "athena"\nargs = ["mcp"]\n'
     other = json.dumps({desk.key: {"athena": {"command": "athena", "args": ["mcp"]}}})

@@ -10,7 +10,8 @@ from athena.errors import AthenaError, Conflict
 from athena.surfaces.clients import files, jsontext, plugin
 from athena.surfaces.clients.client import NAME, Client
 from athena.surfaces.clients.files import Change, Record
-from athena.surfaces.clients.steps import Folder, Place, Step, Told, is_ours, parsed, tell
+from athena.surfaces.clients.ours import is_ours
+from athena.surfaces.clients.steps import Folder, Place, Step, Told, parsed, tell
 
 PLUGIN = f"{NAME}@{NAME}"
 HERE = ("plugins", "claude-code")  # in Athena's home

@@ -9,6 +9,7 @@ from typing import Any
 from athena.errors import Conflict, InvalidInput
 
 TRAILING = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?(?:\n|\Z))*\Z", re.MULTILINE)
+VALUE = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\[[^\[\]]*\])"""  # a string, or a list of them
 HEADER = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
@@ -20,7 +21,7 @@ def parse(text: str) -> dict[str, Any]:
         raise InvalidInput(f"it is not valid TOML ({error})") from None
 
 
-def put(text: str, path: Sequence[str], value: Any, ours: object = None) -> str:
+def put(text: str, path: Sequence[str], value: Any) -> str:
     """Return a text with a table of ours at its end, or in the place of the one there; or with a word in it."""
     if len(path) == 3:
         return _swap(text, path, value)
@@ -42,13 +43,13 @@ def take(text: str, path: Sequence[str], ours: Callable[[Any], bool], keep: Any 
     return _take(text, path) if isinstance(holder, dict) and ours(holder.get(path[1])) else text
 
 
-def _swap(text: str, path: Sequence[str], value: str) -> str:
-    """Return a text with another string in a table that is there."""
+def _swap(text: str, path: Sequence[str], value: Any) -> str:
+    """Return a text with another string or list in a table that is there."""
     table = parse(text)[path[0]][path[1]]
     if table.get(path[2]) == value:
         return text
     match = _table(path).search(text)
-    line = re.compile(rf"^([ \t]*{re.escape(path[2])}[ \t]*=[ \t]*)(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')", re.MULTILINE)
+    line = re.compile(rf"^([ \t]*{re.escape(path[2])}[ \t]*=[ \t]*){VALUE}", re.MULTILINE)
     found = line.search(text, match.end()) if match else None
     made = text[: found.end(1)] + json.dumps(value, ensure_ascii=False) + text[found.end() :] if found else text
     _check(made, _with(parse(text), path[:2], table | {path[2]: value}))
