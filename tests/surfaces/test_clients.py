@@ -376,6 +376,67 @@ def test_tables_that_are_written_inside_others_are_not_guessed_at(tmp_path: Path
     assert desk.text == inside
 
 
+# --- files of our own -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def skill(tmp_path: Path) -> Path:
+    return tmp_path / "user" / ".claude" / "skills" / "athena"
+
+
+def claude(folder: Path, remove: bool = False) -> list[Any]:
+    place = Place(str(folder / "athena"), folder / "user", None, {"PATH": str(folder / "bin")})
+    return clients.run(CLIENTS["claude-code"], place, remove)
+
+
+def test_files_that_we_did_not_write_are_neither_written_over_nor_removed(tmp_path: Path, skill: Path) -> None:
+    mine = {"README.md": "mine", ".mcp.json": '{"mcpServers": {"athena": {"command": "mine"}}}'}
+    skill.mkdir(parents=True)
+    for name, text in mine.items():
+        (skill / name).write_text(text)
+    with pytest.raises(Conflict, match="is not ours"):
+        claude(tmp_path)
+    assert claude(tmp_path, remove=True) == []
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "claude"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    claude(tmp_path)  # there it is a plugin, and a folder of ours is not to be there
+    claude(tmp_path, remove=True)
+    assert {path.name: path.read_text() for path in skill.rglob("*") if path.is_file()} == mine
+
+
+def test_files_that_we_wrote_are_renewed_and_removed_as_long_as_nobody_changed_them(
+    tmp_path: Path, skill: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claude(tmp_path)
+    texts = plugin.files
+    monkeypatch.setattr(plugin, "files", lambda *given: {**texts(*given), "README.md": "a newer one"})
+    claude(tmp_path)
+    assert (skill / "README.md").read_text() == "a newer one"
+    manual = skill / "skills" / "athena" / "SKILL.md"
+    manual.write_text("with my own words")
+    with pytest.raises(Conflict, match=r"SKILL.md is not ours, or was changed"):
+        claude(tmp_path)
+    claude(tmp_path, remove=True)
+    assert [path for path in skill.rglob("*") if path.is_file()] == [manual]
+    manual.unlink()
+    claude(tmp_path)
+    claude(tmp_path, remove=True)
+    assert not (tmp_path / "athena" / "clients.json").exists()
+
+
+def test_a_server_beside_ours_in_the_plugins_folder_stays(tmp_path: Path, skill: Path) -> None:
+    claude(tmp_path)
+    servers = skill / ".mcp.json"
+    servers.write_text(jsontext.put(servers.read_text(), ("mcpServers", "mine"), {"command": "mine"}))
+    assert claude(tmp_path) == []
+    claude(tmp_path, remove=True)
+    assert [path for path in skill.rglob("*") if path.is_file()] == [servers]
+    assert json.loads(servers.read_text()) == {"mcpServers": {"mine": {"command": "mine"}}}
+    assert claude(tmp_path, remove=True) == []
+
+
 # --- with the client's own command ------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,7 +129,7 @@ class Installed(NamedTuple):
         return False  # the client's own copy is to be as what it was made from
 
     def _same(self, copied: Path) -> bool:
-        return not Folder(copied, self.source.texts).plan(Record(self.place.home), False)
+        return all(files.read(copied / name) == text for name, text in self.source.texts.items())
 
 
 def installations(place: Place) -> list[tuple[str, str, str]]:
@@ -178,16 +178,20 @@ class Away(NamedTuple):
         return False
 
 
-def _plugin(place: Place, path: Path, texts: dict[str, str]) -> Folder:
+def _plugin(place: Place, path: Path, texts: dict[str, str], ours: Collection[str] = ()) -> Folder:
     """Return the plugin in a folder, with what somebody has changed there in how the server is started."""
     there, way = files.read(path / SERVER) or "", ("mcpServers", NAME)
     try:
-        if not is_ours(jsontext.lookup(jsontext.lookup(parsed(there, jsontext.parse), way), ("command",))):
-            return Folder(path, texts)
+        found = parsed(there, jsontext.parse)
+        if not is_ours(jsontext.lookup(found, (*way, "command"))):
+            return Folder(path, texts, False, ours)
     except AthenaError:
-        return Folder(path, texts)
+        return Folder(path, texts, False, ours)
     kept = jsontext.put(there, (*way, "command"), place.mcp)
-    return Folder(path, texts | {SERVER: kept}, jsontext.parse(kept) != jsontext.parse(texts[SERVER]))
+    changed = jsontext.parse(kept) != jsontext.parse(texts[SERVER])
+    more = [*found, *found[way[0]]] != [*way]
+    left = {SERVER: jsontext.take(there, way, is_ours)} if more else {}
+    return Folder(path, texts | {SERVER: kept}, changed, {*ours, SERVER}, left)
 
 
 def _steps(place: Place) -> Sequence[Step]:
@@ -198,7 +202,7 @@ def _steps(place: Place) -> Sequence[Step]:
     program = _program(place)
     if program is None:
         return [loose]
-    source = _plugin(place, Path(place.home).joinpath(*HERE), texts)
+    source = _plugin(place, Path(place.home).joinpath(*HERE), texts, texts)
     return [Source(place, source), Installed(place, program, source), Away(loose)]
 
 

@@ -4,7 +4,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -159,28 +159,48 @@ class Edited(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """A folder that is ours alone."""
+    """A folder with files of ours; what somebody else put there, or wrote into ours, stays."""
 
     path: Path
     texts: Mapping[str, str]
     changed: bool = False  # the texts have words of somebody else, which are kept
+    ours: Collection[str] = ()  # files that are ours, whatever the record says
+    left: Mapping[str, str] | None = None  # what is left of files that have more than ours
 
     def differs(self) -> bool:
         return self.changed
 
     def plan(self, record: Record, remove: bool) -> Sequence[Change]:
-        there = {name: files.read(self.path / name) for name in self.texts}
-        if remove:
-            return [Change(self.path / name, text, None) for name, text in there.items() if text is not None]
-        return [Change(self.path / name, there[name], text) for name, text in self.texts.items() if there[name] != text]
+        mine: list[Change] = []
+        theirs: list[Change] = []
+        left = self.left or {}
+        for name, text in self.texts.items():
+            path = self.path / name
+            change = Change(path, files.read(path), left.get(name) if remove else text)
+            ours = name in self.ours or change.before in (None, text) or record.untouched(path, change.before)
+            if change.before != change.after:
+                (mine if ours else theirs).append(change)
+        if theirs and not remove:
+            raise Conflict(f"{theirs[0].path} is not ours, or was changed", hint="move it away; nothing was changed")
+        return mine
 
     def run(self, record: Record, remove: bool) -> Sequence[Change]:
         changes = self.plan(record, remove)
         for change in changes:
             files.write(change.path, change.after, 0o755 if (change.after or "").startswith("#!") else 0o644)
-        if remove:
+        self._note(record, remove)
+        if remove and changes:
             self._tidy()
         return changes
+
+    def _note(self, record: Record, remove: bool) -> None:
+        """Remember which files are as we wrote them: these may be written anew and removed."""
+        for name, text in self.texts.items():
+            path = self.path / name
+            if remove:
+                record.forget(path)
+            elif name not in self.ours and not record.untouched(path, text):
+                record.keep(path, None, text)
 
     def _tidy(self) -> None:
         """Remove the folders that are left empty."""
