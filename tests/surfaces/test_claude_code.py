@@ -52,6 +52,10 @@ class Desk:
         assert done.returncode == 0, done
         return json.loads(done.stdout)
 
+    @property
+    def marketplaces(self) -> Any:
+        return json.loads((self.user / ".claude" / "plugins" / "known_marketplaces.json").read_text())
+
     def call(self, operation: str, **given: Any) -> Any:
         done = self.run(sys.executable, "-m", "athena", "call", operation, "--json", json.dumps(given))
         assert done.returncode == 0, done
@@ -116,6 +120,7 @@ def test_sessions_know_what_is_remembered_and_what_the_last_one_did(desk: Desk, 
     desk.init("--remove")
     assert desk.settings.read_text() == SETTINGS
     assert not (desk.athena.path / "plugins" / "claude-code").exists()
+    assert desk.marketplaces == {}
     assert desk.init("--remove")["changed"] == []
 
 
@@ -124,16 +129,27 @@ def test_a_project_alone_has_it_in_its_own_settings(desk: Desk) -> None:
     desk.init("--project")
     assert json.loads(local.read_text())["enabledPlugins"] == {"athena@athena": True}
     assert desk.settings.read_text() == SETTINGS
-    assert desk.init("--project")["changed"] == []
+    first, desk.project = desk.project, desk.user / "lighthouse"
+    (desk.project / ".git").mkdir(parents=True)
+    desk.init("--project")
+    desk.init("--project", "--remove")
+    assert not (desk.project / ".claude").exists()
+    desk.project = first
+    assert desk.init("--project")["changed"] == []  # still installed, although another one has gone
     changed = json.loads(local.read_text()) | {"model": "haiku"}
     local.write_text(json.dumps(changed))
+    server = desk.athena.path / "plugins" / "claude-code" / ".mcp.json"
+    server.write_text(server.read_text().replace("true", "false"))
     desk.init()
+    (copied,) = (desk.user / ".claude" / "plugins" / "cache").rglob(".mcp.json")
+    assert copied.read_text() == server.read_text()
     desk.init("--project", "--remove")
     assert json.loads(local.read_text()) == {"model": "haiku"}
     assert desk.init()["changed"] == []  # what both read from is still there
     desk.init("--remove")
     assert desk.settings.read_text() == SETTINGS
     assert not (desk.athena.path / "plugins" / "claude-code").exists()
+    assert desk.marketplaces == {}
 
 
 def test_settings_that_are_broken_are_left_alone(desk: Desk) -> None:

@@ -22,7 +22,6 @@ TOOLS = 500  # o200k tokens of the four tools' definitions, about
 INSTRUCTIONS = 310  # of what the server says about their use, which some clients show the model
 SKILL = 80  # of the skill's line in the list of skills
 CHANGED = " (changed by you)"
-HOOKED = ("claude-code", "codex", "gemini")
 
 
 @click.command()
@@ -87,6 +86,7 @@ def _list(place: "Place", json_output: bool) -> None:
         try:
             row["would"] = _brief(clients.plan(client, place, False))
             row["set_up"] = not row["would"]
+            row["notes"] = clients.notes(client, place)
             row["changed_by_you"] = clients.differs(client, place)
         except AthenaError as error:
             row["trouble"] = str(error)
@@ -101,6 +101,7 @@ def _list(place: "Place", json_output: bool) -> None:
         )
         what = f"cannot be set up: {row['trouble']}" if "trouble" in row else what
         click.echo(f"{row['client']:<12} {shown.safe(what)}")
+        _note(row.get("notes", []))
     if not rows:
         click.echo(f"none of these is found here: {', '.join(clients.CLIENTS)}")
     return click.echo("to set one up: athena init CLIENT; --dry-run shows each change")
@@ -119,6 +120,9 @@ def _tell(
     client: "Client", place: "Place", changes: "list[Change | Told]", dry_run: bool, remove: bool, json_output: bool
 ) -> None:
     """Say what was done, what it costs, and how to see, limit and remove it."""
+    from athena.surfaces import clients
+
+    notes = [] if remove else clients.notes(client, place)
     if json_output:
         return shown.as_json(
             {
@@ -128,13 +132,16 @@ def _tell(
                 "removed": remove,
                 "changed": _brief(changes),
                 "diff": "".join(change.diff() for change in changes),
+                "notes": notes,
                 "tokens": {} if remove else _costs(client),
             }
         )
     if not changes:
-        return click.echo(f"{client.title}: nothing to do, {_state(client, place, remove)}")
+        click.echo(f"{client.title}: nothing to do, {_state(client, place, remove)}")
+        return _note(notes)
     if dry_run:
-        return click.echo(shown.safe("".join(change.diff() for change in changes)), nl=False)
+        click.echo(shown.safe("".join(change.diff() for change in changes)), nl=False)
+        return _note(notes)
     for name in _brief(changes):
         click.echo(f"{'$' if name.startswith(os.sep) and ' ' in name else 'changed'} {shown.safe(name)}")
     if remove:
@@ -144,6 +151,7 @@ def _tell(
     click.echo(f"tokens of a session, at most about: {costs}")
     if place.project is not None:
         click.echo("the paths in it are of this machine: do not share that file")
+    _note(notes)
     click.echo("see: athena call list_injections; athena savings   limit: budget_tokens and off in [hooks]")
     return click.echo(f"remove: athena init {client.name}{' --project' if place.project else ''} --remove")
 
@@ -151,13 +159,20 @@ def _tell(
 def _state(client: "Client", place: "Place", remove: bool) -> str:
     from athena.surfaces import clients
 
+    if not remove and clients.covers(client, place):
+        return "it is set up for all projects already"
     return "nothing of ours is there" if remove else f"it is set up{CHANGED * clients.differs(client, place)}"
+
+
+def _note(notes: list[str]) -> None:
+    for note in notes:
+        click.echo(f"note: {shown.safe(note)}")
 
 
 def _costs(client: "Client") -> dict[str, int]:
     made = {"the tools": TOOLS, "their instructions": INSTRUCTIONS}
     if client.name == "claude-code":
         made["the skill"] = SKILL
-    if client.name in HOOKED:
+    if client.hooks:
         made["the briefing"] = configuration.load().hooks_budget_tokens
     return made

@@ -1,5 +1,7 @@
 """Setting up coding agents' clients: which there are, and what is said to each of them."""
 
+from athena import launcher
+from athena.errors import AthenaError
 from athena.surfaces.clients.claude_code import CLAUDE_CODE
 from athena.surfaces.clients.client import Client
 from athena.surfaces.clients.codex import CODEX
@@ -15,6 +17,8 @@ CLIENTS = {client.name: client for client in (CLAUDE_CODE, CODEX, CURSOR, VSCODE
 
 def plan(client: Client, place: Place, remove: bool) -> list[Change | Told]:
     """Say what setting a client up would change, or removing us from it."""
+    if not remove and covers(client, place):
+        return []
     record = Record(place.home)
     steps = client.steps(place)
     return [change for step in (reversed(steps) if remove else steps) for change in step.plan(record, remove)]
@@ -22,7 +26,8 @@ def plan(client: Client, place: Place, remove: bool) -> list[Change | Told]:
 
 def run(client: Client, place: Place, remove: bool) -> list[Change | Told]:
     """Set a client up, or remove us from it; what cannot be done whole is found before anything is touched."""
-    plan(client, place, remove)
+    if not plan(client, place, remove) and not remove:
+        return []
     record = Record(place.home)
     steps = client.steps(place)
     return [change for step in (reversed(steps) if remove else steps) for change in step.run(record, remove)]
@@ -31,3 +36,26 @@ def run(client: Client, place: Place, remove: bool) -> list[Change | Told]:
 def differs(client: Client, place: Place) -> bool:
     """Tell whether somebody has changed what we put into a client; that is kept."""
     return any(step.differs() for step in client.steps(place))
+
+
+def covers(client: Client, place: Place) -> bool:
+    """Tell whether a project has us already, with all others: hooks of its own would say everything twice."""
+    if place.project is None or not client.adds_up:
+        return False
+    try:
+        return _has_hooks(client, place._replace(project=None))
+    except AthenaError:
+        return False  # what is wrong elsewhere is said there
+
+
+def notes(client: Client, place: Place) -> list[str]:
+    """Say what else there is to know, and to do."""
+    made = client.notes(place)
+    if covers(client, place) and _has_hooks(client, place):
+        made.append(f"this project has hooks of its own as well: athena init {client.name} --project --remove")
+    return made
+
+
+def _has_hooks(client: Client, place: Place) -> bool:
+    changes = plan(client, place, True)
+    return any(launcher.NAME in (one.before or "") for one in changes if isinstance(one, Change))

@@ -2,15 +2,16 @@
 
 import json
 import os
+import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from athena.errors import AthenaError, Conflict
 from athena.surfaces.clients import files, jsontext, plugin
 from athena.surfaces.clients.client import NAME, Client
 from athena.surfaces.clients.files import Change, Record
-from athena.surfaces.clients.ours import is_ours
+from athena.surfaces.clients.ours import is_athena, is_ours
 from athena.surfaces.clients.steps import Folder, Place, Step, Told, parsed, tell
 
 PLUGIN = f"{NAME}@{NAME}"
@@ -52,20 +53,27 @@ class Installed(NamedTuple):
         enabled, known = (jsontext.lookup(here, path) for path in PARTS)
         source = jsontext.lookup(known, ("source", "path"))
         ours = source == str(self.source.path)
-        if known is not None and not str(source).endswith(os.path.join(*HERE)):
+        if known is not None and not _is_here(source):
             if remove:
                 return []
             hint = f"claude plugin marketplace remove {NAME}; nothing was changed"
             raise Conflict(f"{self.settings}: it has a marketplace {NAME} from elsewhere", hint=hint)
         copied = self._copied()
-        leave = [self._words("uninstall", PLUGIN)] if enabled is not None or copied is not None else []
-        leave += [self._words("marketplace", "remove", NAME)] if known is not None else []
+        leave = [self._words("uninstall", PLUGIN)] if copied is not None else []
         if remove:
-            return [Told(words) for words in leave]
+            return [Told(words) for words in [*leave, *self._forget()]]
         if enabled is True and ours and copied is not None and self._same(copied):
             return []
+        leave += [self._words("marketplace", "remove", NAME)] if known is not None and not _others(self.place) else []
         add = [self._words("marketplace", "add", str(self.source.path)), self._words("install", PLUGIN)]
         return [Told(words) for words in [*leave, *add]]
+
+    def _forget(self) -> list[list[str]]:
+        """Return how the client forgets our folder; that would uninstall the plugin in every other project, too."""
+        known = _said(_folder(self.place) / "plugins" / "known_marketplaces.json")
+        ours = _is_here(jsontext.lookup(known, (NAME, "source", "path")))
+        # Not for a scope: then it would keep a folder that is gone.
+        return [[self.program, "plugin", "marketplace", "remove", NAME]] if ours and not _others(self.place) else []
 
     def run(self, record: Record, remove: bool) -> Sequence[Change | Told]:
         planned = self.plan(record, remove)
@@ -75,13 +83,11 @@ class Installed(NamedTuple):
         for told in planned:
             assert isinstance(told, Told)
             tell(told.words, self.place)
-        if not planned and not (remove and record.knows(self.settings)):
-            return planned
-        if not remove:
+        if remove:
+            self._give_back(record)
+        elif planned:
             self._reorder(before)
             record.keep(self.settings, record.before(self.settings), files.read(self.settings))
-            return planned
-        self._give_back(record)
         return planned
 
     def _reorder(self, before: str | None) -> None:
@@ -95,9 +101,10 @@ class Installed(NamedTuple):
 
     def _give_back(self, record: Record) -> None:
         """Leave the settings as they were, byte for byte where nobody else has changed them."""
-        if not record.knows(self.settings):
-            return
         known, now = record.before(self.settings), files.read(self.settings)
+        source = jsontext.lookup(parsed(now, jsontext.parse), (*PARTS[1], "source", "path"))
+        if not record.knows(self.settings) and not _is_here(source):
+            return
         left = self._stripped(now, known)
         if parsed(left, jsontext.parse) == parsed(known, jsontext.parse):
             left = known
@@ -142,6 +149,15 @@ def installations(place: Place) -> list[tuple[str, str, str]]:
         return []  # it is the client's own file, in a form that we do not know
 
 
+def _is_here(source: object) -> bool:
+    """Tell whether a marketplace is a folder of ours, maybe of a home that has moved since."""
+    return str(source).endswith(os.path.join(*HERE))
+
+
+def _others(place: Place) -> list[tuple[str, str, str]]:
+    return [one for one in installations(place) if one[:2] != _whose(place)]
+
+
 def _whose(place: Place) -> tuple[str, str]:
     return ("user", "") if place.project is None else ("local", str(place.project))
 
@@ -153,8 +169,7 @@ class Source(NamedTuple):
     folder: Folder
 
     def plan(self, record: Record, remove: bool) -> Sequence[Change]:
-        others = [one for one in installations(self.place) if one[:2] != _whose(self.place)]
-        return [] if remove and others else self.folder.plan(record, remove)
+        return [] if remove and _others(self.place) else self.folder.plan(record, remove)
 
     def run(self, record: Record, remove: bool) -> Sequence[Change]:
         return self.folder.run(record, remove) if self.plan(record, remove) else []
@@ -206,6 +221,35 @@ def _steps(place: Place) -> Sequence[Step]:
     return [Source(place, source), Installed(place, program, source), Away(loose)]
 
 
+def _doubles(place: Place) -> list[str]:
+    """Say which servers of the user's own are Athena as well, so that its tools would come twice."""
+    above = place.environment.get("CLAUDE_CONFIG_DIR") or place.user
+    said = _said(Path(above) / ".claude.json")
+    found = [("user", None, said)]
+    projects = said.get("projects")
+    if isinstance(projects, dict):
+        found += [("local", name, one) for name, one in projects.items() if place.project in (None, Path(name))]
+    if place.project is not None:
+        found.append(("project", str(place.project), _said(place.project / SERVER)))
+    made = []
+    for scope, folder, holder in found:
+        servers = jsontext.lookup(holder, ("mcpServers",))
+        for name in [key for key in servers if is_athena(servers[key])] if isinstance(servers, dict) else []:
+            words = shlex.join(["claude", "mcp", "remove", name, "--scope", scope])
+            there = f"cd {shlex.quote(folder)} && " if folder else ""
+            made.append(f"the server {name!r} that you added is Athena too, so its tools come twice: {there}{words}")
+    return made
+
+
+def _said(path: Path) -> dict[str, Any]:
+    """Return what a file of the client's says, as far as it can be read."""
+    try:
+        said = json.loads(files.read(path) or "{}")
+    except (ValueError, AthenaError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
 CLAUDE_CODE = Client(
     "claude-code",
     "Claude Code",
@@ -213,4 +257,6 @@ CLAUDE_CODE = Client(
     lambda place: _program(place) is not None or _folder(place).is_dir(),
     _steps,
     "start claude; /plugin, /hooks and /mcp list what it has",
+    hooks=True,
+    notes=_doubles,
 )

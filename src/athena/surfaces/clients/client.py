@@ -18,6 +18,9 @@ class Client(NamedTuple):
     steps: Callable[[Place], Sequence[Step]]
     after: str  # what to do then
     per_project: bool = True  # it can be set up for a single project
+    hooks: bool = False  # it tells us what happens in sessions
+    adds_up: bool = False  # it runs the hooks of a project and those of all projects
+    notes: Callable[[Place], list[str]] = lambda _: []  # what there is to know about this machine's
 
 
 def server(place: Place, *, folder: str | None = None) -> dict[str, Any]:

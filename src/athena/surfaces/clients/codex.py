@@ -43,4 +43,6 @@ CODEX = Client(
     lambda place: place.program("codex") is not None or _folder(place).is_dir(),
     _steps,
     "start codex and agree to the hooks in /hooks: it runs none that was not looked at",
+    hooks=True,
+    adds_up=True,
 )

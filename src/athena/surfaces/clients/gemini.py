@@ -25,4 +25,6 @@ GEMINI = Client(
     lambda place: place.program("gemini") is not None or (place.user / ".gemini").is_dir(),
     lambda place: [_edit(place)],
     "start gemini; /mcp and /hooks list what it has",
+    hooks=True,
+    adds_up=True,
 )
