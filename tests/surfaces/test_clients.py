@@ -322,6 +322,56 @@ def test_an_entry_that_somebody_wrote_by_hand_comes_back(desk: Desk) -> None:
     assert desk.text == before
 
 
+def test_an_entry_that_somebody_wrote_by_hand_comes_back_after_other_changes_too(desk: Desk) -> None:
+    command(desk, "codex", "exit 3")  # which would forget what else was in it
+    more = '[mcp_servers.athena.env]\nA = "1"\n\n# mine\n[mcp_servers.athena.tools.recall]\napproval_mode = "approve"\n'
+    first = '[mcp_servers.athena]\ncommand = "athena"\nargs = [\n  "mcp", "--tools", "code",\n]\n'
+    toml = f"{first}\n{more}\n[other]\nx = 1\n"
+    entry = '{"command": "athena", "args": ["mcp", "--tools", "code"], /* mine */ "env": {"A": "1"}}'
+    other = f'{{"{desk.key}": {{"athena": {entry}, "z": {{}}}}, "x": 1}}'
+    before = desk.write(toml if desk.file.suffix == ".toml" else other)
+    desk.put()
+    assert desk.ours["command"] == desk.place.mcp
+    assert desk.ours["args"][-2:] == ["--tools", "code"]
+    assert "mcp" not in desk.ours["args"]
+    assert desk.ours["env"] == {"A": "1"}
+    for now in ("2", "3"):  # somebody changes something else, we are set up again, and they change it again
+
+        def change(text: str, now: str = now) -> str:
+            return re.sub(r'(x"?(?: =|:)) \d', rf"\1 {now}", text)
+
+        desk.write(change(desk.text))
+        desk.put()
+    desk.write(change(desk.text))
+    assert desk.take()
+    assert desk.text == change(before)
+    assert desk.take() == []
+
+
+def test_tables_written_by_hand_come_back_whatever_was_put_into_ours(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "codex", "user")
+    one, two = '[mcp_servers.athena]\ncommand = "athena"\nargs = ["mcp"]\n', '[mcp_servers.athena.env]\nA = "1"\n'
+    for before, now in ((f"{one}\n{two}", ""), (one, f"\n{two}")):
+        desk.write(before)
+        desk.put()
+        desk.write(desk.text.replace(f"\n{two}", "") + now + "\n[other]\n")
+        desk.take()
+        assert tomllib.loads(desk.text) == {**tomllib.loads(before), "other": {}}
+
+
+def test_tables_that_somebody_put_into_ours_stay(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "codex", "user")
+    desk.put()
+    more = '\n[mcp_servers.athena.env]\nA = "1"\n\n[mcp_servers.athena.tools.recall]\napproval_mode = "approve"\n'
+    before = desk.write(desk.text + more)
+    assert desk.put() == []
+    desk.write(before.replace(desk.place.home, "/elsewhere/athena"))
+    desk.put()
+    assert desk.text == before
+    desk.take()
+    assert not desk.file.exists()
+
+
 def test_a_link_stays_a_link(desk: Desk, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles"
     real.write_text(sample(desk))

@@ -68,6 +68,7 @@ class Form(Protocol):
     def parse(self, text: str) -> Any: ...
     def put(self, text: str, path: Sequence[str], value: Any) -> str: ...
     def take(self, text: str, path: Sequence[str], ours: Callable[[Any], bool], keep: Any) -> str: ...
+    def restore(self, text: str, path: Sequence[str], known: str) -> str: ...
 
 
 class Entry(NamedTuple):
@@ -141,20 +142,29 @@ class Edited(NamedTuple):
                 return True
         return False
 
+    def known(self, record: Record) -> list[Entry]:
+        """Return the entries that were there before us, and that are to come back."""
+        keep = parsed(record.before(self.path), self.form.parse)
+        return [one for one in self.entries if not one.listed and jsontext.lookup(keep, one.path) is not None]
+
     def without(self, record: Record, before: str | None) -> str | None:
         """Return what a file is without us: as it was, if nobody has changed it since."""
         if before is None:
             return None
+        known = record.before(self.path)
         if record.untouched(self.path, before):
-            return record.before(self.path)
-        keep = parsed(record.before(self.path), self.form.parse)
+            return known
+        keep, comes_back = parsed(known, self.form.parse), self.known(record)
         after = before
         for entry in self.entries:
             if entry.listed:
                 after = hooklists.take(after, entry.path, keep)
+            elif entry in comes_back:
+                there = jsontext.lookup(parsed(after, self.form.parse), entry.path)
+                after = self.form.restore(after, entry.path, known or "") if is_ours(there) else after
             else:
                 after = self.form.take(after, entry.path, is_ours, keep)
-        made = record.knows(self.path) and record.before(self.path) is None
+        made = record.knows(self.path) and known is None
         return None if made and not parsed(after, self.form.parse) else after
 
 

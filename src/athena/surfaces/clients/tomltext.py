@@ -62,21 +62,37 @@ def _table(path: Sequence[str]) -> re.Pattern[str]:
     return re.compile(rf"^[ \t]*\[\s*{one}\s*\.\s*{two}\s*(?:\.[^\]\n]*)?\][^\n]*(?:\n|\Z)", re.MULTILINE)
 
 
+def restore(text: str, path: Sequence[str], known: str) -> str:
+    """Return a text with a table and those inside of it as another text has them, in the place of ours."""
+    old = [known[start:end] for start, end in _spans(known, path)]
+    new, made = _spans(text, path), text
+    if len(old) != len(new):  # somebody has put another one in, or taken one out
+        old = ["\n\n".join(one.strip("\n") for one in old) + "\n", *[""] * (len(new) - 1)]
+    for (start, end), one in reversed(list(zip(new, old, strict=True))):
+        made = made[:start] + one + made[end:]
+    _check(made, _with(parse(text), path, parse(known)[path[0]][path[1]]))
+    return made
+
+
+def _spans(text: str, path: Sequence[str]) -> list[tuple[int, int]]:
+    """Find where a table and those inside of it are written."""
+    found = []
+    for match in _table(path).finditer(text):
+        following = HEADER.search(text, match.end())
+        end = following.start() if following else len(text)
+        after = TRAILING.search(text, match.end(), end)
+        found.append((match.start(), after.start() if after else end))  # what is said about the next one stays
+    return found
+
+
 def _take(text: str, path: Sequence[str]) -> str:
     before = parse(text)
     holder = before.get(path[0])
     if not isinstance(holder, dict) or path[1] not in holder:
         return text
     made = text
-    table = _table(path)
-    while match := table.search(made):
-        following = HEADER.search(made, match.end())
-        end = following.start() if following else len(made)
-        after = TRAILING.search(made, match.end(), end)
-        end = after.start() if after else end  # what is said about the next one stays
-        start = match.start()
-        if made[:start].endswith("\n\n"):
-            start -= 1  # the empty line that we put before it
+    for start, end in reversed(_spans(text, path)):
+        start -= made[:start].endswith("\n\n")  # the empty line that we put before it
         made = made[:start] + made[end:]
     left = {key: item for key, item in holder.items() if key != path[1]}
     rest = {key: item for key, item in before.items() if key != path[0]}
