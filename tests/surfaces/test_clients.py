@@ -565,6 +565,8 @@ def test_the_command_says_what_it_did_what_it_costs_and_how_to_undo_it(
     assert "changed" in said
     assert "900 for the briefing" in said
     assert "remove: athena init gemini --remove" in said
+    assert "list_injections" in said
+    assert "[hooks]" in said
     assert os.access(Path(os.environ["ATHENA_HOME"]) / "bin" / "athena-mcp", os.X_OK)
     assert run("gemini") == 0
     assert "nothing to do" in capsys.readouterr().out
@@ -578,10 +580,33 @@ def test_the_command_says_what_it_did_what_it_costs_and_how_to_undo_it(
 
 def test_a_project_is_the_git_root(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("cursor", "--project") == 0
-    assert "do not share" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"do not share {user / 'harbour' / '.cursor' / 'mcp.json'}\n" in said
+    assert "--tools code" in said
+    assert "hooks" not in said
+    assert "list_injections" not in said
     made = json.loads((user / "harbour" / ".cursor" / "mcp.json").read_text())
     assert made["mcpServers"]["athena"]["args"] == ["--folder", "${workspaceFolder}"]
     assert not (user / ".cursor").exists()
+
+
+def test_a_command_is_shown_with_the_file_that_it_changes(
+    user: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (user / "bin").mkdir()
+    (user / "bin" / "claude").write_text("#!/bin/sh\n")
+    (user / "bin" / "claude").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{user / 'bin'}:/usr/bin:/bin")
+    assert run("claude-code", "--dry-run") == 0
+    assert (
+        f"install athena@athena --scope user  # writes {user / '.claude' / 'settings.json'}\n"
+        in capsys.readouterr().out
+    )
+    assert run("claude-code", "--project") == 0
+    said = capsys.readouterr().out
+    local = user / "harbour" / ".claude" / "settings.local.json"
+    assert f"changed {local}\n" in said
+    assert f"do not share {local}\n" in said
 
 
 @pytest.mark.parametrize("name", ["codex", "gemini"])

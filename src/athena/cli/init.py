@@ -21,6 +21,7 @@ NAMES = ("claude-code", "codex", "cursor", "vscode", "gemini", "windsurf")
 TOOLS = 500  # o200k tokens of the four tools' definitions, about
 INSTRUCTIONS = 310  # of what the server says about their use, which some clients show the model
 SKILL = 80  # of the skill's line in the list of skills
+PLUGINS = ("/plugins/claude-code/", "/.claude/skills/athena/")
 CHANGED = " (changed by you)"
 
 
@@ -108,12 +109,20 @@ def _list(place: "Place", json_output: bool) -> None:
 
 
 def _brief(changes: "list[Change | Told]") -> list[str]:
-    """Name what is changed, each file or command in a few words."""
+    """Name what is done, each command and then each file in a few words."""
     from athena.surfaces.clients.steps import Told
 
-    made = [" ".join(one.words) if isinstance(one, Told) else str(one.path) for one in changes]
-    folder = f"{os.sep}plugins{os.sep}claude-code{os.sep}"
-    return list(dict.fromkeys(name.partition(folder)[0] + folder if folder in name else name for name in made))
+    return [f"$ {' '.join(one.words)}" for one in changes if isinstance(one, Told)] + _written(changes)
+
+
+def _written(changes: "list[Change | Told]") -> list[str]:
+    """Name the files that are changed; the plugin's are one folder."""
+    from athena.surfaces.clients.steps import Told
+
+    made = [str(one.writes if isinstance(one, Told) else one.path) for one in changes]
+    for folder in PLUGINS:
+        made = [name.partition(folder)[0] + folder if folder in name else name for name in made]
+    return list(dict.fromkeys(made))
 
 
 def _tell(
@@ -143,16 +152,17 @@ def _tell(
         click.echo(shown.safe("".join(change.diff() for change in changes)), nl=False)
         return _note(notes)
     for name in _brief(changes):
-        click.echo(f"{'$' if name.startswith(os.sep) and ' ' in name else 'changed'} {shown.safe(name)}")
+        click.echo(shown.safe(name if name.startswith("$") else f"changed {name}"))
     if remove:
         return click.echo(f"{client.title}: removed; memories are kept")
     costs = ", ".join(f"{count:,} for {what}" for what, count in _costs(client).items())
     click.echo(f"{client.title} has {client.gets}. Then: {client.after}.")
     click.echo(f"tokens of a session, at most about: {costs}")
     if place.project is not None:
-        click.echo("the paths in it are of this machine: do not share that file")
+        inside = [name for name in _written(changes) if name.startswith(f"{place.project}{os.sep}")]
+        click.echo(shown.safe(f"the paths there are of this machine: do not share {' and '.join(inside)}"))
     _note(notes)
-    click.echo("see: athena call list_injections; athena savings   limit: budget_tokens and off in [hooks]")
+    click.echo(f"see: {'athena call list_injections; ' * client.hooks}athena savings   limit: {_limit(client)}")
     return click.echo(f"remove: athena init {client.name}{' --project' if place.project else ''} --remove")
 
 
@@ -162,6 +172,12 @@ def _state(client: "Client", place: "Place", remove: bool) -> str:
     if not remove and clients.covers(client, place):
         return "it is set up for all projects already"
     return "nothing of ours is there" if remove else f"it is set up{CHANGED * clients.differs(client, place)}"
+
+
+def _limit(client: "Client") -> str:
+    if client.hooks:
+        return f"budget_tokens and off in [hooks] of {os.path.join(home_folder(), 'config.toml')}"
+    return "--tools code at the end of its args leaves two tools"
 
 
 def _note(notes: list[str]) -> None:

@@ -61,12 +61,12 @@ class Installed(NamedTuple):
         copied = self._copied()
         leave = [self._words("uninstall", PLUGIN)] if copied is not None else []
         if remove:
-            return [Told(words) for words in [*leave, *self._forget()]]
+            return [Told(words, self.settings) for words in [*leave, *self._forget()]]
         if enabled is True and ours and copied is not None and self._same(copied):
             return []
         leave += [self._words("marketplace", "remove", NAME)] if known is not None and not _others(self.place) else []
         add = [self._words("marketplace", "add", str(self.source.path)), self._words("install", PLUGIN)]
-        return [Told(words) for words in [*leave, *add]]
+        return [Told(words, self.settings) for words in [*leave, *add]]
 
     def _forget(self) -> list[list[str]]:
         """Return how the client forgets our folder; that would uninstall the plugin in every other project, too."""

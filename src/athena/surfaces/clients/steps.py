@@ -46,9 +46,10 @@ class Told(NamedTuple):
     """Something that is said to the client's own command."""
 
     words: list[str]
+    writes: Path  # the configuration that it changes
 
     def diff(self) -> str:
-        return f"$ {shlex.join(self.words)}\n"
+        return f"$ {shlex.join(self.words)}  # writes {self.writes}\n"
 
 
 class Step(Protocol):

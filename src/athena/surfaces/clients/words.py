@@ -20,7 +20,7 @@ class Words(NamedTuple):
         changes = self.edit.plan(record, remove)
         if not changes or self._without_words(record, remove):
             return changes
-        return [Told(words) for words in (self.remove if remove else self.add)]
+        return [Told(words, self.edit.path) for words in (self.remove if remove else self.add)]
 
     def run(self, record: Record, remove: bool) -> Sequence[Change | Told]:
         if self._without_words(record, remove):
