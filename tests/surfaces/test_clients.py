@@ -7,7 +7,9 @@ import shlex
 import stat
 import subprocess
 import sys
+import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -386,6 +388,11 @@ def test_a_link_stays_a_link(desk: Desk, tmp_path: Path) -> None:
 
 
 def test_where_nobody_may_write_nothing_happens(desk: Desk) -> None:
+    Path(desk.place.home).write_text("no folder")
+    with pytest.raises(Denied, match="cannot be written"):
+        desk.put()
+    assert not desk.file.exists()
+    Path(desk.place.home).unlink()
     desk.file.parent.parent.mkdir(parents=True, exist_ok=True)
     desk.file.parent.write_text("no folder")
     with pytest.raises(Denied, match=desk.file.name):
@@ -532,6 +539,25 @@ def test_a_command_that_fails_is_said(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="the disk is full"):
         desk.put()
     assert desk.text == before
+
+
+def test_two_at_once_both_remember_what_was_there(tmp_path: Path) -> None:
+    slow, quick = Desk(tmp_path, "codex", "user"), Desk(tmp_path, "gemini", "user")
+    wait = 'n=0; while [ ! -e "$0.go" ] && [ $n -lt 200 ]; do sleep 0.05; n=$((n+1)); done'
+    command(slow, "codex", f': >"$0.begun"; {wait}')
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(slow.put)
+        while not (slow.bin / "codex.begun").exists() and not one.done():
+            time.sleep(0.01)
+        other = pool.submit(quick.put)
+        wait_a_little = time.monotonic() + 0.3
+        while time.monotonic() < wait_a_little and not other.done():
+            time.sleep(0.01)
+        (slow.bin / "codex.go").touch()
+        assert one.result()
+        assert other.result()
+    kept = json.loads((tmp_path / "athena" / "clients.json").read_text())
+    assert {str(slow.file), str(quick.file)} <= set(kept)
 
 
 # --- as a command -----------------------------------------------------------------------------------------------------
