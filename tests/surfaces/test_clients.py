@@ -15,7 +15,7 @@ from typing import Any
 
 import plugin_files
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from athena import api, hookclient, launcher, tokens
@@ -25,7 +25,7 @@ from athena.cli.init import INSTRUCTIONS, NAMES, SKILL
 from athena.errors import Conflict, Denied, InvalidInput, Unavailable
 from athena.operations import CATALOG
 from athena.surfaces import clients, mcptools
-from athena.surfaces.clients import CLIENTS, jsontext, plugin, tomltext
+from athena.surfaces.clients import CLIENTS, hooklists, jsontext, plugin, tomltext
 from athena.surfaces.clients.steps import Place
 from daemon_tools import Home
 
@@ -800,6 +800,28 @@ def test_any_json_gets_our_member_and_loses_it_again(
     assert list(json.loads(with_us)) == list(wanted)
     without = jsontext.take(with_us, ("servers", "athena"), lambda _: True, said)
     assert without == text
+
+
+COMMANDS = some.fixed_dictionaries({"command": some.text(max_size=8)}) | VALUES
+GROUPS = some.lists(some.fixed_dictionaries({"hooks": some.lists(COMMANDS, max_size=3)}) | VALUES, max_size=3)
+
+
+@settings(max_examples=40)
+@given(GROUPS, some.sampled_from([None, 1, 4, "\t"]), some.data())
+def test_any_list_of_hooks_gets_our_command_and_loses_it_again(groups: list[Any], indent: Any, data: Any) -> None:
+    text = json.dumps({"hooks": {"Stop": groups}}, indent=indent)
+    ours = {"hooks": [{"type": "command", "command": "/nowhere/bin/athena-hook stop"}]}
+    path = ("hooks", "Stop")
+    with_us = hooklists.put(text, path, ours)
+    assert json.loads(with_us)["hooks"]["Stop"] == [*groups, ours]
+    assert hooklists.put(with_us, path, ours) == with_us
+    assert hooklists.take(with_us, path, json.loads(text)) == text
+    shared = [at for at, one in enumerate(groups) if isinstance(one, dict) and one.get("hooks")]
+    if shared and isinstance(groups[at := data.draw(some.sampled_from(shared))]["hooks"], list):
+        place = data.draw(some.integers(0, len(groups[at]["hooks"])))
+        mixed = json.loads(text)
+        mixed["hooks"]["Stop"][at]["hooks"].insert(place, ours["hooks"][0])
+        assert json.loads(hooklists.take(json.dumps(mixed, indent=indent), path, None)) == json.loads(text)
 
 
 @given(some.dictionaries(some.from_regex(r"[a-z]{1,5}", fullmatch=True), some.integers() | some.booleans(), max_size=3))
