@@ -24,9 +24,8 @@ exit 0
 
 MCP_SCRIPT = """#!/bin/sh
 {sign}, and again whenever its daemon starts: an MCP server on standard input and output.
-python={own} folder="${{2:-}}"
+python={own}
 [ -x "$python" ] || {{ echo "athena: there is no Python at $python; run athena init again" >&2; exit 1; }}
-if [ "${{1:-}}" = --folder ]; then shift 2; [ -d "$folder" ] && cd "$folder"; fi
 ATHENA_HOME={home} exec "$python" -I -c {run} {root} mcp "$@"
 """
 RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from athena.cli import main; main()"

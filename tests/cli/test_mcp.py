@@ -188,6 +188,20 @@ def test_wrong_words_are_refused() -> None:
 def test_its_help_has_an_example() -> None:
     done = piped(words=("--help",))
     assert "claude mcp add athena -- athena mcp" in done.stdout
+    assert "--folder" in done.stdout
+
+
+def test_the_project_is_that_of_the_folder_it_is_told(warm: Path, tmp_path: Path) -> None:
+    (tmp_path / "quay" / ".git").mkdir(parents=True)
+    no = {"ATHENA_PROJECT": ""}
+    tell = call(1, "remember", content="The quay has two cranes")
+    inside = piped(*BEGIN, tell, words=("--tools", "default", "--folder", str(tmp_path / "quay")), **no)
+    assert (answers(inside)[1][-4:], inside.stderr) == ("kept", "")
+    found = piped(*BEGIN, call(1, "recall", query="cranes"), words=("--project", str(tmp_path / "quay")))
+    assert "two cranes" in answers(found)[1]
+    nowhere = piped(*BEGIN, call(1, "recall", query="cranes"), words=("--folder=${workspaceFolder}",), **no)
+    assert "two cranes" not in answers(nowhere)[1]
+    assert "there is no folder ${workspaceFolder}; memories are those of the project" in nowhere.stderr
 
 
 def test_it_imports_next_to_nothing(warm: Path) -> None:

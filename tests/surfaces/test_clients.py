@@ -719,6 +719,18 @@ def test_what_the_skill_teaches_is_there(isolated: App) -> None:
     assert api.call("execute_code", code=program)["result"] == [["tugs", 1]]
 
 
+@pytest.mark.parametrize("name", CLIENTS)
+def test_every_page_says_what_it_costs_and_how_to_see_limit_and_remove_it(name: str) -> None:
+    page = (ROOT / "docs" / "clients" / f"{name}.md").read_text("utf-8")
+    parts = {match[1]: match[2] for match in re.finditer(r"^\*\*([\w ]+)\.\*\* (.*?)(?=^\*\*|\Z)", page, re.M | re.S)}
+    assert {"What it installs", "What it costs", "See", "Limit", "Remove"} <= set(parts)
+    assert re.search(r"\d+ o200k tokens", parts["What it costs"])
+    assert "athena savings" in parts["See"]
+    assert ("list_injections" in parts["See"]) == CLIENTS[name].hooks
+    assert ("[hooks]" in parts["Limit"]) == CLIENTS[name].hooks
+    assert f"athena init {name} --remove" in parts["Remove"]
+
+
 def test_tokens_are_what_is_said() -> None:
     head = plugin.files()["skills/athena/SKILL.md"].split("---")[1]
     assert tokens.exactly(head) <= SKILL

@@ -25,12 +25,13 @@ CORES = 4  # operations at once: one client asks
     help="Which tools: four small ones, two of them, or every operation as one.",
 )
 @click.option("--project", help="Whose memories; by default the git root of this folder, else 'default'.")
-def mcp(tools: str, project: str | None) -> None:
+@click.option("--folder", help="Which folder that is, for clients that start servers elsewhere.")
+def mcp(tools: str, project: str | None, folder: str | None) -> None:
     """Serve an MCP client over standard input and output.
 
     Example: claude mcp add athena -- athena mcp
     """
-    raise click.exceptions.Exit(pump.run(tools, project))
+    raise click.exceptions.Exit(pump.run(tools, project, folder))
 
 
 def serve_here(project: str) -> "_socket.socket":

@@ -48,20 +48,21 @@ class Refused(AthenaError):
         self.why = why
 
 
-def asked(words: list[str]) -> tuple[str, str | None] | None:
-    """Read `--tools` and `--project`; None leaves all else to the command's own parser."""
-    given = {"--tools": "default", "--project": ""}
+def asked(words: list[str]) -> tuple[str, str | None, str | None] | None:
+    """Read `--tools`, `--project` and `--folder`; None leaves all else to the command's own parser."""
+    given = {"--tools": "default", "--project": "", "--folder": ""}
     rest = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
     while len(rest) >= 2 and rest[0] in given:
         given[rest[0]] = rest[1]
         rest = rest[2:]
-    return None if rest or given["--tools"] not in SURFACES else (given["--tools"], given["--project"] or None)
+    tools, project, folder = given.values()
+    return None if rest or tools not in SURFACES else (tools, project or None, folder or None)
 
 
-def run(tools: str, project: str | None) -> int:
+def run(tools: str, project: str | None, folder: str | None = None) -> int:
     """Serve the client at standard input and output until it goes; return the exit code."""
     try:
-        return Pump(tools, project or current_project()).run()
+        return Pump(tools, project or _project(folder)).run()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -69,6 +70,18 @@ def run(tools: str, project: str | None) -> int:
     except AthenaError as error:
         say(f"{error} ({error.hint})" if error.hint else str(error))
         return error.exit
+
+
+def _project(folder: str | None) -> str:
+    """Return the project of a folder, else of the one that we run in."""
+    try:
+        if folder:
+            os.chdir(folder)
+    except OSError:
+        found = current_project()
+        say(f"there is no folder {folder}; memories are those of the project {found}")
+        return found
+    return current_project()
 
 
 def say(text: str) -> None:

@@ -225,7 +225,7 @@ def _doubles(place: Place) -> list[str]:
     """Say which servers of the user's own are Athena as well, so that its tools would come twice."""
     above = place.environment.get("CLAUDE_CONFIG_DIR") or place.user
     said = _said(Path(above) / ".claude.json")
-    found = [("user", None, said)]
+    found: list[tuple[str, str, Any]] = [("user", "", said)]
     projects = said.get("projects")
     if isinstance(projects, dict):
         found += [("local", name, one) for name, one in projects.items() if place.project in (None, Path(name))]
