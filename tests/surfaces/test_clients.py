@@ -613,6 +613,10 @@ def test_a_project_is_the_git_root(user: Path, capsys: pytest.CaptureFixture[str
     assert "list_injections" not in said
     made = json.loads((user / "harbour" / ".cursor" / "mcp.json").read_text())
     assert made["mcpServers"]["athena"]["args"] == ["--folder", "${workspaceFolder}"]
+    made["mcpServers"]["athena"]["args"] += ["--tools", "code"]
+    (user / "harbour" / ".cursor" / "mcp.json").write_text(json.dumps(made))
+    assert run("cursor", "--project") == 0
+    assert "nothing to do, it is set up (changed by you)" in capsys.readouterr().out
     assert not (user / ".cursor").exists()
 
 

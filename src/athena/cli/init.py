@@ -152,8 +152,7 @@ def _tell(
     costs = ", ".join(f"{count:,} for {what}" for what, count in _costs(client).items())
     click.echo(f"{client.title} has {client.gets}. Then: {client.after}.")
     click.echo(f"tokens of a session, at most about: {costs}")
-    if place.project is not None:
-        inside = [name for name in _written(changes) if name.startswith(f"{place.project}{os.sep}")]
+    if inside := [name for name in _written(changes) if place.project and name.startswith(f"{place.project}{os.sep}")]:
         click.echo(shown.safe(f"the paths there are of this machine: do not share {' and '.join(inside)}"))
     _note(notes)
     click.echo(f"see: {'athena call list_injections; ' * client.hooks}athena savings   limit: {_limit(client)}")
