@@ -337,6 +337,7 @@ def test_an_entry_that_somebody_wrote_by_hand_comes_back_after_other_changes_too
     assert desk.ours["args"][-2:] == ["--tools", "code"]
     assert "mcp" not in desk.ours["args"]
     assert desk.ours["env"] == {"A": "1"}
+    assert desk.file.suffix == ".toml" or "\n" not in desk.text.partition('"hooks"')[0]  # what is on one line stays so
     for now in ("2", "3"):  # somebody changes something else, we are set up again, and they change it again
 
         def change(text: str, now: str = now) -> str:

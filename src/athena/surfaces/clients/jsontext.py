@@ -77,7 +77,11 @@ def put(text: str, path: Sequence[str | int], value: Any) -> str:
         return _insert(text, holder, path[-1], value)
     if there.part.value == value:
         return text
-    return _swap(text, there.part, _lines(text, _dump(value, _margin(text, there.start), _step(text))))
+    if "\n" in text[there.part.start : there.part.end]:
+        written = _lines(text, _dump(value, _margin(text, there.start), _step(text)))
+    else:
+        written = json.dumps(value, ensure_ascii=False)
+    return _swap(text, there.part, written)
 
 
 def take(text: str, path: Sequence[str | int], ours: Callable[[Any], bool], keep: Any = None) -> str:
