@@ -105,13 +105,19 @@ def current_project(environment: Mapping[str, str] = os.environ, folder: str | N
     if chosen := environment.get("ATHENA_PROJECT", "").strip():
         return chosen
     try:
-        here = os.path.realpath(folder or os.getcwd())
+        root = git_root(folder or os.getcwd())
     except OSError:  # the working folder is gone
         return DEFAULT_PROJECT
-    while True:
-        if os.path.exists(os.path.join(here, ".git")):
-            return here.encode("utf-8", "backslashreplace").decode()  # a path may hold bytes that are no text
+    # A path may hold bytes that are no text.
+    return DEFAULT_PROJECT if root is None else root.encode("utf-8", "backslashreplace").decode()
+
+
+def git_root(folder: str) -> str | None:
+    """Return the folder at or above one that holds a repository."""
+    here = os.path.realpath(folder)
+    while not os.path.exists(os.path.join(here, ".git")):
         above = os.path.dirname(here)
         if above == here:
-            return DEFAULT_PROJECT
+            return None
         here = above
+    return here

@@ -12,9 +12,10 @@ NAME = "athena-hook"
 MCP = "athena-mcp"
 CLIENT = "hookclient.py"
 TIMEOUT_MS = 5_000
+SIGN = "# Written by Athena"  # by which a launcher is known for one of ours
 
 SCRIPT = """#!/bin/sh
-# Written by Athena, and again whenever its daemon starts: $1 is the event, its JSON comes on standard input.
+{sign}, and again whenever its daemon starts: $1 is the event, its JSON comes on standard input.
 python={python} home={home}
 {{ "$python" -I -S "$home/bin/hookclient.py" {own} {root} "$home" {socket} {timeout} "${{1:-}}" ||
   echo "the hook could not be run by $python" >"$home/logs/launcher.log"; }} 2>/dev/null
@@ -22,7 +23,7 @@ exit 0
 """
 
 MCP_SCRIPT = """#!/bin/sh
-# Written by Athena, and again whenever its daemon starts: an MCP server on standard input and output.
+{sign}, and again whenever its daemon starts: an MCP server on standard input and output.
 python={own}
 [ -x "$python" ] || {{ echo "athena: there is no Python at $python; run athena init again" >&2; exit 1; }}
 ATHENA_HOME={home} exec "$python" -I -c {run} {root} mcp "$@"
@@ -45,7 +46,7 @@ def install(home: str, python: str | None = None, timeout_ms: int = TIMEOUT_MS) 
         "timeout": str(timeout_ms),
         "run": RUN,
     }
-    quoted = {name: shlex.quote(word) for name, word in words.items()}
+    quoted = {name: shlex.quote(word) for name, word in words.items()} | {"sign": SIGN}
     with open(hookclient.__file__, encoding="utf-8") as file:
         _put(os.path.join(folder, CLIENT), file.read(), 0o600)
     launcher = os.path.join(folder, NAME)

@@ -7,13 +7,15 @@ import shlex
 import stat
 import subprocess
 import sys
+import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import plugin_files
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from athena import api, hookclient, launcher, tokens
@@ -23,7 +25,7 @@ from athena.cli.init import INSTRUCTIONS, NAMES, SKILL
 from athena.errors import Conflict, Denied, InvalidInput, Unavailable
 from athena.operations import CATALOG
 from athena.surfaces import clients, mcptools
-from athena.surfaces.clients import CLIENTS, jsontext, plugin, tomltext
+from athena.surfaces.clients import CLIENTS, hooklists, jsontext, plugin, tomltext
 from athena.surfaces.clients.steps import Place
 from daemon_tools import Home
 
@@ -233,6 +235,83 @@ def test_somebody_elses_server_of_that_name_is_left_alone(desk: Desk) -> None:
     assert desk.text == before
 
 
+def test_a_command_that_only_looks_like_ours_is_left_alone(desk: Desk, tmp_path: Path) -> None:
+    script = tmp_path / "bin" / "athena-mcp"
+    script.write_text("#!/bin/sh\n# A server for another Athena\n")
+    for theirs in ("/opt/aws/bin/athena-mcp-server", "/opt/athena-mcp", "bin/athena-mcp", str(script)):
+        toml = f'[mcp_servers.athena]\ncommand = "{theirs}"\nenv = {{HOME = "{desk.place.mcp}"}}\n'
+        other = json.dumps({desk.key: {"athena": {"command": theirs, "env": {"HOME": desk.place.mcp}}}})
+        before = desk.write(toml if desk.file.suffix == ".toml" else other)
+        with pytest.raises(Conflict, match="athena is not ours"):
+            desk.put()
+        desk.take()
+        assert desk.text == before
+
+
+def test_a_launcher_in_another_home_is_ours(desk: Desk, tmp_path: Path) -> None:
+    launcher.install(str(tmp_path / "old"))
+    desk.write(sample(desk))
+    desk.put()
+    before = desk.text.count(desk.place.home)
+    desk.write(desk.text.replace(desk.place.home, str(tmp_path / "old")))
+    desk.put()
+    assert desk.ours["command"] == desk.place.mcp
+    assert desk.text.count(desk.place.home) == before
+
+
+def test_an_entry_around_ours_stays(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "cursor", "user")
+    around = {"command": "nice", "args": [desk.place.mcp]}
+    before = desk.write(json.dumps({"mcpServers": {"athena": around}}))
+    assert desk.put() == []
+    assert clients.differs(desk.client, desk.place)
+    assert desk.take() == []
+    assert desk.text == before
+
+
+@pytest.mark.parametrize("name", ["gemini", "codex"])
+def test_only_our_commands_leave_a_list_of_hooks(name: str, tmp_path: Path) -> None:
+    desk = Desk(tmp_path, name, "user")
+    file = desk.file.with_name("hooks.json") if name == "codex" else desk.file
+    event = "Stop" if name == "codex" else "AfterAgent"
+    mine = {"type": "command", "command": "/home/me/bin/athena-hook-metrics.sh"}
+    desk.put()
+    said = json.loads(file.read_text())
+    said["hooks"][event][0]["hooks"].insert(0, mine)
+    said["hooks"][event].append({"matcher": "x", "hooks": [mine, mine]})
+    file.write_text(json.dumps(said))
+    assert desk.put() == []
+    moved = (
+        file.read_text()
+        .replace(desk.place.home, "/elsewhere/athena")
+        .replace('athena-hook stop"', 'athena-hook stop -v"')
+    )
+    file.write_text(moved)
+    desk.put()
+    assert json.loads(file.read_text()) == json.loads(moved.replace("/elsewhere/athena", desk.place.home))
+    desk.take()
+    assert json.loads(file.read_text()) == {
+        "hooks": {event: [{"hooks": [mine]}, {"matcher": "x", "hooks": [mine, mine]}]}
+    }
+
+
+def test_of_hooks_of_ours_that_are_the_same_one_is_left(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "gemini", "user")
+    desk.put()
+    once = desk.text
+    said = json.loads(once)
+    (group,) = said["hooks"]["SessionStart"]
+    old = json.loads(json.dumps(group).replace(desk.place.home, "/elsewhere/athena"))
+    other = {"matcher": "resume", **old}
+    said["hooks"]["SessionStart"] = [old, group, other, {"hooks": old["hooks"] * 2}]
+    desk.write(json.dumps(said, indent=2) + "\n")
+    desk.put()
+    assert json.loads(desk.text)["hooks"]["SessionStart"] == [group, {"matcher": "resume", **group}]
+    assert desk.put() == []
+    desk.take()
+    assert not desk.file.exists()
+
+
 def test_an_entry_that_somebody_wrote_by_hand_comes_back(desk: Desk) -> None:
     toml = '[mcp_servers.athena]\ncommand = "athena"\nargs = ["mcp"]\n'
     other = json.dumps({desk.key: {"athena": {"command": "athena", "args": ["mcp"]}}})
@@ -243,6 +322,57 @@ def test_an_entry_that_somebody_wrote_by_hand_comes_back(desk: Desk) -> None:
     assert desk.ours["command"] == desk.place.mcp
     desk.take()
     assert desk.text == before
+
+
+def test_an_entry_that_somebody_wrote_by_hand_comes_back_after_other_changes_too(desk: Desk) -> None:
+    command(desk, "codex", "exit 3")  # which would forget what else was in it
+    more = '[mcp_servers.athena.env]\nA = "1"\n\n# mine\n[mcp_servers.athena.tools.recall]\napproval_mode = "approve"\n'
+    first = '[mcp_servers.athena]\ncommand = "athena"\nargs = [\n  "mcp", "--tools", "code",\n]\n'
+    toml = f"{first}\n{more}\n[other]\nx = 1\n"
+    entry = '{"command": "athena", "args": ["mcp", "--tools", "code"], /* mine */ "env": {"A": "1"}}'
+    other = f'{{"{desk.key}": {{"athena": {entry}, "z": {{}}}}, "x": 1}}'
+    before = desk.write(toml if desk.file.suffix == ".toml" else other)
+    desk.put()
+    assert desk.ours["command"] == desk.place.mcp
+    assert desk.ours["args"][-2:] == ["--tools", "code"]
+    assert "mcp" not in desk.ours["args"]
+    assert desk.ours["env"] == {"A": "1"}
+    assert desk.file.suffix == ".toml" or "\n" not in desk.text.partition('"hooks"')[0]  # what is on one line stays so
+    for now in ("2", "3"):  # somebody changes something else, we are set up again, and they change it again
+
+        def change(text: str, now: str = now) -> str:
+            return re.sub(r'(x"?(?: =|:)) \d', rf"\1 {now}", text)
+
+        desk.write(change(desk.text))
+        desk.put()
+    desk.write(change(desk.text))
+    assert desk.take()
+    assert desk.text == change(before)
+    assert desk.take() == []
+
+
+def test_tables_written_by_hand_come_back_whatever_was_put_into_ours(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "codex", "user")
+    one, two = '[mcp_servers.athena]\ncommand = "athena"\nargs = ["mcp"]\n', '[mcp_servers.athena.env]\nA = "1"\n'
+    for before, now in ((f"{one}\n{two}", ""), (one, f"\n{two}")):
+        desk.write(before)
+        desk.put()
+        desk.write(desk.text.replace(f"\n{two}", "") + now + "\n[other]\n")
+        desk.take()
+        assert tomllib.loads(desk.text) == {**tomllib.loads(before), "other": {}}
+
+
+def test_tables_that_somebody_put_into_ours_stay(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "codex", "user")
+    desk.put()
+    more = '\n[mcp_servers.athena.env]\nA = "1"\n\n[mcp_servers.athena.tools.recall]\napproval_mode = "approve"\n'
+    before = desk.write(desk.text + more)
+    assert desk.put() == []
+    desk.write(before.replace(desk.place.home, "/elsewhere/athena"))
+    desk.put()
+    assert desk.text == before
+    desk.take()
+    assert not desk.file.exists()
 
 
 def test_a_link_stays_a_link(desk: Desk, tmp_path: Path) -> None:
@@ -259,6 +389,11 @@ def test_a_link_stays_a_link(desk: Desk, tmp_path: Path) -> None:
 
 
 def test_where_nobody_may_write_nothing_happens(desk: Desk) -> None:
+    Path(desk.place.home).write_text("no folder")
+    with pytest.raises(Denied, match="cannot be written"):
+        desk.put()
+    assert not desk.file.exists()
+    Path(desk.place.home).unlink()
     desk.file.parent.parent.mkdir(parents=True, exist_ok=True)
     desk.file.parent.write_text("no folder")
     with pytest.raises(Denied, match=desk.file.name):
@@ -297,6 +432,67 @@ def test_tables_that_are_written_inside_others_are_not_guessed_at(tmp_path: Path
     assert desk.ours["command"] == desk.place.mcp
     desk.take()
     assert desk.text == inside
+
+
+# --- files of our own -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def skill(tmp_path: Path) -> Path:
+    return tmp_path / "user" / ".claude" / "skills" / "athena"
+
+
+def claude(folder: Path, remove: bool = False) -> list[Any]:
+    place = Place(str(folder / "athena"), folder / "user", None, {"PATH": str(folder / "bin")})
+    return clients.run(CLIENTS["claude-code"], place, remove)
+
+
+def test_files_that_we_did_not_write_are_neither_written_over_nor_removed(tmp_path: Path, skill: Path) -> None:
+    mine = {"README.md": "mine", ".mcp.json": '{"mcpServers": {"athena": {"command": "mine"}}}'}
+    skill.mkdir(parents=True)
+    for name, text in mine.items():
+        (skill / name).write_text(text)
+    with pytest.raises(Conflict, match="is not ours"):
+        claude(tmp_path)
+    assert claude(tmp_path, remove=True) == []
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "claude"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    claude(tmp_path)  # there it is a plugin, and a folder of ours is not to be there
+    claude(tmp_path, remove=True)
+    assert {path.name: path.read_text() for path in skill.rglob("*") if path.is_file()} == mine
+
+
+def test_files_that_we_wrote_are_renewed_and_removed_as_long_as_nobody_changed_them(
+    tmp_path: Path, skill: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claude(tmp_path)
+    texts = plugin.files
+    monkeypatch.setattr(plugin, "files", lambda *given: {**texts(*given), "README.md": "a newer one"})
+    claude(tmp_path)
+    assert (skill / "README.md").read_text() == "a newer one"
+    manual = skill / "skills" / "athena" / "SKILL.md"
+    manual.write_text("with my own words")
+    with pytest.raises(Conflict, match=r"SKILL.md is not ours, or was changed"):
+        claude(tmp_path)
+    claude(tmp_path, remove=True)
+    assert [path for path in skill.rglob("*") if path.is_file()] == [manual]
+    manual.unlink()
+    claude(tmp_path)
+    claude(tmp_path, remove=True)
+    assert not (tmp_path / "athena" / "clients.json").exists()
+
+
+def test_a_server_beside_ours_in_the_plugins_folder_stays(tmp_path: Path, skill: Path) -> None:
+    claude(tmp_path)
+    servers = skill / ".mcp.json"
+    servers.write_text(jsontext.put(servers.read_text(), ("mcpServers", "mine"), {"command": "mine"}))
+    assert claude(tmp_path) == []
+    claude(tmp_path, remove=True)
+    assert [path for path in skill.rglob("*") if path.is_file()] == [servers]
+    assert json.loads(servers.read_text()) == {"mcpServers": {"mine": {"command": "mine"}}}
+    assert claude(tmp_path, remove=True) == []
 
 
 # --- with the client's own command ------------------------------------------------------------------------------------
@@ -344,6 +540,25 @@ def test_a_command_that_fails_is_said(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="the disk is full"):
         desk.put()
     assert desk.text == before
+
+
+def test_two_at_once_both_remember_what_was_there(tmp_path: Path) -> None:
+    slow, quick = Desk(tmp_path, "codex", "user"), Desk(tmp_path, "gemini", "user")
+    wait = 'n=0; while [ ! -e "$0.go" ] && [ $n -lt 200 ]; do sleep 0.05; n=$((n+1)); done'
+    command(slow, "codex", f': >"$0.begun"; {wait}')
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(slow.put)
+        while not (slow.bin / "codex.begun").exists() and not one.done():
+            time.sleep(0.01)
+        other = pool.submit(quick.put)
+        wait_a_little = time.monotonic() + 0.3
+        while time.monotonic() < wait_a_little and not other.done():
+            time.sleep(0.01)
+        (slow.bin / "codex.go").touch()
+        assert one.result()
+        assert other.result()
+    kept = json.loads((tmp_path / "athena" / "clients.json").read_text())
+    assert {str(slow.file), str(quick.file)} <= set(kept)
 
 
 # --- as a command -----------------------------------------------------------------------------------------------------
@@ -602,6 +817,28 @@ def test_any_json_gets_our_member_and_loses_it_again(
     assert list(json.loads(with_us)) == list(wanted)
     without = jsontext.take(with_us, ("servers", "athena"), lambda _: True, said)
     assert without == text
+
+
+COMMANDS = some.fixed_dictionaries({"command": some.text(max_size=8)}) | VALUES
+GROUPS = some.lists(some.fixed_dictionaries({"hooks": some.lists(COMMANDS, max_size=3)}) | VALUES, max_size=3)
+
+
+@settings(max_examples=40)
+@given(GROUPS, some.sampled_from([None, 1, 4, "\t"]), some.data())
+def test_any_list_of_hooks_gets_our_command_and_loses_it_again(groups: list[Any], indent: Any, data: Any) -> None:
+    text = json.dumps({"hooks": {"Stop": groups}}, indent=indent)
+    ours = {"hooks": [{"type": "command", "command": "/nowhere/bin/athena-hook stop"}]}
+    path = ("hooks", "Stop")
+    with_us = hooklists.put(text, path, ours)
+    assert json.loads(with_us)["hooks"]["Stop"] == [*groups, ours]
+    assert hooklists.put(with_us, path, ours) == with_us
+    assert hooklists.take(with_us, path, json.loads(text)) == text
+    shared = [at for at, one in enumerate(groups) if isinstance(one, dict) and one.get("hooks")]
+    if shared and isinstance(groups[at := data.draw(some.sampled_from(shared))]["hooks"], list):
+        place = data.draw(some.integers(0, len(groups[at]["hooks"])))
+        mixed = json.loads(text)
+        mixed["hooks"]["Stop"][at]["hooks"].insert(place, ours["hooks"][0])
+        assert json.loads(hooklists.take(json.dumps(mixed, indent=indent), path, None)) == json.loads(text)
 
 
 @given(some.dictionaries(some.from_regex(r"[a-z]{1,5}", fullmatch=True), some.integers() | some.booleans(), max_size=3))

@@ -10,7 +10,7 @@ from athena import launcher
 from athena import settings as configuration
 from athena.cli import shown
 from athena.errors import AthenaError, InvalidInput
-from athena.home import home_folder
+from athena.home import git_root, home_folder
 
 if TYPE_CHECKING:
     from athena.surfaces.clients.client import Client
@@ -61,14 +61,8 @@ def init(client: str | None, in_project: bool, for_user: bool, dry_run: bool, re
 def _place(in_project: bool) -> "Place":
     from athena.surfaces.clients.steps import Place
 
-    project = _root(Path.cwd()) if in_project else None
+    project = Path(git_root(os.getcwd()) or os.path.realpath(os.curdir)) if in_project else None
     return Place(home_folder(), Path(os.path.expanduser("~")), project, os.environ)
-
-
-def _root(folder: Path) -> Path:
-    """Return the git root of a folder, else the folder."""
-    folder = folder.resolve()
-    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
 
 
 def _list(place: "Place", json_output: bool) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import time
 from contextlib import suppress
 
+from athena.home import git_root
 from athena.model.briefing import Surroundings
 
 SECONDS = 0.4  # for all of it; a hook's answer is worth more than the last changed file
@@ -44,7 +45,7 @@ STAGED = ("diff-index", "--cached", "--name-only", "--no-ext-diff", "--no-textco
 
 def look(folder: str, seconds: float = SECONDS) -> Surroundings:
     """Return the branch, the files that were changed and what the last commits say; nothing where there is no git."""
-    root = root_of(folder)
+    root = git_root(folder)
     if root is None:
         return Surroundings()
     until = time.monotonic() + seconds
@@ -56,17 +57,6 @@ def look(folder: str, seconds: float = SECONDS) -> Surroundings:
     files = dict.fromkeys(name for name in (*changed.split("\0"), *staged.split("\0")) if name)
     subjects = tuple(subject[:200] for _, _, subject in commits if subject)
     return Surroundings(_branch(root), tuple(files)[:FILES], subjects)
-
-
-def root_of(folder: str) -> str | None:
-    """Return the folder at or above one that holds a repository."""
-    here = os.path.realpath(folder)
-    while not os.path.lexists(os.path.join(here, ".git")):
-        above = os.path.dirname(here)
-        if above == here:
-            return None
-        here = above
-    return here
 
 
 def _branch(root: str) -> str | None:

@@ -6,7 +6,7 @@ from athena.surfaces.clients.claude_code import CLAUDE_CODE
 from athena.surfaces.clients.client import Client
 from athena.surfaces.clients.codex import CODEX
 from athena.surfaces.clients.cursor import CURSOR
-from athena.surfaces.clients.files import Change, Record
+from athena.surfaces.clients.files import Change, Record, turn
 from athena.surfaces.clients.gemini import GEMINI
 from athena.surfaces.clients.steps import Place, Told
 from athena.surfaces.clients.vscode import VSCODE
@@ -26,11 +26,12 @@ def plan(client: Client, place: Place, remove: bool) -> list[Change | Told]:
 
 def run(client: Client, place: Place, remove: bool) -> list[Change | Told]:
     """Set a client up, or remove us from it; what cannot be done whole is found before anything is touched."""
-    if not plan(client, place, remove) and not remove:
-        return []
-    record = Record(place.home)
-    steps = client.steps(place)
-    return [change for step in (reversed(steps) if remove else steps) for change in step.run(record, remove)]
+    with turn(place.home):
+        if not plan(client, place, remove) and not remove:
+            return []
+        record = Record(place.home)
+        steps = client.steps(place)
+        return [change for step in (reversed(steps) if remove else steps) for change in step.run(record, remove)]
 
 
 def differs(client: Client, place: Place) -> bool:

@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,8 @@ from athena.errors import AthenaError, Conflict
 from athena.surfaces.clients import files, jsontext, plugin
 from athena.surfaces.clients.client import NAME, Client
 from athena.surfaces.clients.files import Change, Record
-from athena.surfaces.clients.steps import Folder, Place, Step, Told, is_athena, is_ours, parsed, tell
+from athena.surfaces.clients.ours import is_athena, is_ours
+from athena.surfaces.clients.steps import Folder, Place, Step, Told, parsed, tell
 
 PLUGIN = f"{NAME}@{NAME}"
 HERE = ("plugins", "claude-code")  # in Athena's home
@@ -135,7 +136,7 @@ class Installed(NamedTuple):
         return False  # the client's own copy is to be as what it was made from
 
     def _same(self, copied: Path) -> bool:
-        return not Folder(copied, self.source.texts).plan(Record(self.place.home), False)
+        return all(files.read(copied / name) == text for name, text in self.source.texts.items())
 
 
 def installations(place: Place) -> list[tuple[str, str, str]]:
@@ -192,16 +193,20 @@ class Away(NamedTuple):
         return False
 
 
-def _plugin(place: Place, path: Path, texts: dict[str, str]) -> Folder:
+def _plugin(place: Place, path: Path, texts: dict[str, str], ours: Collection[str] = ()) -> Folder:
     """Return the plugin in a folder, with what somebody has changed there in how the server is started."""
     there, way = files.read(path / SERVER) or "", ("mcpServers", NAME)
     try:
-        if not is_ours(jsontext.lookup(jsontext.lookup(parsed(there, jsontext.parse), way), ("command",))):
-            return Folder(path, texts)
+        found = parsed(there, jsontext.parse)
+        if not is_ours(jsontext.lookup(found, (*way, "command"))):
+            return Folder(path, texts, False, ours)
     except AthenaError:
-        return Folder(path, texts)
+        return Folder(path, texts, False, ours)
     kept = jsontext.put(there, (*way, "command"), place.mcp)
-    return Folder(path, texts | {SERVER: kept}, jsontext.parse(kept) != jsontext.parse(texts[SERVER]))
+    changed = jsontext.parse(kept) != jsontext.parse(texts[SERVER])
+    more = [*found, *found[way[0]]] != [*way]
+    left = {SERVER: jsontext.take(there, way, is_ours)} if more else {}
+    return Folder(path, texts | {SERVER: kept}, changed, {*ours, SERVER}, left)
 
 
 def _steps(place: Place) -> Sequence[Step]:
@@ -212,7 +217,7 @@ def _steps(place: Place) -> Sequence[Step]:
     program = _program(place)
     if program is None:
         return [loose]
-    source = _plugin(place, Path(place.home).joinpath(*HERE), texts)
+    source = _plugin(place, Path(place.home).joinpath(*HERE), texts, texts)
     return [Source(place, source), Installed(place, program, source), Away(loose)]
 
 

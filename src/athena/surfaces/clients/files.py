@@ -5,6 +5,7 @@ import difflib
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,6 +76,23 @@ def write(path: Path, text: str | None, mode: int = 0o644) -> None:
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
+
+
+@contextlib.contextmanager
+def turn(home: str) -> Iterator[None]:
+    """Let one process at a time change clients' files and the record of them; others wait."""
+    import fcntl  # only where something is changed
+
+    try:
+        os.makedirs(home, mode=0o700, exist_ok=True)
+        lock = os.open(os.path.join(home, f"{RECORD}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Denied(f"{home} cannot be written ({error.strerror})", hint="nothing was changed") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 class Record:

@@ -53,82 +53,92 @@ def parse(text: str) -> Any:
     return read(text).value
 
 
-def put(text: str, path: Sequence[str], value: Any, ours: Callable[[Any], bool] | None = None) -> str:
-    """Return a text with a member at the end of a path, in the place of the one that is there.
+def put(text: str, path: Sequence[str | int], value: Any) -> str:
+    """Return a text with a value at the end of a path, in the place of the one that is there.
 
-    With `ours` the path leads to a list, which gets the value in the place of its element that is ours.
+    A number is a place in a list; the one behind the last is at its end.
     """
     if not text.strip():
         text = "{}\n"
     holder = read(text)
-    way = list(path) if ours else list(path[:-1])
-    for at, name in enumerate(way):
-        inside = [one for one in holder.parts if one.key == name]
-        if not inside:
-            value = [value] if ours else value
+    for at, name in enumerate(path[:-1]):
+        inside = _member(holder, name)
+        if inside is None:
             for missing in reversed(path[at + 1 :]):
                 value = {missing: value}
             return _insert(text, holder, name, value)
-        holder = inside[-1].part
-        wanted = list if ours and at + 1 == len(path) else dict
+        holder = inside.part
+        wanted = list if isinstance(path[at + 1], int) else dict
         if not isinstance(holder.value, wanted):
-            raise InvalidInput(f"{'.'.join(path[: at + 1])} is not {'a list' if wanted is list else 'an object'}")
-    there = [one for one in holder.parts if (ours(one.part.value) if ours else one.key == path[-1])]
-    if not there:
-        return _insert(text, holder, None if ours else path[-1], value)
-    if there[0].part.value == value and len(there) == 1:
+            where = ".".join(str(name) for name in path[: at + 1])
+            raise InvalidInput(f"{where} is not {'a list' if wanted is list else 'an object'}")
+    there = _member(holder, path[-1])
+    if there is None:
+        return _insert(text, holder, path[-1], value)
+    if there.part.value == value:
         return text
-    one = there[0]
-    return text[: one.part.start] + _dump(value, _margin(text, one.start)) + text[one.part.end :]
-
-
-def take(text: str, path: Sequence[str], ours: Callable[[Any], bool], keep: Any = None) -> str:
-    """Return a text without what is ours at the end of a path, and without what held nothing else.
-
-    At the end of the path stands a value that is ours, or a list with elements that are. What is
-    in `keep` stays, even if it is empty.
-    """
-    if not text.strip():
-        return text
-    holders = [read(text)]
-    for name in path:
-        inside = [one for one in holders[-1].parts if one.key == name]
-        if not inside:
-            return text
-        holders.append(inside[-1].part)
-    last = holders[-1]
-    if isinstance(last.value, list):
-        gone = [one for one in last.parts if ours(one.part.value)]
-        if not gone:
-            return text
-        text = _remove(text, last, gone[0])
-        if len(gone) > 1:
-            return take(text, path, ours, keep)
-        left = len(last.parts) - 1
+    if "\n" in text[there.part.start : there.part.end]:
+        written = _lines(text, _dump(value, _margin(text, there.start), _step(text)))
     else:
-        if not ours(last.value):
-            return text
-        left = 0
-    return text if left or lookup(keep, path) is not None else _prune(text, path, keep)
+        written = json.dumps(value, ensure_ascii=False)
+    return _swap(text, there.part, written)
 
 
-def _prune(text: str, path: Sequence[str], keep: Any) -> str:
-    """Remove the member at a path, then those around it that are left empty, as far as nobody wants to keep them."""
-    holders = [read(text)]
-    for name in path[:-1]:
-        holders.append(next(one.part for one in holders[-1].parts if one.key == name))
-    gone = [one for one in holders[-1].parts if one.key == path[-1]]
-    text = _remove(text, holders[-1], gone[-1])
-    above = path[:-1]
-    if above and len(holders[-1].parts) == 1 and lookup(keep, above) is None:
+def take(text: str, path: Sequence[str | int], ours: Callable[[Any], bool], keep: Any = None) -> str:
+    """Return a text without the value at the end of a path, if it is ours, and without what held nothing else.
+
+    What is in `keep` stays, even if it is empty.
+    """
+    if not text.strip() or (isinstance(path[-1], str) and lookup(keep, path) is not None):
+        return text
+    there = _find(read(text), path)
+    return _prune(text, path, keep) if there is not None and ours(there.part.value) else text
+
+
+def restore(text: str, path: Sequence[str], known: str) -> str:
+    """Return a text with the value at the end of a path as another text has it, word for word."""
+    old, new = _find(read(known), path), _find(read(text), path)
+    assert old is not None
+    if new is None:
+        return put(text, path, old.part.value)
+    return _swap(text, new.part, known[old.part.start : old.part.end])
+
+
+def _prune(text: str, path: Sequence[str | int], keep: Any) -> str:
+    """Remove what is at a path, then what is around it and left empty, as far as nobody wants to keep it."""
+    whole, above = read(text), path[:-1]
+    holder = _find(whole, above).part if above else whole  # type: ignore[union-attr]  # it was found before
+    gone = _member(holder, path[-1])
+    assert gone is not None
+    text = _remove(text, holder, gone)
+    if above and len(holder.parts) == 1 and lookup(keep, above) is None:
         return _prune(text, above, keep)
     return text
 
 
-def lookup(value: Any, path: Sequence[str]) -> Any:
+def _find(whole: Part, path: Sequence[str | int]) -> Member | None:
+    found, holder = None, whole
+    for name in path:
+        found = _member(holder, name)
+        if found is None:
+            return None
+        holder = found.part
+    return found
+
+
+def _member(holder: Part, name: str | int) -> Member | None:
+    if isinstance(name, int):
+        return holder.parts[name] if isinstance(holder.value, list) and name < len(holder.parts) else None
+    return next((one for one in holder.parts if one.key == name), None)
+
+
+def lookup(value: Any, path: Sequence[str | int]) -> Any:
     """Return what stands at the end of a path, or nothing."""
     for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
+        if isinstance(name, int):
+            value = value[name] if isinstance(value, list) and name < len(value) else None
+        else:
+            value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
@@ -207,9 +217,13 @@ def _inside(text: str, start: int, depth: int) -> Part:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _insert(text: str, holder: Part, key: str | None, value: Any) -> str:
+def _swap(text: str, part: Part, written: str) -> str:
+    return text[: part.start] + written + text[part.end :]
+
+
+def _insert(text: str, holder: Part, key: str | int, value: Any) -> str:
     """Put a member at the end of an object or a list, written as its neighbours are."""
-    named = "" if key is None else f"{json.dumps(key)}: "
+    named = f"{json.dumps(key)}: " if isinstance(key, str) else ""
     close = holder.end - 1
     around = _margin(text, holder.start)
     if not holder.parts:

@@ -4,14 +4,15 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from athena.errors import AthenaError, Conflict, Unavailable
 from athena.launcher import FOLDER, MCP, NAME
-from athena.surfaces.clients import files, jsontext
+from athena.surfaces.clients import files, hooklists, jsontext
 from athena.surfaces.clients.files import Change, Record
+from athena.surfaces.clients.ours import by_hand, is_athena, is_ours
 
 PATIENCE = 60  # seconds for a client's own command
 
@@ -62,54 +63,17 @@ class Step(Protocol):
         """Tell whether somebody has changed what we put there; that is kept."""
 
 
-def is_athena(value: Any) -> bool:
-    """Tell whether an entry runs Athena, whoever wrote it."""
-    if not isinstance(value, dict):
-        return False
-    command, words = value.get("command"), value.get("args")
-    by_hand = isinstance(command, str) and os.path.basename(command) in ("athena", "athena-memory")
-    return is_ours(value) or (by_hand and isinstance(words, list) and "mcp" in words)
-
-
-def is_ours(value: Any) -> bool:
-    """Tell whether an entry is one that we wrote: it runs one of our launchers."""
-    if isinstance(value, dict):
-        return any(is_ours(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return any(is_ours(item) for item in value)
-    return isinstance(value, str) and any(f"/{FOLDER}/{name}" in value for name in (NAME, MCP))
-
-
-def renewed(value: Any, command: str) -> Any:
-    """Return an entry of ours with the command of now, and with all else that somebody wrote into it."""
-    if isinstance(value, dict):
-        return {key: renewed(item, command) for key, item in value.items()}
-    if isinstance(value, list):
-        return [renewed(item, command) for item in value]
-    return command if is_ours(value) and command not in value else value
-
-
-def _command(value: Any) -> str:
-    """Return the command of an entry that we make: the only word in it that is ours."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return value if isinstance(value, str) else next(_command(item) for item in inside if is_ours(item))
-
-
-def _mine(listed: Any) -> Any:
-    """Return the element of a list that is ours."""
-    return next((one for one in listed if is_ours(one)), None) if isinstance(listed, list) else None
-
-
 class Form(Protocol):
     """How a kind of file is read and changed."""
 
     def parse(self, text: str) -> Any: ...
-    def put(self, text: str, path: Sequence[str], value: Any, ours: Callable[[Any], bool] | None) -> str: ...
+    def put(self, text: str, path: Sequence[str], value: Any) -> str: ...
     def take(self, text: str, path: Sequence[str], ours: Callable[[Any], bool], keep: Any) -> str: ...
+    def restore(self, text: str, path: Sequence[str], known: str) -> str: ...
 
 
 class Entry(NamedTuple):
-    """Something of ours in a file: a value at the end of a path, or an element of the list there."""
+    """Something of ours in a file: a value at the end of a path, or a group in the list of hooks there."""
 
     path: tuple[str, ...]
     value: Any
@@ -146,70 +110,108 @@ class Edited(NamedTuple):
         found = parsed(text, self.form.parse)
         for entry in self.entries:
             there = jsontext.lookup(found, entry.path)
-            if not entry.listed and there is not None and not is_athena(there):
-                raise Conflict(f"{'.'.join(entry.path)} is not ours", hint="rename or remove it; nothing was changed")
-            text = self._put(text, entry, there)
+            if entry.listed:
+                text = hooklists.put(text, entry.path, entry.value)
+            elif there is None:
+                text = self.form.put(text, entry.path, entry.value)
+            elif is_athena(there):
+                text = self._renewed(text, entry, there)
+            else:
+                hint = "it runs something else: rename or remove it; nothing was changed"
+                raise Conflict(f"{'.'.join(entry.path)} is not ours", hint=hint)
         return text
 
-    def _put(self, text: str, entry: Entry, there: Any) -> str:
-        """Put an entry in; where there is one of ours, only its path is renewed, and the words of others stay."""
-        if entry.listed:
-            mine = _mine(there)
-            value = entry.value if mine is None else renewed(mine, _command(entry.value))
-            return self.form.put(text, entry.path, value, is_ours)
-        if not is_ours(there):
-            return self.form.put(text, entry.path, entry.value, None)
-        if not is_ours(there.get("command")):
-            return text  # somebody has put a command of their own around it
-        return self.form.put(text, (*entry.path, "command"), entry.value["command"], None)
+    def _renewed(self, text: str, entry: Entry, there: Any) -> str:
+        """Change how an entry that is there starts us; all else that somebody wrote into it stays."""
+        command, args = (*entry.path, "command"), (*entry.path, "args")
+        if is_ours(there):
+            return self.form.put(text, command, entry.value["command"])
+        if not by_hand(there):
+            return text  # somebody has put a command of their own around ours
+        words = there["args"][there["args"].index("mcp") + 1 :]
+        text = self.form.put(text, command, entry.value["command"])
+        return self.form.put(text, args, [*entry.value.get("args", []), *words])
 
     def differs(self) -> bool:
         """Tell whether somebody has changed our entries; another path is no such change."""
         found = parsed(files.read(self.path), self.form.parse)
         for entry in self.entries:
             there = jsontext.lookup(found, entry.path)
-            mine = _mine(there) if entry.listed else there if is_ours(there) else None
-            if mine is not None and renewed(mine, _command(entry.value)) != entry.value:
+            if entry.listed and hooklists.differs(there, entry.value):
+                return True
+            if not entry.listed and is_athena(there) and there | {"command": entry.value["command"]} != entry.value:
                 return True
         return False
+
+    def known(self, record: Record) -> list[Entry]:
+        """Return the entries that were there before us, and that are to come back."""
+        keep = parsed(record.before(self.path), self.form.parse)
+        return [one for one in self.entries if not one.listed and jsontext.lookup(keep, one.path) is not None]
 
     def without(self, record: Record, before: str | None) -> str | None:
         """Return what a file is without us: as it was, if nobody has changed it since."""
         if before is None:
             return None
+        known = record.before(self.path)
         if record.untouched(self.path, before):
-            return record.before(self.path)
-        keep = parsed(record.before(self.path), self.form.parse)
+            return known
+        keep, comes_back = parsed(known, self.form.parse), self.known(record)
         after = before
         for entry in self.entries:
-            after = self.form.take(after, entry.path, is_ours, keep)
-        made = record.knows(self.path) and record.before(self.path) is None
+            if entry.listed:
+                after = hooklists.take(after, entry.path, keep)
+            elif entry in comes_back:
+                there = jsontext.lookup(parsed(after, self.form.parse), entry.path)
+                after = self.form.restore(after, entry.path, known or "") if is_ours(there) else after
+            else:
+                after = self.form.take(after, entry.path, is_ours, keep)
+        made = record.knows(self.path) and known is None
         return None if made and not parsed(after, self.form.parse) else after
 
 
 class Folder(NamedTuple):
-    """A folder that is ours alone."""
+    """A folder with files of ours; what somebody else put there, or wrote into ours, stays."""
 
     path: Path
     texts: Mapping[str, str]
     changed: bool = False  # the texts have words of somebody else, which are kept
+    ours: Collection[str] = ()  # files that are ours, whatever the record says
+    left: Mapping[str, str] | None = None  # what is left of files that have more than ours
 
     def differs(self) -> bool:
         return self.changed
 
     def plan(self, record: Record, remove: bool) -> Sequence[Change]:
-        there = {name: files.read(self.path / name) for name in self.texts}
-        if remove:
-            return [Change(self.path / name, text, None) for name, text in there.items() if text is not None]
-        return [Change(self.path / name, there[name], text) for name, text in self.texts.items() if there[name] != text]
+        mine: list[Change] = []
+        theirs: list[Change] = []
+        left = self.left or {}
+        for name, text in self.texts.items():
+            path = self.path / name
+            change = Change(path, files.read(path), left.get(name) if remove else text)
+            ours = name in self.ours or change.before in (None, text) or record.untouched(path, change.before)
+            if change.before != change.after:
+                (mine if ours else theirs).append(change)
+        if theirs and not remove:
+            raise Conflict(f"{theirs[0].path} is not ours, or was changed", hint="move it away; nothing was changed")
+        return mine
 
     def run(self, record: Record, remove: bool) -> Sequence[Change]:
         changes = self.plan(record, remove)
         for change in changes:
             files.write(change.path, change.after, 0o755 if (change.after or "").startswith("#!") else 0o644)
-        if remove:
+        self._note(record, remove)
+        if remove and changes:
             self._tidy()
         return changes
+
+    def _note(self, record: Record, remove: bool) -> None:
+        """Remember which files are as we wrote them: these may be written anew and removed."""
+        for name, text in self.texts.items():
+            path = self.path / name
+            if remove:
+                record.forget(path)
+            elif name not in self.ours and not record.untouched(path, text):
+                record.keep(path, None, text)
 
     def _tidy(self) -> None:
         """Remove the folders that are left empty."""

@@ -9,6 +9,7 @@ from typing import Any
 from athena.errors import Conflict, InvalidInput
 
 TRAILING = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?(?:\n|\Z))*\Z", re.MULTILINE)
+VALUE = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\[[^\[\]]*\])"""  # a string, or a list of them
 HEADER = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
@@ -20,7 +21,7 @@ def parse(text: str) -> dict[str, Any]:
         raise InvalidInput(f"it is not valid TOML ({error})") from None
 
 
-def put(text: str, path: Sequence[str], value: Any, ours: object = None) -> str:
+def put(text: str, path: Sequence[str], value: Any) -> str:
     """Return a text with a table of ours at its end, or in the place of the one there; or with a word in it."""
     if len(path) == 3:
         return _swap(text, path, value)
@@ -42,13 +43,13 @@ def take(text: str, path: Sequence[str], ours: Callable[[Any], bool], keep: Any 
     return _take(text, path) if isinstance(holder, dict) and ours(holder.get(path[1])) else text
 
 
-def _swap(text: str, path: Sequence[str], value: str) -> str:
-    """Return a text with another string in a table that is there."""
+def _swap(text: str, path: Sequence[str], value: Any) -> str:
+    """Return a text with another string or list in a table that is there."""
     table = parse(text)[path[0]][path[1]]
     if table.get(path[2]) == value:
         return text
     match = _table(path).search(text)
-    line = re.compile(rf"^([ \t]*{re.escape(path[2])}[ \t]*=[ \t]*)(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')", re.MULTILINE)
+    line = re.compile(rf"^([ \t]*{re.escape(path[2])}[ \t]*=[ \t]*){VALUE}", re.MULTILINE)
     found = line.search(text, match.end()) if match else None
     made = text[: found.end(1)] + json.dumps(value, ensure_ascii=False) + text[found.end() :] if found else text
     _check(made, _with(parse(text), path[:2], table | {path[2]: value}))
@@ -61,21 +62,37 @@ def _table(path: Sequence[str]) -> re.Pattern[str]:
     return re.compile(rf"^[ \t]*\[\s*{one}\s*\.\s*{two}\s*(?:\.[^\]\n]*)?\][^\n]*(?:\n|\Z)", re.MULTILINE)
 
 
+def restore(text: str, path: Sequence[str], known: str) -> str:
+    """Return a text with a table and those inside of it as another text has them, in the place of ours."""
+    old = [known[start:end] for start, end in _spans(known, path)]
+    new, made = _spans(text, path), text
+    if len(old) != len(new):  # somebody has put another one in, or taken one out
+        old = ["\n\n".join(one.strip("\n") for one in old) + "\n", *[""] * (len(new) - 1)]
+    for (start, end), one in reversed(list(zip(new, old, strict=True))):
+        made = made[:start] + one + made[end:]
+    _check(made, _with(parse(text), path, parse(known)[path[0]][path[1]]))
+    return made
+
+
+def _spans(text: str, path: Sequence[str]) -> list[tuple[int, int]]:
+    """Find where a table and those inside of it are written."""
+    found = []
+    for match in _table(path).finditer(text):
+        following = HEADER.search(text, match.end())
+        end = following.start() if following else len(text)
+        after = TRAILING.search(text, match.end(), end)
+        found.append((match.start(), after.start() if after else end))  # what is said about the next one stays
+    return found
+
+
 def _take(text: str, path: Sequence[str]) -> str:
     before = parse(text)
     holder = before.get(path[0])
     if not isinstance(holder, dict) or path[1] not in holder:
         return text
     made = text
-    table = _table(path)
-    while match := table.search(made):
-        following = HEADER.search(made, match.end())
-        end = following.start() if following else len(made)
-        after = TRAILING.search(made, match.end(), end)
-        end = after.start() if after else end  # what is said about the next one stays
-        start = match.start()
-        if made[:start].endswith("\n\n"):
-            start -= 1  # the empty line that we put before it
+    for start, end in reversed(_spans(text, path)):
+        start -= made[:start].endswith("\n\n")  # the empty line that we put before it
         made = made[:start] + made[end:]
     left = {key: item for key, item in holder.items() if key != path[1]}
     rest = {key: item for key, item in before.items() if key != path[0]}

@@ -18,12 +18,12 @@ class Words(NamedTuple):
 
     def plan(self, record: Record, remove: bool) -> Sequence[Change | Told]:
         changes = self.edit.plan(record, remove)
-        if not changes or self._without_words(remove):
+        if not changes or self._without_words(record, remove):
             return changes
         return [Told(words, self.edit.path) for words in (self.remove if remove else self.add)]
 
     def run(self, record: Record, remove: bool) -> Sequence[Change | Told]:
-        if self._without_words(remove):
+        if self._without_words(record, remove):
             return self.edit.run(record, remove)
         planned = self.plan(record, remove)
         if not planned:
@@ -53,9 +53,9 @@ class Words(NamedTuple):
     def differs(self) -> bool:
         return self.edit.differs()
 
-    def _without_words(self, remove: bool) -> bool:
+    def _without_words(self, record: Record, remove: bool) -> bool:
         """Tell whether we change the file: there is no command for it, or it would undo somebody's changes."""
-        return not self.remove if remove else self.edit.differs()
+        return bool(not self.remove or self.edit.known(record)) if remove else self.edit.differs()
 
     def _same(self, one: str | None, other: str | None) -> bool:
         return bool(parsed(one, self.edit.form.parse) == parsed(other, self.edit.form.parse))
