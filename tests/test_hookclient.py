@@ -209,6 +209,13 @@ def test_settings_that_are_wrong_are_written_down(home: Home) -> None:
     assert "hooks.timeout_ms must be a number" in home.lines[0]["why"]
 
 
+def test_what_is_wrong_is_said_once(home: Home) -> None:
+    daemon.start(str(home.path))
+    home.settings("[hooks]\nbudget_tokens = 90000\n")
+    assert start(home).out == b""
+    assert home.lines[0]["why"].count("hooks.budget_tokens") == 1
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

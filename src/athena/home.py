@@ -109,9 +109,33 @@ def current_project(environment: Mapping[str, str] = os.environ, folder: str | N
     except OSError:  # the working folder is gone
         return DEFAULT_PROJECT
     while True:
-        if os.path.exists(os.path.join(here, ".git")):
-            return here.encode("utf-8", "backslashreplace").decode()  # a path may hold bytes that are no text
+        if os.path.exists(mark := os.path.join(here, ".git")):
+            root = here if os.path.isdir(mark) else _main_root(here, mark)
+            return root.encode("utf-8", "backslashreplace").decode()  # a path may hold bytes that are no text
         above = os.path.dirname(here)
         if above == here:
             return DEFAULT_PROJECT
         here = above
+
+
+def _main_root(here: str, mark: str) -> str:
+    """Return the repository that a work tree apart belongs to; a submodule is one of its own."""
+    try:
+        own = os.path.realpath(os.path.join(here, first_line(mark).removeprefix("gitdir:").strip()))
+        shared = os.path.realpath(os.path.join(own, first_line(os.path.join(own, "commondir"))))
+        back = os.path.join(own, first_line(os.path.join(own, "gitdir")))
+    except (OSError, ValueError):
+        return here
+    # The repository must know of it too, or any folder could say that it belongs to any.
+    if os.path.dirname(own) != os.path.join(shared, "worktrees") or os.path.realpath(back) != os.path.realpath(mark):
+        return here
+    return os.path.dirname(shared) if os.path.basename(shared) == ".git" else shared
+
+
+def first_line(path: str) -> str:
+    """Return the first line of a small file."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name holds nobody up
+    try:
+        return os.read(file, 4_096).decode("utf-8", "surrogateescape").partition("\n")[0].rstrip("\r")
+    finally:
+        os.close(file)

@@ -2,13 +2,15 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import pytest
 
-from athena import api
+from athena import api, hookclient
 from athena.app import App
 from athena.cli.commands import athena
 from athena.version import __version__
@@ -323,6 +325,29 @@ def test_purge_counts_only_its_own_project(run: Terminal) -> None:
 def test_purge_counts_a_memory_once(run: Terminal) -> None:
     short = api.store("named twice")
     assert run("purge", short, short[:6], "--yes").out.startswith("1 ")
+
+
+def checked(run: Terminal) -> dict[str, Any]:
+    return {row["check"]: row for row in json.loads(run("doctor", "--json").out)}
+
+
+def test_doctor_says_why_hooks_are_silent(run: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
+    hookclient.note(str(tmp_path), "stop", "nothing", time.monotonic(), "the moon is full")
+    assert "the moon is full" in checked(run)["hooks"]["detail"]
+    said = run("daemon", "status").out
+    assert "the moon is full" in said
+    assert str(tmp_path / "logs" / "hooks.log") in said
+    config = tmp_path / "config.toml"
+    config.write_text(f'[hooks.projects]\n"{tmp_path}/" = "*"\n"{tmp_path}/clientB" = "*"\n')
+    rows = checked(run)
+    assert rows["hooks"]["ok"] is False
+    assert "clientB'" in rows["hooks"]["detail"]
+    assert f"{tmp_path}'" not in rows["hooks"]["detail"]
+    config.write_text("[hooks]\nbudget_tokens = 90000\n")
+    rows = checked(run)
+    assert rows["config"]["ok"] is False
+    assert "50 to 9000" in rows["config"]["detail"]
 
 
 def test_doctor_finds_nothing_wrong(run: Terminal) -> None:
