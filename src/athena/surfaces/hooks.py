@@ -234,7 +234,9 @@ async def after_compaction(asked: Asked) -> Answer:
 
 async def turn_ended(asked: Asked) -> Answer:
     done = asked.text("last_assistant_message") or asked.text("prompt_response")  # the second as Gemini has it
-    if len(done) >= LEAST_WORK:
+    from athena.memory.candidates import substance  # slow to load
+
+    if len(done) >= LEAST_WORK and len(substance(done)) >= LEAST_WORK:
         content = compact(done, SUMMED_UP)
         await asked.call("record_event", event_type="work", content=content, session_id=asked.session)
     return None
