@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from athena.app import App
 from athena.memory import briefing
 from athena.memory.choosing import Point, choose, merged
 from athena.memory.quoting import gist, quoted
+from athena.model.briefing import Turn
+from athena.model.scope import Scope
+from athena.storage import injections
 from athena.threads import drive
 from conftest import Engine, _model
 
@@ -300,3 +304,5 @@ def test_of_two_briefings_of_a_session_at_once_one_is_told(app: App) -> None:
     assert sum(map(bool, told)) == 1
     assert len(call(app, "list_injections", session_id="s1")) == len(max(told, key=len))
     assert call(app, "briefing", session_id="s1", again=True).told == max(told, key=len)
+    late = partial(injections.add, Scope.named("p"), Turn("s1", "briefing", 0), max(told, key=len), NOW)
+    assert drive(app.store.database.write(late)) is False

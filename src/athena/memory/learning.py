@@ -54,7 +54,7 @@ async def learn(
     """Record what a session did and keep what it decided; without `keep`, only the episode."""
     from athena.memory import candidates  # its patterns are slow to compile
 
-    told = summary if summary and summary.strip() else None
+    told = candidates.unwrapped(summary or "").strip() or None
     found = candidates.find([*said, *([Said("assistant", told)] if told else [])]) if keep else []
     episode = await _episode(store, session, said, told, bool(found), _part(call, "episode"))
     fresh = [one for one in found if not await _is_known(store, one, call)]
