@@ -427,7 +427,13 @@ def test_events_and_tasks_are_called_by_name(run: Terminal) -> None:
 
 def test_what_sessions_were_told_is_shown_with_the_reason(run: Terminal) -> None:
     assert "no session" in run("hook", "log").err
-    api.store("Deploys run on Fridays", tags=["important"])
+    kept = api.store("Deploys run on Fridays", tags=["important"])
     assert "Fridays" in api.call("briefing", session_id="one")["text"]
+    assert "Fridays" in api.call("briefing", session_id="two")["text"]
     said = run("hook", "log")
-    assert re.search(r"one  .*important.* tokens\)  Deploys run on Fridays", said.out), said
+    assert re.search(rf"one  {kept}  Deploys run on Fridays  .*important.* tokens\)", said.out), said
+    assert [one["session_id"] for one in run("hook", "log", "-n", "1", "--json").json] == ["two"]
+    for name in ("one", "on"):
+        assert [one["hash"] for one in run("hook", "log", "--session", name, "--json").json] == [kept]
+    run("forget", kept)
+    assert "one  forgotten  " in run("hook", "log").out
