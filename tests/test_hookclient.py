@@ -209,6 +209,13 @@ def test_settings_that_are_wrong_are_written_down(home: Home) -> None:
     assert "hooks.timeout_ms must be a number" in home.lines[0]["why"]
 
 
+def test_what_is_wrong_is_said_once(home: Home) -> None:
+    daemon.start(str(home.path))
+    home.settings("[hooks]\nbudget_tokens = 90000\n")
+    assert start(home).out == b""
+    assert home.lines[0]["why"].count("hooks.budget_tokens") == 1
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -418,7 +425,13 @@ def test_who_answered_and_how_long_it_took_is_counted(home: Home) -> None:
             break
         assert time.monotonic() < deadline, found
     assert all(0 < one["median_ms"] <= one["slowest_ms"] for one in found)
-    assert "session-start      daemon " in home.athena("savings")
+    shown = home.athena("savings")
+    assert "session-start      daemon " in shown
+    head, row = (next(line.split() for line in shown.splitlines() if word in line) for word in ("by op", "briefing"))
+    assert head == ["by", "operation", "calls", "read", "as", "tool", "results"]
+    whole = next(line.split()[4] for line in shown.splitlines() if line.startswith("read by a model"))
+    assert row[:2] == ["briefing", "hook"]
+    assert row[3] == whole, "a part is not more than the whole, and what a person read at a terminal is none"
     facts = home.served
     assert facts is not None
     request = urllib.request.Request(facts["url"] + "/metrics")

@@ -51,7 +51,7 @@ def answer(event: str, given: bytes, reason: str, deadline: float) -> Answer:
     try:
         settings = configuration.load()
     except AthenaError as error:
-        return Answer(b"", "nothing", f"{reason}; {error}")
+        return Answer(b"", "nothing", _reasons([reason, str(error)]))
     why = [reason]
     if settings.hooks_enabled:
         missing = reason.startswith("no daemon") and settings.db_path != ":memory:"
@@ -62,7 +62,7 @@ def answer(event: str, given: bytes, reason: str, deadline: float) -> Answer:
             if missing:  # last, so that the two do not get in each other's way
                 _begin(home, why)
         if said is not None:
-            return Answer(said, "process", "; ".join(why))
+            return Answer(said, "process", _reasons(why))
     if not settings.hooks_mcp_url:
         why.append("there is no mcp_url")
     elif settings.hooks_enabled and not settings.hooks_fallback_to_mcp:
@@ -71,8 +71,13 @@ def answer(event: str, given: bytes, reason: str, deadline: float) -> Answer:
         left = (deadline - time.monotonic()) * ALL
         said = _within(left, lambda: _elsewhere(event, given, settings, left), why)
         if said is not None:
-            return Answer(said, "mcp", "; ".join(why))
-    return Answer(b"", "nothing", "; ".join(why))
+            return Answer(said, "mcp", _reasons(why))
+    return Answer(b"", "nothing", _reasons(why))
+
+
+def _reasons(why: list[str]) -> str:
+    """Join what went wrong; what the daemon says already is not said again."""
+    return "; ".join(dict.fromkeys(" ".join(one.split()) for one in why))
 
 
 def _within(seconds: float, work: Callable[[], bytes], why: list[str]) -> bytes | None:
@@ -147,8 +152,7 @@ def _elsewhere(event: str, given: bytes, settings: "configuration.Settings", sec
     from athena.surfaces import hooks
 
     said, rules = hooks.read(given), hook_rules(settings)
-    folder = said.get("cwd")
-    project = current_project(folder=folder if isinstance(folder, str) else None)
-    if not settings.hooks_mcp_url or not rules.allow(event, project):
+    folder = hooks.folder_of(said)
+    if not settings.hooks_mcp_url or not rules.allow(event, current_project(folder=folder), folder):
         return b""
     return ask(settings.hooks_mcp_url, event, said, rules.budget_tokens, seconds)

@@ -108,12 +108,15 @@ def current_project(environment: Mapping[str, str] = os.environ, folder: str | N
         root = git_root(folder or os.getcwd())
     except OSError:  # the working folder is gone
         return DEFAULT_PROJECT
-    # A path may hold bytes that are no text.
-    return DEFAULT_PROJECT if root is None else root.encode("utf-8", "backslashreplace").decode()
+    if root is None:
+        return DEFAULT_PROJECT
+    mark = os.path.join(root, ".git")
+    root = root if os.path.isdir(mark) else _main_root(root, mark)
+    return root.encode("utf-8", "backslashreplace").decode()  # a path may hold bytes that are no text
 
 
 def git_root(folder: str) -> str | None:
-    """Return the folder at or above one that holds a repository."""
+    """Return the folder at or above one that holds a repository or a work tree of one."""
     here = os.path.realpath(folder)
     while not os.path.exists(os.path.join(here, ".git")):
         above = os.path.dirname(here)
@@ -121,3 +124,26 @@ def git_root(folder: str) -> str | None:
             return None
         here = above
     return here
+
+
+def _main_root(here: str, mark: str) -> str:
+    """Return the repository that a work tree apart belongs to; a submodule is one of its own."""
+    try:
+        own = os.path.realpath(os.path.join(here, first_line(mark).removeprefix("gitdir:").strip()))
+        shared = os.path.realpath(os.path.join(own, first_line(os.path.join(own, "commondir"))))
+        back = os.path.join(own, first_line(os.path.join(own, "gitdir")))
+    except (OSError, ValueError):
+        return here
+    # The repository must know of it too, or any folder could say that it belongs to any.
+    if os.path.dirname(own) != os.path.join(shared, "worktrees") or os.path.realpath(back) != os.path.realpath(mark):
+        return here
+    return os.path.dirname(shared) if os.path.basename(shared) == ".git" else shared
+
+
+def first_line(path: str) -> str:
+    """Return the first line of a small file."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name holds nobody up
+    try:
+        return os.read(file, 4_096).decode("utf-8", "surrogateescape").partition("\n")[0].rstrip("\r")
+    finally:
+        os.close(file)

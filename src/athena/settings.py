@@ -177,12 +177,21 @@ def _projects(text: str) -> dict[str, frozenset[str]]:
     import json  # where there are any
 
     try:
-        made = {str(name): _joined(events) for name, events in json.loads(text).items()}
+        made = [(_place(name), _joined(events)) for name, events in json.loads(text).items()]
     except (ValueError, AttributeError, TypeError):
         raise Misconfigured(
             "hooks.projects must name events for each project", hint='as in {"/home/me/work": "*"}'
         ) from None
-    return {name: _events("hooks.projects", events) for name, events in made.items()}
+    off: dict[str, frozenset[str]] = {}
+    for name, events in made:  # one folder can be written in several ways
+        off[name] = off.get(name, frozenset()) | _events("hooks.projects", events)
+    return off
+
+
+def _place(name: str) -> str:
+    """Return a folder as sessions are compared with it; anything else is the name of a project."""
+    path = os.path.expanduser(name.strip())
+    return os.path.realpath(path) if os.path.isabs(path) else path
 
 
 def _joined(value: Any) -> str:

@@ -2,13 +2,15 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import pytest
 
-from athena import api
+from athena import api, hookclient
 from athena.app import App
 from athena.cli.commands import athena
 from athena.version import __version__
@@ -325,6 +327,29 @@ def test_purge_counts_a_memory_once(run: Terminal) -> None:
     assert run("purge", short, short[:6], "--yes").out.startswith("1 ")
 
 
+def checked(run: Terminal) -> dict[str, Any]:
+    return {row["check"]: row for row in json.loads(run("doctor", "--json").out)}
+
+
+def test_doctor_says_why_hooks_are_silent(run: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
+    hookclient.note(str(tmp_path), "stop", "nothing", time.monotonic(), "the moon is full")
+    assert "the moon is full" in checked(run)["hooks"]["detail"]
+    said = run("daemon", "status").out
+    assert "the moon is full" in said
+    assert str(tmp_path / "logs" / "hooks.log") in said
+    config = tmp_path / "config.toml"
+    config.write_text(f'[hooks.projects]\n"{tmp_path}/" = "*"\n"{tmp_path}/clientB" = "*"\n')
+    rows = checked(run)
+    assert rows["hooks"]["ok"] is False
+    assert "clientB'" in rows["hooks"]["detail"]
+    assert f"{tmp_path}'" not in rows["hooks"]["detail"]
+    config.write_text("[hooks]\nbudget_tokens = 90000\n")
+    rows = checked(run)
+    assert rows["config"]["ok"] is False
+    assert "50 to 9000" in rows["config"]["detail"]
+
+
 def test_doctor_finds_nothing_wrong(run: Terminal) -> None:
     said = run("doctor")
     assert (said.code, said.err) == (0, "")
@@ -402,7 +427,13 @@ def test_events_and_tasks_are_called_by_name(run: Terminal) -> None:
 
 def test_what_sessions_were_told_is_shown_with_the_reason(run: Terminal) -> None:
     assert "no session" in run("hook", "log").err
-    api.store("Deploys run on Fridays", tags=["important"])
+    kept = api.store("Deploys run on Fridays", tags=["important"])
     assert "Fridays" in api.call("briefing", session_id="one")["text"]
+    assert "Fridays" in api.call("briefing", session_id="two")["text"]
     said = run("hook", "log")
-    assert re.search(r"one  .*important.* tokens\)  Deploys run on Fridays", said.out), said
+    assert re.search(rf"one  {kept}  Deploys run on Fridays  .*important.* tokens\)", said.out), said
+    assert [one["session_id"] for one in run("hook", "log", "-n", "1", "--json").json] == ["two"]
+    for name in ("one", "on"):
+        assert [one["hash"] for one in run("hook", "log", "--session", name, "--json").json] == [kept]
+    run("forget", kept)
+    assert "one  forgotten  " in run("hook", "log").out

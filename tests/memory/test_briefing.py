@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from athena.app import App
 from athena.memory import briefing
 from athena.memory.choosing import Point, choose, merged
 from athena.memory.quoting import gist, quoted
+from athena.model.briefing import Turn
+from athena.model.scope import Scope
+from athena.storage import injections
 from athena.threads import drive
 from conftest import Engine, _model
 
@@ -108,6 +113,36 @@ def test_two_projects_never_see_each_others_memories(app: App) -> None:
         assert f"of the {other}" not in reminded.text
     assert call(app, "briefing", "three").text.count("[") == 1
     assert [one.session_id for one in call(app, "list_injections", "three")] == []
+
+
+SETTLED = (
+    "We decided to use PostgreSQL 16 for the ledger, because two of the reports need its window functions.",
+    "The root cause of the flaky test was the clock of the runner, which went back by an hour in October; pinning it "
+    "to UTC fixed it.",
+)
+TRIFLES = (
+    "The canteen is on floor 3 only.",
+    "CI runs on port 8080 by default.",
+    "The vendor needs a key per user.",
+    "Uploads go to S3 every night.",
+    "Staging has 2 servers.",
+    "Grafana listens on port 3001.",
+    "The wiki belongs to team Blue.",
+)
+
+
+def test_what_the_last_session_decided_and_found_is_told_before_trifles(app: App, time: Time) -> None:
+    lesson = call(
+        app, "learn", session_id="s1", messages=[{"role": "user", "text": text} for text in (*SETTLED, *TRIFLES)]
+    )
+    assert len(lesson.learned) >= 7
+    time.now += DAY
+    for budget in (5_000, 900, 200):
+        told = call(app, "briefing", budget_tokens=budget).text
+        assert [text[:40] in told for text in SETTLED] == [True, True], budget
+    assert told.count("\n- ") < 9  # so there was no room for all
+    time.now += 3 * DAY
+    assert sum(text in call(app, "briefing").text for text in TRIFLES) >= 4
 
 
 def test_the_newer_of_two_that_contradict_each_other_is_told(app: App, time: Time) -> None:
@@ -238,3 +273,36 @@ def test_quoted_text_is_one_line_without_markup_or_what_nobody_sees(text: str) -
     assert "<|" not in line
     assert not set("\u202e\u2066\U000e0041\0\x1b") & set(line)
     assert len(gist(text)) <= 240
+
+
+def test_sessions_that_came_to_nothing_do_not_push_out_one_that_did(app: App, time: Time) -> None:
+    talk = [
+        {"role": "user", "text": "move the ledger to queues please"},
+        {"role": "assistant", "text": "The ledger is written through the queue, and the old path is gone."},
+        {"role": "user", "text": "thanks"},
+        {"role": "assistant", "text": "ok"},
+    ]
+    call(app, "learn", session_id="real", messages=talk)
+    for number in range(50):
+        time.now += 60
+        idle = [{"role": "user", "text": "hi there"}, {"role": "assistant", "text": "Hello! How can I help you?"}]
+        call(app, "learn", session_id=f"idle {number}", messages=idle)
+    call(app, "record_event", event_type="command", content="Bash: make ship", session_id="busy")
+    call(app, "learn", session_id="busy", messages=[{"role": "user", "text": "ship it"}, *talk[-1:]])
+    told = call(app, "briefing").text
+    assert "written through the queue" in told
+    assert "ship it" in told
+    assert "hi there" not in told
+    assert "Ended: ok" not in told
+
+
+def test_of_two_briefings_of_a_session_at_once_one_is_told(app: App) -> None:
+    filled(app)
+    with ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(call, app, "briefing", session_id="s1") for _ in range(6)]
+    told = [one.result().told for one in asked]
+    assert sum(map(bool, told)) == 1
+    assert len(call(app, "list_injections", session_id="s1")) == len(max(told, key=len))
+    assert call(app, "briefing", session_id="s1", again=True).told == max(told, key=len)
+    late = partial(injections.add, Scope.named("p"), Turn("s1", "briefing", 0), max(told, key=len), NOW)
+    assert drive(app.store.database.write(late)) is False

@@ -51,12 +51,27 @@ def test_the_last_word_counts_where_the_same_is_said_twice() -> None:
     assert [one.text for one in find(said)] == ["We decided to use PostgreSQL 16 for the billing service."]
 
 
+def test_headings_thanks_and_what_a_summary_is_wrapped_in_are_not_kept() -> None:
+    for text in (
+        "We decided to use Redis for the queue, ok thanks",
+        "Key decisions: we decided to use Redis for the queue",
+        "<analysis>We decided to think of MySQL.</analysis>\n<summary>We decided to use Redis for the queue</summary>",
+    ):
+        assert [one.text for one in find([Said("assistant", text)])] == ["We decided to use Redis for the queue"]
+    (kept,) = find([Said("user", "Decision: PostgreSQL 16 for the ledger")])
+    assert kept.text.startswith("Decision:"), "without it, it would not say so"
+    for text in ("Let us start with the README", "Always nice to see green tests", "We use the first option then"):
+        assert kind_of(text, "user") is None
+
+
 def test_what_only_plans_or_is_polite_is_left_out_of_a_summary() -> None:
     assert substance("Great! Let me look. The cache is keyed by tenant now.") == "The cache is keyed by tenant now."
     assert substance("Let me look.") == "Let me look."
 
 
-@pytest.mark.parametrize("piece", ["a ", "was because from ", "```\n", "(", "we use ", "x.y_z/", '"', "é was \n"])
+@pytest.mark.parametrize(
+    "piece", ["a ", "was because from ", "```\n", "(", "we use ", "x.y_z/", '"', "é was \n", "<analysis>", "ok, "]
+)
 def test_no_text_takes_long(piece: str) -> None:
     began = time.process_time()
     find([Said("user", piece * (200_000 // len(piece)))])

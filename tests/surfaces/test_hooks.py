@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from athena import tokens
-from athena.app import App
+from athena import settings, tokens
+from athena.app import App, hook_rules
+from athena.home import current_project
 from athena.model.briefing import Surroundings
 from athena.surfaces import git, transcript
 from athena.surfaces.hooks import EVENTS, LONGEST, Rules, answer
@@ -162,6 +163,56 @@ def test_events_and_projects_can_be_switched_off(app: App, repo: Path) -> None:
     assert hook(app, "session-start", repo, Rules(projects={"elsewhere": frozenset({"*"})}))
     hook(app, "stop", repo, Rules(off=frozenset({"stop"})), last_assistant_message="x" * 100)
     assert call(app, "recall_events", repo) == []
+
+
+def test_a_folder_can_be_switched_off_as_people_write_it(app: App, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call(app, "remember", repo, content="Never deploy on Fridays", tags=["important"])
+    below = repo / "src" / "deep"
+    below.mkdir(parents=True)
+    (repo.parent / "link").symlink_to(repo)
+    monkeypatch.setenv("HOME", str(repo.parent))
+    for name in (f"{repo}/", "~/shop", "~", f"{repo.parent}/link", f"{repo}/src"):
+        off = settings.load({"ATHENA_HOME": str(repo), "ATHENA_HOOKS_PROJECTS": json.dumps({name: "*"})})
+        assert hook(app, "session-start", below, hook_rules(off)) == {}, name
+    assert hook(app, "session-start", repo, hook_rules(off))  # it is above what is off
+
+
+@pytest.mark.sqlite_only("what is tested comes before the store")
+def test_outside_of_git_nothing_is_recorded_that_another_folder_would_be_told(app: App, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    drive(app.catalog.find("remember")(app.context("user", "test"), content="Answer briefly", tags=["important"]))
+    talk = written(tmp_path / "talk.jsonl", said("user", "We decided to use PostgreSQL 16 for the ledger of first."))
+    hook(app, "stop", first, last_assistant_message="Moved the ledger of first into PostgreSQL and ran the tests.")
+    hook(app, "post-tool-use", first, tool_name="Bash", tool_input={"command": "make ledger"}, tool_response={})
+    hook(app, "session-end", first, transcript_path=talk)
+    told = context(hook(app, "session-start", second, session_id="s2"))
+    assert "Answer briefly" in told
+    assert "ledger" not in told
+    assert drive(app.catalog.find("recall_events")(app.context("default", "test"))) == []
+
+
+@pytest.mark.sqlite_only("no store is touched")
+def test_a_work_tree_is_of_its_repository_and_a_submodule_is_not(repo: Path, tmp_path: Path) -> None:
+    run_git(repo, "worktree", "add", "-q", "-b", "aside", str(tmp_path / "aside"))
+    (tmp_path / "aside" / "src").mkdir()
+    assert current_project({}, str(tmp_path / "aside" / "src")) == str(repo.resolve())
+    run_git(repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repo), "part")
+    assert (repo / "part" / ".git").is_file()
+    assert current_project({}, str(repo / "part")) == str((repo / "part").resolve())
+    forged = tmp_path / "forged"
+    forged.mkdir()
+    for kept in ("aside", "elsewhere"):
+        (forged / ".git").write_text(f"gitdir: {repo}/.git/worktrees/{kept}\n")
+        assert current_project({}, str(forged)) == str(forged.resolve()), "only the repository says what is its own"
+    (forged / "commondir").write_text(f"{repo}/.git\n")
+    (forged / "gitdir").write_text(f"{forged}/.git\n")
+    (forged / ".git").write_text("gitdir: .\n")
+    assert current_project({}, str(forged)) == str(forged.resolve())
+    run_git(tmp_path, "clone", "-q", "--bare", str(repo), "bare.git")
+    run_git(tmp_path / "bare.git", "worktree", "add", "-q", str(tmp_path / "of-bare"), "aside")
+    assert current_project({}, str(tmp_path / "of-bare")) == str((tmp_path / "bare.git").resolve())
 
 
 def test_tools_that_only_look_are_not_recorded_and_secrets_are_removed_before_anything_is_cut(

@@ -31,7 +31,7 @@ def start_it(json_output: bool) -> None:
     Example: athena daemon start
     """
     facts = warm.start(home_folder())
-    shown.as_json(facts) if json_output else click.echo(_line(facts))
+    shown.as_json(facts) if json_output else click.echo(running(facts))
 
 
 @daemon.command("stop")
@@ -56,39 +56,57 @@ def status(json_output: bool) -> None:
     """
     home = home_folder()
     facts = lock.served(home)
-    unanswered = fallbacks(home)
+    counts, silent = fallbacks(home)
     answers = facts is not None and warm.answers(home)
     if json_output:
         told = {"running": facts is not None, "answers": answers, **(facts or {})}
-        return shown.as_json(told | {"home": home, "fallbacks": unanswered})
-    click.echo("no daemon runs" if facts is None else _line(facts))
+        return shown.as_json(told | {"home": home, "fallbacks": counts, "last_failure": silent})
+    click.echo("no daemon runs" if facts is None else running(facts))
     if facts is not None and not answers:
         click.echo("it does not answer; athena daemon stop ends it")
     click.echo(f"its log: {os.path.join(home, logs.FOLDER, warm.LOG)}")
-    for link, count in unanswered.items():
+    for link, count in counts.items():
         click.echo(f"hooks answered without it ({link}): {count}")
+    if counts:
+        click.echo(f"their log: {hooks_log(home)}")
+    if silent:
+        click.echo(f"the last one without an answer: {shown.safe(failure(silent))}")
     return None
 
 
-def _line(facts: dict[str, Any]) -> str:
+def running(facts: dict[str, Any]) -> str:
+    """Say what serves a home."""
     kind = "the daemon" if facts.get("daemon") else "athena serve"
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts["since"]))
     return f"{kind} {facts.get('version')} runs as process {facts['pid']} at {facts['url']} since {since}"
 
 
-def fallbacks(home: str) -> dict[str, int]:
-    """Count who answered the hooks that the daemon did not, as far as the log goes back."""
+def hooks_log(home: str) -> str:
+    return os.path.join(home, logs.FOLDER, hookclient.LOG)
+
+
+def failure(line: dict[str, Any]) -> str:
+    """Say when a hook had no answer, and why."""
+    return f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(line['at']))}, {line['event']}: {line['why']}"
+
+
+def fallbacks(home: str) -> tuple[dict[str, int], dict[str, Any] | None]:
+    """Count who answered the hooks that the daemon did not, as far as the log goes; and the last that nobody did."""
     counts: dict[str, int] = {}
-    for name in (f"{hookclient.LOG}.1", hookclient.LOG):
+    silent: dict[str, Any] | None = None
+    for path in (f"{hooks_log(home)}.1", hooks_log(home)):
         try:
-            with open(os.path.join(home, logs.FOLDER, name), encoding="utf-8", errors="replace") as file:
+            with open(path, encoding="utf-8", errors="replace") as file:
                 lines = file.readlines()
         except OSError:
             continue
-        for line in lines:
+        for text in lines:
             try:
-                link = str(json.loads(line)["link"])
+                line = json.loads(text)
+                link = str(line["link"])
+                line = {"at": float(line["at"]), "event": str(line["event"]), "why": str(line["why"])}
             except (ValueError, KeyError, TypeError):
                 continue
             counts[link] = counts.get(link, 0) + 1
-    return counts
+            silent = line if link == "nothing" else silent
+    return counts, silent

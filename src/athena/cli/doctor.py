@@ -7,8 +7,12 @@ import time
 
 import click
 
-from athena import connect
+from athena import connect, lock
+from athena import daemon as warm
+from athena import settings as configuration
 from athena.cli import running, shown
+from athena.cli.daemon import failure, fallbacks, hooks_log
+from athena.cli.daemon import running as said_of
 from athena.errors import AthenaError
 from athena.home import current_project, home_folder
 from athena.threads import drive
@@ -43,7 +47,15 @@ def _examine() -> list[tuple[str, bool, str]]:
         ("home", _usable(str(home)), f"{home}"),
         ("project", True, current_project()),
     ]
+    try:
+        settings = configuration.load()
+        file = os.path.join(home, configuration.CONFIG)
+        rows.append(("config", True, file if os.path.exists(file) else f"there is no {file}, so all is as by default"))
+    except AthenaError as error:
+        rows.append(("config", False, f"{error}; {error.hint or 'mend it'}; until then no hook says anything"))
+        return rows
     connection = connect.Connection(connect.shared_app, None, "cli")
+    rows += _daemon(home)
     try:
         began = time.perf_counter()
         health = drive(connection.call("health", {})).data
@@ -60,11 +72,37 @@ def _examine() -> list[tuple[str, bool, str]]:
         every = shown.counted(verdict["checked"].get("memories", 0))
         sound = f"{every} of all projects checked, forgotten ones too; all parts agree"
         rows.append(("integrity", verdict["ok"], "; ".join(verdict["problems"]) or sound))
+        names = {one["name"] for one in drive(connection.call("list_projects", {})).data}
+        rows += _hooks(settings, names)
         rows += _walls()
         rows += _servers()
     except AthenaError as error:
         rows.append(("store", False, f"{error}; {error.hint or ''}"))
     return rows
+
+
+def _daemon(home: str) -> list[tuple[str, bool, str]]:
+    """Say what serves this home; that nothing does is no fault, since hooks start one."""
+    facts = lock.served(home)
+    if facts is None:
+        return [("daemon", True, "none runs; hooks and athena mcp start one")]
+    good = warm.answers(home)
+    return [("daemon", good, said_of(facts) + ("" if good else "; it does not answer: athena daemon stop ends it"))]
+
+
+def _hooks(settings: configuration.Settings, names: set[str]) -> list[tuple[str, bool, str]]:
+    """Say whether hooks are on, what is switched off that is not there, and why one had no answer."""
+    strange = [one for one in settings.hooks_projects if one not in names and not os.path.isdir(one)]
+    if strange:
+        known = "neither a folder nor a project; projects are listed by athena projects"
+        return [("hooks", False, f"hooks.projects names {', '.join(map(repr, strange))}: {known}")]
+    said = "on" if settings.hooks_enabled else f"off; {settings.hooks_mcp_url or 'nobody'} is asked"
+    if settings.hooks_off:
+        said += f", without {', '.join(sorted(settings.hooks_off))}"
+    silent = fallbacks(settings.home)[1]
+    if silent:
+        said += f"; the last one without an answer: {failure(silent)} (see {hooks_log(settings.home)})"
+    return [("hooks", True, said)]
 
 
 def _walls() -> list[tuple[str, bool, str]]:

@@ -1,6 +1,8 @@
 """`athena hook`: what a coding agent's client runs at an event of its session."""
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -14,15 +16,19 @@ PATIENCE = 5.0  # seconds, where the settings cannot be read
 
 @click.command()
 @click.argument("event")
-def hook(event: str) -> None:
+@click.option("-n", "many", type=click.IntRange(1, 1_000), default=50, show_default=True, help="Of log: how many.")
+@click.option("--session", help="Of log: what this session was told, by its name or how that begins.")
+@click.option("--json", "json_output", is_flag=True, help="Of log: print JSON.")
+def hook(event: str, many: int, session: str | None, json_output: bool) -> None:
     """Answer an event of a session: its JSON on standard input, what to tell on standard output; always exits with 0.
 
-    `athena hook log` shows what sessions of this project were told, and why.
+    `athena hook log` shows what sessions of this project were told, and why, each with the name by which athena show,
+    edit and forget know it.
 
     Example: echo '{}' | athena hook session-start
     """
     if event == "log":
-        return _show_told()
+        return _show_told(many, session, json_output)
     began, home = time.monotonic(), home_folder()
     if event not in hookclient.EVENTS:
         return hookclient.note(home, event, "nothing", began, "there is no such event")
@@ -43,15 +49,27 @@ def hook(event: str) -> None:
     return hookclient.write(said)
 
 
-def _show_told() -> None:
+def _show_told(many: int, session: str | None, json_output: bool) -> None:
     """List what sessions were told, the last first."""
     from athena.cli import shown
     from athena.cli.programs import call
 
-    found = call("list_injections", None, limit=50)
+    found = _of_session(call, many, session) if session else call("list_injections", None, limit=many)
+    if json_output:
+        return shown.as_json(found)
     for one in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["at"]))
-        head = f"{when}  {one['session_id'][:8]}  {one['reason']} ({one['score']:.2f}, {one['tokens']} tokens)"
-        click.echo(shown.safe(f"{head}  {' '.join(one['text'].split())[:100]}"))
+        why = f"{one['reason']} ({one['score']:.2f}, {one['tokens']} tokens)"
+        told = f"{one['hash'] or 'forgotten'}  {' '.join(one['text'].split())[:100]}"
+        click.echo(shown.safe(f"{when}  {one['session_id'][:8]}  {told}  {why}"))
     if not found:
         click.echo("no session of this project was told anything yet", err=True)
+    return None
+
+
+def _of_session(call: Callable[..., Any], many: int, session: str) -> Any:
+    """Return what the session of a name was told; where there is none, what one was whose name begins so."""
+    if found := call("list_injections", None, session_id=session, limit=many):
+        return found
+    lately = call("list_injections", None, limit=1_000)
+    return [one for one in lately if one["session_id"].startswith(session)][:many]

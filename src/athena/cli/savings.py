@@ -15,7 +15,7 @@ WORKING_DAYS = 250
 @click.option("--price", type=click.FloatRange(0), default=3.0, show_default=True, help="Of a million tokens.")
 @click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 def savings(users: int | None, sessions_per_day: int, price: float, json_output: bool) -> None:
-    """Report tokens spent and saved; with --users, what that is in a year.
+    """Report tokens spent and saved by models; with --users, what that is in a year.
 
     Example: athena savings --users 20 --sessions-per-day 8 --price 3
     """
@@ -30,9 +30,11 @@ def savings(users: int | None, sessions_per_day: int, price: float, json_output:
     click.echo(f"read by a model       {found['spent']:>12,}")
     click.echo(f"with direct tools     {found['direct']:>12,}  ({found['definitions']:,} of definitions a day)")
     click.echo(f"saved                 {found['saved']:>12,}  ({found['percent']} %)")
+    if found["operations"]:
+        click.echo(f"  {'by operation':<26} {'calls':>7} {'read':>12} {'as tool results':>16}")
     for one in found["operations"][:10]:
-        moved = one["given"] + one["returned"]
-        click.echo(f"  {one['operation']:<18} {one['surface']:<7} {one['calls']:>7,} calls {moved:>12,} tokens")
+        moved = f"{one['shown']:>12,} {one['given'] + one['returned']:>16,}"
+        click.echo(f"  {one['operation']:<18} {one['surface']:<7} {one['calls']:>7,} {moved}")
     for one in found["hooks"]:
         took = f"{one['median_ms']} ms in the middle, {one['slowest_ms']} at most"
         click.echo(f"  {one['event']:<18} {one['link']:<7} {one['calls']:>7,} hooks  {took}")

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -20,8 +21,8 @@ from athena.memory.quoting import gist, quoted
 from athena.memory.relevance import SHARED, found_for, particular
 from athena.memory.store import Store
 from athena.model import task as tasking
-from athena.model.briefing import NOTHING, Briefing, Injection, Surroundings, Told
-from athena.model.event import OUTCOME, SESSION
+from athena.model.briefing import NOTHING, Briefing, Injection, Surroundings, Told, Turn
+from athena.model.event import IDLE, OUTCOME, SESSION
 from athena.model.memory import Filter, Memory
 from athena.model.page import Page
 from athena.model.scope import Scope
@@ -40,6 +41,8 @@ CHAIN = 3  # contradictions of contradictions that are followed
 LONG_NAME = 6  # letters of a file's name from which on it means that file
 ENOUGH = 0.4  # of a phrase's particular words that a memory must have
 SESSIONS, FOUND, TAGGED, NEWEST = 3, 30, 25, 6
+PAGE, PAGES = 40, 5  # events that sum up sessions, read at once and at most
+SETTLED = ("decision", "fix")  # types of memories that the next session needs most
 ROUTINE = re.compile(
     r"\b(main|master|trunk|develop(ment)?|dev|head|merge[ds]?|branch|pull request|wip|of|into|from)\b|#\d+",
     re.IGNORECASE,
@@ -55,6 +58,7 @@ class Gathered(NamedTuple):
     """What one look into the store brought."""
 
     seen: dict[int, float]
+    mark: int  # the last thing that the session was told
     due: list[tasking.Task]
     episodes: list[tuple[float, Memory]]
     tagged: list[Memory]
@@ -84,20 +88,19 @@ async def brief(
     points = await store.database.read(partial(_newer, scope, merged(points)))
     points = [one for one in points if one.id not in found.seen]
     chosen, text = choose(points, budget, CHARACTERS, written)
-    return await finish(store, scope, chosen, text, session, event, afresh)
+    return await finish(store, scope, chosen, text, Turn(session, event, found.mark, afresh) if session else None)
 
 
-async def finish(
-    store: Store, scope: Scope, chosen: Sequence[Point], text: str, session: str | None, event: str, afresh: bool
-) -> Briefing:
-    """Return a briefing, once it is noted that the session was told it."""
+async def finish(store: Store, scope: Scope, chosen: Sequence[Point], text: str, turn: Turn | None) -> Briefing:
+    """Return a briefing, once it is noted that the session was told it; of two at once the second tells nothing."""
     told = tuple(
         Told(one.kind, one.id, one.hash, one.reason, round(one.worth, 4), tokens.count(one.line)) for one in chosen
     )
-    if session and (told or afresh):
+    ours = True
+    if turn and (told or turn.afresh):
         with suppress(AthenaError):  # a store that cannot be written to can still be read from
-            await store.database.write(partial(injections.add, scope, session, event, told, store.clock(), afresh))
-    if not told:
+            ours = await store.database.write(partial(injections.add, scope, turn, told, store.clock()))
+    if not told or not ours:
         return NOTHING
     direct = sum(RESULT + tokens.count(one.whole or one.text) for one in chosen)
     return Briefing(text, tokens.count(text), direct, told)
@@ -111,10 +114,11 @@ async def _gather(scope: Scope, now: float, session: str | None, afresh: bool, t
     waiting = await task_rows.unfinished(tx, await scopes.visible(tx, scope.of("task")), needs) if needs else set()
     return Gathered(
         seen,
+        await injections.last(tx, scope, session) if session else 0,
         [tasking.task(row, waiting, now) for row in rows],
-        await landmarks.episodes(tx, scope, SESSIONS * 6),
+        await _sums(tx, scope, session),
         await landmarks.tagged(tx, known, IMPORTANT, TAGGED),
-        await memories.latest(tx, Filter(known, without=documents.KIND), NEWEST),
+        await memories.latest(tx, Filter(known, without=documents.KIND), 3 * NEWEST),
     )
 
 
@@ -130,6 +134,18 @@ def _due(found: Iterable[tasking.Task], now: float) -> list[Point]:
 
 def _whole(one: tasking.Task) -> str:
     return f"{one.title}{tasking.GAP}{one.details}" if one.details else one.title
+
+
+async def _sums(tx: Transaction, scope: Scope, session: str | None) -> list[tuple[float, Memory]]:
+    """Return what sums up sessions, the last first, until there are enough that came to something."""
+    found: list[tuple[float, Memory]] = []
+    for page in range(PAGES):
+        rows = await landmarks.episodes(tx, scope, PAGE, page * PAGE)
+        found += [(at, one) for at, one in rows if not one.metadata.get(IDLE)]
+        names = {str(one.metadata.get(SESSION) or one.id) for _, one in found}
+        if len(rows) < PAGE or len(names - {session}) >= SESSIONS:
+            break
+    return found
 
 
 def _done(found: Sequence[tuple[float, Memory]], session: str | None, now: float) -> list[Point]:
@@ -161,15 +177,24 @@ def _tag_of(one: Memory) -> str:
     return f"tagged {next((tag for tag in one.tags if tag.casefold() in IMPORTANT), IMPORTANT[0])}"
 
 
-def _new(found: Iterable[tuple[float, Memory]], now: float) -> list[Point]:
-    """What was kept of late; what was only gathered from talk counts less."""
+def _new(found: Sequence[tuple[float, Memory]], now: float) -> list[Point]:
+    """What was kept of late, and all that the last session settled; what was only gathered from talk counts less."""
+    last = next((one.metadata.get("source") for _, one in found if "auto" in one.tags), None)
+    more = [
+        (at, one) for at, one in found[NEWEST:] if one.memory_type in SETTLED and one.metadata.get("source") == last
+    ]
     return [
-        _point(
-            NEW, "memory", one, _ago(at, now), "kept of late",
-            (0.3 + 0.3 * one.importance) * (0.8 if "auto" in one.tags else 1.0) * _fading(at, now, 14),
+        replace(
+            _point(NEW, "memory", one, _ago(at, now), "kept of late", _newness(one) * _fading(at, now, 14)), steady=True
         )
-        for at, one in found
-    ]  # fmt: skip
+        for at, one in [*found[:NEWEST], *(more if last else ())]
+    ]
+
+
+def _newness(one: Memory) -> float:
+    if one.memory_type in SETTLED:
+        return 0.45 + 0.3 * one.importance
+    return (0.3 + 0.3 * one.importance) * (0.8 if "auto" in one.tags else 1.0)
 
 
 async def _here(store: Store, scope: Scope, around: Surroundings) -> list[Point]:

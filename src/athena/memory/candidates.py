@@ -16,6 +16,13 @@ SAME = 0.6  # sentences that overlap more are one
 FENCE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1[^\n]*$|^[ \t]*(```|~~~)[\s\S]*\Z", re.MULTILINE | re.DOTALL)
 BULLET = re.compile(r"^\s*(?:[-*+•>]|\d+[.)]|#{1,6})\s+")
 SPLIT = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z\"'`(\[])")
+WRAPPED = re.compile(r"<analysis>.*?(?:</analysis>|\Z)|</?summary>", re.DOTALL | re.IGNORECASE)
+LABEL = re.compile(
+    r"^((key|main|final|our) )?(decisions?|notes?|conventions?|preferences?|summary)( made)?:\s*", re.IGNORECASE
+)
+THANKS = re.compile(
+    r"[,;. ]+((ok(ay)?|and|many|alright|great|cool)[, ]+)*(thanks|thank you|thx|cheers|ok(ay)?)[.! ]*$", re.IGNORECASE
+)
 MARKS = re.compile(r"\*\*|__|`")
 WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 
@@ -44,10 +51,11 @@ ASKS = _any(
     r"\b(let me know|feel free|would you like|do you want|should i|shall i|if you (prefer|want|like))\b",
 )  # fmt: skip
 PLANS = _any(
-    r"\b(i'll|i will|i'm going to|i am going to|let me|let's (check|see|look|try|run|take|continue|start|first)|"
+    r"\b(i'll|i will|i'm going to|i am going to|let me|"
+    r"(let's|let us) (check|see|look|try|run|take|continue|start|begin|first)|"
     r"i need to|i'm about to)\b",
     r"^(next( steps?)?|first|then|now|to do this|my plan|plan|todo|the plan is to)\b[,: ]",
-    r"\b(we|you|i) (could|might|may) ",
+    r"\b(we|you|i) (could|might|may) ", r"^(please )?(start|begin) with\b",
     r"^(running|reading|searching|waiting|compiling|checking|looking|building|installing|fetching|updating|"
     r"writing)\b",
     r"\b(is|are) (still )?(running|building|compiling|loading|in progress)\b|\bwait for\b",
@@ -59,6 +67,10 @@ HEDGES = _any(
 )  # fmt: skip
 CHATTER = _any(
     r"^never (mind|seen)\b",
+    r"^(always|never) (nice|good|great|fun|glad|happy|lovely|funny|interesting|an? (pleasure|joy|surprise|dull))\b",
+    r"^we (always )?(use|say|do|take|go with|have) (this|that|it|them|(the|that) (first|second|third|last|other|same|"
+    r"former|latter)( (one|option|way|approach|variant|thing|as before))?)( then| too| again)?[.!]*$",
+    r"^we (use|do|take) .{0,40}\bthen[.!]*$",
     r"^(ok(ay)?(?! but)|yes|yeah|yep|no|nope|sure|thanks?|thank you|great|perfect|nice|cool|awesome|good|done|"
     r"finished|"
     r"hmm+|ugh|wait|hold on|stop|sorry|lgtm|right|interesting|my apologies|you're right|here('s| is| are)|"
@@ -77,7 +89,7 @@ WORK = _any(  # what somebody did just now, which the repository knows better
 )  # fmt: skip
 DECIDES = _any(
     r"\b(we|i|they|team)('ve| have)?( all)? (decided|agreed|settled|chose|picked|opted|concluded)\b",
-    r"^(decision|decided|agreed)\b[:,]?",
+    r"^(decisions?|decided|agreed)\b[:,]?",
     r"\bas (agreed|decided)\b",
     r"\b(we're|we are|let's) (going|go) with\b",
     r"\bfrom (now|here) on\b",
@@ -182,9 +194,14 @@ LEAD = re.compile(r"^(ok(ay)?[ ,]+but|but|note|fyi|also|and|btw|remember)\b[:, ]
 SOMEWHERE = re.compile(r"\b(somewhere|something|some(how|one)|whatever|stuff|things?)\b", re.IGNORECASE)
 
 
+def unwrapped(text: str) -> str:
+    """Return a client's summary without the elements around it, and without what it was thought out with."""
+    return WRAPPED.sub("\n", text) if "<" in text else text
+
+
 def sentences(text: str) -> Iterable[str]:
     """Return the sentences of a text that are prose, without the marks of its layout."""
-    for line in FENCE.sub("\n", text).splitlines():
+    for line in FENCE.sub("\n", unwrapped(text)).splitlines():
         if line.startswith(("    ", "\t", "|", "<")):
             continue
         for part in SPLIT.split(MARKS.sub("", BULLET.sub("", line)).strip()):
@@ -230,6 +247,14 @@ def substance(text: str) -> str:
     return " ".join(kept) or text
 
 
+def tidied(sentence: str, kind: str, role: str) -> str:
+    """Return a sentence without a heading before it and thanks after it, where it says the same without them."""
+    for rest in (THANKS.sub("", LABEL.sub("", sentence)), THANKS.sub("", sentence)):
+        if rest != sentence and kind_of(rest, role) == kind:
+            return rest[:1].upper() + rest[1:]
+    return sentence
+
+
 def find(said: Iterable[Said], most: int = 12) -> list[Candidate]:
     """Return what is worth keeping of a talk, nothing twice, the last said first kept where there is too much."""
     found: list[tuple[Candidate, frozenset[str]]] = []
@@ -239,5 +264,5 @@ def find(said: Iterable[Said], most: int = 12) -> list[Candidate]:
                 continue
             words = telling(sentence)
             found = [(one, theirs) for one, theirs in found if overlap(words, theirs) < SAME]  # the last word counts
-            found.append((Candidate(sentence, kind, role), words))
+            found.append((Candidate(tidied(sentence, kind, role), kind, role), words))
     return [one for one, _ in found[-most:]]

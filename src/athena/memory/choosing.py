@@ -29,6 +29,7 @@ class Point:
     worth: float  # from 0 to 1
     whole: str = ""  # the full text, where `text` is a part of it
     words: frozenset[str] = field(default_factory=frozenset)
+    steady: bool = False  # not left out for being one of many in its section
 
     @property
     def line(self) -> str:
@@ -66,8 +67,12 @@ def choose(
 
 
 def _greedy(points: Sequence[Point], room: int) -> list[Point]:
-    """Take the best of each section first, then what is worth most for its tokens beside what is taken already."""
+    """Take the best of each section first, then what is worth most beside what is taken already.
+
+    Where there is not room for everything, that is what is worth most for its tokens.
+    """
     cost = {id(one): tokens.count(one.line) + LINE for one in points}
+    tight = sum(cost.values()) > room
     fresh = {id(one): 1.0 for one in points}
     taken: Counter[str] = Counter()
 
@@ -79,9 +84,9 @@ def _greedy(points: Sequence[Point], room: int) -> list[Point]:
     opening = [one for one in left if first[one.section] is one]
     chosen: list[Point] = []
     while left:
-        best = opening.pop(0) if opening else max(left, key=lambda one: worth(one) / cost[id(one)])
+        best = opening.pop(0) if opening else max(left, key=lambda one: worth(one) / (cost[id(one)] if tight else 1))
         left = [one for one in left if one is not best]
-        if cost[id(best)] > room or fresh[id(best)] <= 1 - SAME or worth(best) < LEAST:
+        if cost[id(best)] > room or fresh[id(best)] <= 1 - SAME or (worth(best) < LEAST and not best.steady):
             continue
         room -= cost[id(best)]
         taken[best.section] += 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from athena import secrets
@@ -13,7 +14,11 @@ from athena.memory.remember import remember
 from athena.memory.store import Store
 from athena.model.briefing import Candidate, Said
 from athena.model.call import Call
+from athena.model.event import IDLE
 from athena.model.memory import Draft
+from athena.model.scope import Scope
+from athena.storage import sessions
+from athena.storage.database import Transaction
 
 AUTO = "auto"  # the tag of what nobody asked to keep
 IMPORTANCE = 0.4
@@ -21,6 +26,8 @@ KNOWN = 0.6  # a memory that overlaps more with a candidate says it already
 WITHIN = 0.85  # so does one that has so much of its words
 READ = 20_000  # characters of a text in which secrets are looked for
 ASKED, ENDED, SUMMARY = 240, 360, 1_500  # characters of an episode
+LAST, LEAST_ENDING = 20, 40  # messages among which an ending is looked for, and the characters that make one
+WORK = ("command", "edit", "tool")  # types of events of a session that did something
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +54,9 @@ async def learn(
     """Record what a session did and keep what it decided; without `keep`, only the episode."""
     from athena.memory import candidates  # its patterns are slow to compile
 
-    told = summary if summary and summary.strip() else None
-    episode = await _episode(store, session, said, told, _part(call, "episode"))
+    told = candidates.unwrapped(summary or "").strip() or None
     found = candidates.find([*said, *([Said("assistant", told)] if told else [])]) if keep else []
+    episode = await _episode(store, session, said, told, bool(found), _part(call, "episode"))
     fresh = [one for one in found if not await _is_known(store, one, call)]
     if not fresh:
         return Lesson(episode, (), len(found))
@@ -65,21 +72,30 @@ def _part(call: Call, name: str) -> Call:
     return call if call.key is None else call._replace(key=f"{call.key}#{name}")
 
 
-async def _episode(store: Store, session: str, said: Sequence[Said], summary: str | None, call: Call) -> int | None:
+async def _episode(
+    store: Store, session: str, said: Sequence[Said], summary: str | None, found: bool, call: Call
+) -> int | None:
     from athena.memory.candidates import substance  # slow to load
 
     asked = [one.text for one in said if one.role == "user" and one.text.strip()]
-    answers = [one.text for one in said if one.role == "assistant" and one.text.strip()]
+    answers = [substance(one.text) for one in said[-LAST:] if one.role == "assistant" and one.text.strip()]
+    ended = next((text for text in reversed(answers) if len(text) >= LEAST_ENDING), "")
     parts = [_told(summary, SUMMARY)] if summary else []
     if not summary and asked:
         more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
         parts.append(f"Asked: {_told(asked[0], ASKED)}{more}")
-    if not summary and answers:
-        parts.append(f"Ended: {_told(substance(answers[-1]), ENDED)}")
+    if not summary and ended:
+        parts.append(f"Ended: {_told(ended, ENDED)}")
     if not parts:
         return None
     item: dict[str, Any] = {"event_type": "episode", "content": " ".join(parts), "session_id": session}
+    if not (summary or ended or found or await store.database.read(partial(_worked, call.scope, session))):
+        item["metadata"] = {IDLE: True}
     return (await events.record(store, [item], call))[0].id
+
+
+async def _worked(scope: Scope, session: str, tx: Transaction) -> bool:
+    return await sessions.has(tx, scope.of("event"), session, WORK)
 
 
 def _told(text: str, longest: int) -> str:

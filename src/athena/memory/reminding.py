@@ -13,7 +13,7 @@ from athena.memory.events import session as session_name
 from athena.memory.quoting import gist
 from athena.memory.relevance import found_for, matters, particular
 from athena.memory.store import Store
-from athena.model.briefing import NOTHING, Briefing
+from athena.model.briefing import NOTHING, Briefing, Turn
 from athena.model.memory import Hit
 from athena.model.scope import Scope
 from athena.storage import injections
@@ -36,7 +36,7 @@ async def remind(
     if len(names) < FEWEST or text.lstrip().startswith(("/", "!", "<")):
         return NOTHING
     session = session_name(session_id) if session_id else None
-    seen = await store.database.read(partial(_seen, scope, session)) if session else {}
+    seen, mark = await store.database.read(partial(_seen, scope, session)) if session else ({}, 0)
     found = await found_for(store, scope, text, MOST + 2)
     good = [hit for hit in found if matters(hit, names, store.encoder.works)]
     fresh = [hit for hit in good if hit.id not in seen and hit.contradicted_by is None]
@@ -44,11 +44,11 @@ async def remind(
         return NOTHING
     points = [_point(hit) for hit in fresh[:MOST] if hit.score >= CLOSE_TO_BEST * fresh[0].score]
     chosen, told = choose(merged(points), budget, CHARACTERS, _written)
-    return await finish(store, scope, chosen, told, session, event, False)
+    return await finish(store, scope, chosen, told, Turn(session, event, mark) if session else None)
 
 
-async def _seen(scope: Scope, session: str, tx: Transaction) -> dict[int, float]:
-    return await injections.seen(tx, scope, session)
+async def _seen(scope: Scope, session: str, tx: Transaction) -> tuple[dict[int, float], int]:
+    return await injections.seen(tx, scope, session), await injections.last(tx, scope, session)
 
 
 def _point(hit: Hit) -> Point:

@@ -3,7 +3,7 @@
 The method, which the docs state: an agent with direct tools reads the definitions of all tools once a session, and
 every argument and result passes through its context. A program reads results without showing them to the model; what
 it prints of them, and its own text, are not known here and not counted. Sessions are not told apart: each day with
-calls counts as one, and reads the definitions once.
+calls counts as one, and reads the definitions once. What people do at a terminal is left out.
 """
 
 import json
@@ -19,6 +19,7 @@ from athena.storage import calls, usage
 from athena.storage.database import Transaction
 from athena.storage.usage import Used
 
+PERSON = "cli"  # the surface that a person reads, and no model
 LAST = 10_000  # events that are looked at
 
 
@@ -80,7 +81,7 @@ def _answered(last: list[tuple[str, str, float]]) -> tuple[Answered, ...]:
 
 async def savings(store: Store, catalog: Catalog) -> Savings:
     async def work(tx: Transaction) -> tuple[list[Used], int, list[tuple[str, str, float]]]:
-        return *await usage.summed(tx), await calls.lasted(tx, HOOK, EVENTS, LAST)
+        return *await usage.summed(tx, PERSON), await calls.lasted(tx, HOOK, EVENTS, LAST)
 
     used, days, last = await store.database.read(work)
     definitions = sum(tokens.count(definition(catalog, name)) for name in (one.name for one in catalog))

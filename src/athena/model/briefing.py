@@ -12,6 +12,15 @@ class Surroundings(NamedTuple):
     commits: tuple[str, ...] = ()  # what the last ones say
 
 
+class Turn(NamedTuple):
+    """When a session is told something: at which event, and after what."""
+
+    session: str
+    event: str
+    after: int  # the last thing that it had been told, when it was decided what to tell
+    afresh: bool = False  # it does not know any more what it was told before
+
+
 class Said(NamedTuple):
     """Something that was said, and by whom: user or assistant."""
 

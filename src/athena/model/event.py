@@ -6,6 +6,7 @@ from typing import Any, Literal
 from athena.model.memory import MOMENT, Memory, theirs
 
 OUTCOME, SESSION, DURATION = "outcome", "session_id", "duration_ms"  # where the metadata keeps them
+IDLE = "idle"  # in the metadata of an episode: the session came to nothing
 # Outcomes that mean the same; the first of each is what Athena calls it.
 FAILURES = (
     "failure", "failed", "fail", "fails", "failing", "error", "errors", "errored", "exception", "timeout", "timed out",

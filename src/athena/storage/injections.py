@@ -1,9 +1,9 @@
 """What sessions were told, and why."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
-from athena.model.briefing import Told
+from athena.model.briefing import Told, Turn
 from athena.model.memory import Memory
 from athena.model.scope import Scope
 from athena.storage import memories, scopes
@@ -11,10 +11,18 @@ from athena.storage import memories, scopes
 KEPT = 90 * 86_400.0  # seconds
 
 
-async def add(scope: Scope, session: str, event: str, told: Iterable[Told], at: float, afresh: bool, tx: Any) -> None:
-    """Note what a session is told; `afresh`, what it was told before is out of its sight."""
-    where = {"scope": scope.project, "session": session}
-    if afresh:
+async def add(scope: Scope, turn: Turn, told: Sequence[Told], at: float, tx: Any) -> bool:
+    """Note what a session is told; `afresh`, what it was told before is out of its sight. False: another was first."""
+    where = {"scope": scope.project, "session": turn.session}
+    rows = await tx.fetch(
+        "SELECT event, memory FROM injections WHERE scope = :scope AND session = :session AND id > :after",
+        after=turn.after,
+        **where,
+    )
+    ours = {one.id for one in told}
+    if any(event == turn.event or int(memory) in ours for event, memory in rows):
+        return False
+    if turn.afresh:
         await tx.execute(
             "UPDATE injections SET over = 1 WHERE scope = :scope AND session = :session AND over = 0", **where
         )
@@ -27,13 +35,24 @@ async def add(scope: Scope, session: str, event: str, told: Iterable[Told], at: 
             """INSERT INTO injections (scope, session, at, event, memory, reason, score, tokens)
                VALUES (:scope, :session, :at, :event, :memory, :reason, :score, :tokens)""",
             at=at,
-            event=event,
+            event=turn.event,
             memory=one.id,
             reason=one.reason,
             score=one.score,
             tokens=one.tokens,
             **where,
         )
+    return True
+
+
+async def last(tx: Any, scope: Scope, session: str) -> int:
+    """Return the number of the last thing that a session was told."""
+    row = await tx.fetch_one(
+        "SELECT max(id) FROM injections WHERE scope = :scope AND session = :session",
+        scope=scope.project,
+        session=session,
+    )
+    return int(row[0] or 0)
 
 
 async def seen(tx: Any, scope: Scope, session: str) -> dict[int, float]:

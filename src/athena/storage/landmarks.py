@@ -12,7 +12,7 @@ from athena.storage.memories import COLUMNS, FROM, as_memory
 LANDMARKS = ("episode", "work")  # types of events that sum up others
 
 
-async def episodes(tx: Any, scope: Scope, limit: int) -> list[tuple[float, Memory]]:
+async def episodes(tx: Any, scope: Scope, limit: int, offset: int = 0) -> list[tuple[float, Memory]]:
     """Return the last events that sum up a session or a part of one, the newest first."""
     numbers = await scopes.own(tx, scope.of("event"))
     if not numbers:
@@ -20,9 +20,11 @@ async def episodes(tx: Any, scope: Scope, limit: int) -> list[tuple[float, Memor
     # Said in the words of the index, so that all other events cost nothing.
     rows = await tx.fetch(
         f"""SELECT {COLUMNS}, m.happened {FROM} WHERE m.scope = :scope AND m.deleted IS NULL
-            AND m.memory_type IN {LANDMARKS!r} ORDER BY m.happened DESC, m.id DESC LIMIT :limit""",
+            AND m.memory_type IN {LANDMARKS!r} ORDER BY m.happened DESC, m.id DESC
+            LIMIT :limit OFFSET :offset""",
         scope=numbers[0],
         limit=limit,
+        offset=offset,
     )
     return [(row[10], as_memory(row)) for row in rows]
 

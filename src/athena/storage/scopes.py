@@ -95,6 +95,7 @@ async def rename(tx: Any, name: str, to: str) -> bool:
     await tx.execute(
         "DELETE FROM runs WHERE scope = :new AND id IN (SELECT o.id FROM runs o WHERE o.scope = :name)", **names
     )
+    await tx.execute("UPDATE injections SET over = 1 WHERE scope = :new AND over = 0", new=to)
     for table in ("calls", "receipts", "consolidations", "workspaces", "files", "runs", "injections"):
         await tx.execute(f"UPDATE {table} SET scope = :new WHERE scope = :name", **names)
     return changed > 0

@@ -55,6 +55,18 @@ async def known(tx: Any, scope: Scope, name: str) -> bool:
     return row is not None
 
 
+async def has(tx: Any, scope: Scope, name: str, types: tuple[str, ...]) -> bool:
+    """Tell whether something of one of these types happened in a session of the project."""
+    numbers = await scopes.own(tx, scope)
+    row = numbers and await tx.fetch_one(
+        f"""SELECT 1 FROM memories WHERE scope = :scope AND session = :name AND deleted IS NULL
+            AND memory_type IN {types!r} LIMIT 1""",
+        scope=numbers[0],
+        name=name,
+    )
+    return bool(row)
+
+
 async def extent(tx: Any, only: Filter) -> Extent | None:
     """Return how far the session that a filter names goes, and how its parts ended."""
     numbers = await scopes.visible(tx, only.scope)

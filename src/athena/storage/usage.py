@@ -49,11 +49,13 @@ async def lately(tx: Any, project: str, now: float, days: int) -> dict[str, int]
     return {row[0]: int(row[1]) for row in rows}
 
 
-async def summed(tx: Any) -> tuple[list[Used], int]:
-    """Return what was used, the most first, and on how many days anything was."""
+async def summed(tx: Any, without: str) -> tuple[list[Used], int]:
+    """Return what was used but by one surface, the most first, and on how many days anything was."""
     rows = await tx.fetch(
         """SELECT operation, surface, sum(calls), sum(given), sum(returned), sum(shown) FROM usage
-           GROUP BY operation, surface ORDER BY sum(given) + sum(returned) DESC, operation, surface"""
+           WHERE surface <> :without GROUP BY operation, surface
+           ORDER BY sum(given) + sum(returned) DESC, operation, surface""",
+        without=without,
     )
-    (days,) = await tx.fetch_one("SELECT count(DISTINCT day) FROM usage")
+    (days,) = await tx.fetch_one("SELECT count(DISTINCT day) FROM usage WHERE surface <> :without", without=without)
     return [Used(row[0], row[1], *map(int, row[2:])) for row in rows], int(days)

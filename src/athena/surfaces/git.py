@@ -12,7 +12,7 @@ import subprocess
 import time
 from contextlib import suppress
 
-from athena.home import git_root
+from athena.home import first_line, git_root
 from athena.model.briefing import Surroundings
 
 SECONDS = 0.4  # for all of it; a hook's answer is worth more than the last changed file
@@ -64,19 +64,12 @@ def _branch(root: str) -> str | None:
     kept = os.path.join(root, ".git")
     with suppress(OSError, ValueError):
         if os.path.isfile(kept):
-            kept = os.path.join(root, _first_line(kept).removeprefix("gitdir:").strip())
-        head = _first_line(os.path.join(kept, "HEAD"))
+            kept = os.path.join(root, first_line(kept).removeprefix("gitdir:").strip())
+        head = first_line(os.path.join(kept, "HEAD"))
         if head.startswith("ref: refs/heads/"):
-            return head.removeprefix("ref: refs/heads/").strip()[:200] or None
+            name = head.removeprefix("ref: refs/heads/").strip().encode("utf-8", "replace").decode()
+            return name[:200] or None
     return None
-
-
-def _first_line(path: str) -> str:
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name holds nobody up
-    try:
-        return os.read(file, 4_096).decode("utf-8", "replace").partition("\n")[0]
-    finally:
-        os.close(file)
 
 
 def _answers(root: str, commands: tuple[tuple[str, ...], ...], seconds: float) -> list[str]:

@@ -35,6 +35,7 @@ QUIET = (
 )  # fmt: skip
 OWN = ("mcp__athena", "mcp__plugin_athena", "mcp_athena")
 SHELLS = ("Bash", "run_shell_command")
+TELLING = ("session-start", "user-prompt-submit")  # events that are answered; of the others something is kept
 AFRESH = ("compact", "clear")  # ways to start from which the session does not know what it was told before
 
 
@@ -44,12 +45,23 @@ class Rules:
 
     budget_tokens: int = 900
     off: frozenset[str] = frozenset()  # events that are switched off, or "*"
-    projects: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of a project, those that are, or "*"
+    projects: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of a project or a folder, those that are
     enable_metrics: bool = False
 
-    def allow(self, event: str, project: str) -> bool:
-        there = self.projects.get(project, frozenset())
-        return not ({event, EVERY} & self.off) and not ({event, EVERY} & there)
+    def allow(self, event: str, project: str, folder: str | None = None) -> bool:
+        """Tell whether an event of a session is answered: its project and every folder around it must agree."""
+        places = {project, *_around(project)} | (_around(os.path.realpath(folder)) if folder else set())
+        off = self.off.union(*(events for name, events in self.projects.items() if name in places))
+        return not {event, EVERY} & off
+
+
+def _around(path: str) -> set[str]:
+    """Return a folder and all above it; of what is no path, nothing."""
+    found: set[str] = set()
+    while os.path.isabs(path) and path not in found:
+        found.add(path)
+        path = os.path.dirname(path)
+    return found
 
 
 class Asked(NamedTuple):
@@ -76,12 +88,15 @@ async def answer(
     """Return what to tell the client of an event, as its JSON; nothing where there is nothing to say.
 
     The project is the caller's own `ATHENA_PROJECT` if `project` says so, else the git root of the folder that
-    the client names. In a hurry no model is loaded: words, tags and time decide.
+    the client names. Outside of git nothing is recorded, since all such folders are one project. In a hurry no model
+    is loaded: words, tags and time decide.
     """
     said = read(given)
-    folder = _folder(said)
+    folder = folder_of(said)
     scope = Scope.named(project or (current_project({}, folder) if folder else DEFAULT_PROJECT))
-    if event not in EVENTS or not said or not rules.allow(event, scope.project):
+    if event not in EVENTS or not said or not rules.allow(event, scope.project, folder):
+        return b""
+    if event not in TELLING and project is None and scope.project == DEFAULT_PROJECT:
         return b""
     store = ctx.store._replace(encoder=ctx.store.encoder.at_rest()) if hurry else ctx.store
     inside = replace(ctx, scope=scope, store=store, surface=HOOK, key=None)
@@ -98,7 +113,8 @@ def read(given: bytes) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _folder(said: dict[str, Any]) -> str | None:
+def folder_of(said: dict[str, Any]) -> str | None:
+    """Return the folder that a session works in."""
     roots = said.get("workspace_roots")  # as Cursor has it
     folder = said.get("cwd") or (roots[0] if isinstance(roots, list) and roots else None)
     if not isinstance(folder, str) or not os.path.isabs(folder) or "\0" in folder or len(folder) > 4_096:
@@ -218,7 +234,9 @@ async def after_compaction(asked: Asked) -> Answer:
 
 async def turn_ended(asked: Asked) -> Answer:
     done = asked.text("last_assistant_message") or asked.text("prompt_response")  # the second as Gemini has it
-    if len(done) >= LEAST_WORK:
+    from athena.memory.candidates import substance  # slow to load
+
+    if len(done) >= LEAST_WORK and len(substance(done)) >= LEAST_WORK:
         content = compact(done, SUMMED_UP)
         await asked.call("record_event", event_type="work", content=content, session_id=asked.session)
     return None

@@ -32,6 +32,7 @@ RACES |= {
     "workspaces_pkey",
     "files_pkey",
     "runs_pkey",
+    "injections_once",
 }
 LOST_RACE = (
     errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation, errors.ExclusionViolation,

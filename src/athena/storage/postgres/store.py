@@ -57,6 +57,8 @@ ONCE = (
     "CREATE TABLE commits (token UUID PRIMARY KEY DEFAULT gen_random_uuid(), at TIMESTAMPTZ NOT NULL DEFAULT now())",
     # Two that write at once do not see each other, and might choose the same short name.
     "CREATE UNIQUE INDEX memories_named ON memories (scope, hash) WHERE deleted IS NULL",
+    # Nor would they see that they tell one session the same.
+    "CREATE UNIQUE INDEX injections_once ON injections (scope, session, memory) WHERE over = 0",
     # Nor would they see that they tell of one relation at overlapping times.
     f"""ALTER TABLE relations ADD CONSTRAINT relations_apart EXCLUDE USING gist (
         (int8range({WHICH}, {WHICH}, '[]')) WITH &&, (numrange(began::numeric, ended::numeric)) WITH &&
