@@ -109,7 +109,7 @@ class _Pruning:
         if key == "type" and isinstance(value, list):
             return [one for one in value[:10] if isinstance(one, str)] or _WRONG
         if key == "required" and isinstance(value, list):
-            return [one for one in value if _sane(one)]
+            return [one for one in value[:NODES] if _sane(one)]
         kinds = _SINGLE.get(key, ())
         return value if isinstance(value, kinds) and len(repr(value)) <= 2_000 else _WRONG
 
