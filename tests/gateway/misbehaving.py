@@ -122,6 +122,9 @@ def answer(message: dict[str, Any]) -> Any:
         result = {"tools": offered()}
         if KIND == "endless-pages":
             result = {"tools": [tool(f"t{state['lists']}")], "nextCursor": str(state["lists"])}
+        if KIND == "fat-pages":
+            page = [tool(f"t{state['lists']}_{n}", description="x" * 60_000) for n in range(20)]
+            result = {"tools": page, "nextCursor": str(state["lists"])}
     elif method == "tools/call":
         state["calls"] += 1
         if KIND == "flaky" and state["calls"] == 2:
@@ -296,13 +299,17 @@ def serve_pipes() -> None:
         method = message.get("method")
         if method == "tools/list" and KIND == "hangs-at-list":
             hang()
+        if method == "tools/list" and state["lists"] and KIND in ("lists-once", "lists-once-then-errs"):
+            if KIND == "lists-once-then-errs":
+                say({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32603, "message": "boom"}})
+            continue
         if method == "tools/list" and KIND == "crashes-at-list":
             crash()
         if method == "tools/call" and message["params"].get("name") == "bad" and misbehave(message):
             continue
         if made := answer(message):
             say(made)
-        if method == "tools/call" and KIND == "changes-later":
+        if method == "tools/call" and KIND in ("changes-later", "lists-once", "lists-once-then-errs"):
             say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     if KIND == "stubborn":
         hang()

@@ -170,6 +170,8 @@ def test_definitions_are_cut_to_size_and_their_words_made_harmless(home: House) 
     assert home.call("server_tools", name="twins")[0].summary == "The tool twin."
     home.add("pages", given("endless-pages"))
     assert home.server("pages").tools == 100
+    home.add("fat_pages", given("fat-pages"))
+    assert 260 < home.server("fat_pages").tools < 280  # 16 MB
 
 
 def test_tools_of_servers_are_searched_described_and_listed_like_our_own(fine: House) -> None:
@@ -345,6 +347,22 @@ def test_a_server_that_does_not_start_is_not_tried_again_at_once(home: House) ->
     assert "tried again in" in str(caught.value.hint)
     assert time.monotonic() - began < 0.5
     assert home.server("broken").status == "failing"
+
+
+def test_a_server_that_lists_its_tools_but_once_is_added_and_does_not_keep_callers(home: House) -> None:
+    home.add("once", given("lists-once", startupTimeout=1.5))  # it was listed once, and is not asked again
+    assert home.call("once.bad") == "did lists-once"
+    time.sleep(0.3)  # it says after its answer that its tools have changed, and then nothing more
+    with pytest.raises(Unavailable, match="server once cannot be connected: it did not list its tools within"):
+        home.call("once.bad")
+    with pytest.raises(Unavailable, match="the server once does not work: it did not list its tools"):
+        home.call("once.bad")
+    home.add("errs", given("lists-once-then-errs"))
+    assert home.call("errs.bad") == "did lists-once-then-errs"
+    time.sleep(0.3)
+    with pytest.raises(Unavailable, match="the server errs cannot be connected: boom") as caught:
+        home.call("errs.bad")
+    assert caught.value.hint
 
 
 def test_a_tool_that_needs_approval_waits_in_a_program_and_is_refused_elsewhere(home: House) -> None:

@@ -11,7 +11,7 @@ from athena.gateway import answers, pins
 from athena.gateway.config import Entry
 from athena.gateway.link import Link
 from athena.gateway.loop import Loop, Pending
-from athena.gateway.pins import Pins, Tools
+from athena.gateway.pins import Offered, Pins, Tools
 
 ENDING = 1.0  # seconds that closing may take
 
@@ -55,14 +55,21 @@ class Hub:
     async def look(self, server: str, entry: Entry) -> tuple[Tools, int]:
         """Connect a server that may not be approved yet and return what it offers now."""
 
-        async def work() -> list[dict[str, Any]]:
-            link = Link(server, entry, self._environment, lambda _: {}, lambda: self._auth(server, entry))
+        found: list[Offered] = []
+
+        def keep(offered: Offered) -> Mapping[str, pins.Why]:
+            found.append(offered)
+            return {}
+
+        async def work() -> tuple[Tools, int]:
+            link = Link(server, entry, self._environment, keep, lambda: self._auth(server, entry))
             try:
-                return await link.tools()
+                await link.ready()
             finally:
                 await link.close()
+            return found[-1].tools, found[-1].left_out
 
-        return pins.usable(await self._loop.submit(work).outcome)
+        return await self._loop.submit(work).outcome
 
     def login(self, server: str, entry: Entry, home: str, show: Callable[[str], None]) -> None:
         """Connect a server with a person at hand who logs in."""
@@ -107,8 +114,8 @@ class Hub:
         if link is not None:
             self._leaving = asyncio.get_running_loop().create_task(link.close())
 
-        def verify(tools: list[dict[str, Any]]) -> Mapping[str, pins.Why]:
-            found = pins.compared(made.approved, pins.usable(tools)[0])
+        def verify(offered: Offered) -> Mapping[str, pins.Why]:
+            found = pins.compared(made.approved, offered.tools)
             self._refused(server, found)
             return found
 

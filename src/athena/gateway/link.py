@@ -14,6 +14,7 @@ from typing import Any
 from athena.errors import AthenaError, Denied, LimitExceeded, Misconfigured, Unavailable
 from athena.gateway import cleaning, stdio, web
 from athena.gateway.config import Entry
+from athena.gateway.pins import Offered
 from athena.gateway.watch import Watch
 from athena.version import __version__
 
@@ -39,7 +40,7 @@ class Link:
         name: str,
         entry: Entry,
         environment: Mapping[str, str],
-        verify: Callable[[list[dict[str, Any]]], Mapping[str, str]],
+        verify: Callable[[Offered], Mapping[str, str]],
         auth: Callable[[], Any],
         approved: Any = None,
     ) -> None:
@@ -170,10 +171,8 @@ class Link:
 
     async def ready(self) -> Any:
         """Return the client of a server that is connected and whose tools are as they were approved."""
-        async with self._connecting:
-            if self.connected:
-                if self._watch.changed or time.monotonic() > self._looked + LOOK_AGAIN:
-                    await self._compare(self._client)
+        async with self._connecting:  # nobody holds it for longer than a start may take
+            if self.connected and (self._as_approved or await self._still_good()):
                 return self._client
             await self._drop()
             if self.waits:
@@ -192,6 +191,22 @@ class Link:
                 raise await self._unconnected(error) from None
             self.error, self._failures = "", 0
             return self._client
+
+    @property
+    def _as_approved(self) -> bool:
+        """Tell whether there is no need to compare the tools again."""
+        return not self._watch.changed and time.monotonic() <= self._looked + LOOK_AGAIN
+
+    async def _still_good(self) -> bool:
+        """Compare the tools on a connection that is open; False where it turns out that it was not."""
+        try:
+            async with asyncio.timeout(self.entry.start):
+                await self._compare(self._client)
+        except Exception as error:  # noqa: BLE001  # whatever the SDK or a server comes up with
+            if not self._watch.trouble and (self._watch.ended.is_set() or self._watch.status == 404):
+                return False  # nothing was asked of it yet, so another connection will do
+            raise await self._unconnected(error, "did not list its tools") from None
+        return True
 
     async def _connect(self) -> Any:
         self._watch, self._stop = Watch(), asyncio.Event()
@@ -248,29 +263,28 @@ class Link:
         self._refusals = self._verify(await self._listed(client))
         self._watch.changed, self._looked = False, time.monotonic()
 
-    async def _listed(self, client: Any) -> list[dict[str, Any]]:
-        tools: list[dict[str, Any]] = []
+    async def _listed(self, client: Any) -> Offered:
+        """Go through the pages for as long as there is room for more."""
+        offered = Offered()
         cursor: str | None = None
         for _ in range(PAGES):
             self._watch.begin()
             page = await self._unless_ended(asyncio.ensure_future(client.list_tools(cursor=cursor)))
-            tools += [one.model_dump(by_alias=True, exclude_none=True, mode="json") for one in page.tools]
+            for one in page.tools:
+                offered.take(one.model_dump(by_alias=True, exclude_none=True, mode="json"))
             cursor = page.next_cursor
-            if not cursor or len(tools) > 10_000:
+            if not cursor or offered.full:
                 break
-        return tools
-
-    async def tools(self) -> list[dict[str, Any]]:
-        """Return what the server offers now, for a person to look at."""
-        client = await self.ready()
-        return await self._listed(client)
+        if cursor:
+            offered.left_out += 1  # at least: nobody asks for the rest
+        return offered
 
     # --- failing ------------------------------------------------------------------------------------------------------
 
-    async def _unconnected(self, error: Exception) -> AthenaError:
+    async def _unconnected(self, error: Exception, late: str = "did not introduce itself") -> AthenaError:
         status = self._watch.status
         if isinstance(error, TimeoutError):
-            words = f"it did not introduce itself within {self.entry.start:g} s"
+            words = f"it {late} within {self.entry.start:g} s"
         else:
             words = cleaning.line(str(_leaf(error)), 300) or type(error).__name__
         if self._keeper is not None:  # its last words may be on their way
