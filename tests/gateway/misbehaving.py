@@ -130,7 +130,8 @@ def answer(message: dict[str, Any]) -> Any:
         if KIND == "flaky" and state["calls"] == 2:
             crash()
         if KIND == "tells":
-            return {"jsonrpc": "2.0", "id": message["id"], "result": text(json.dumps(dict(os.environ)))}
+            told = dict(os.environ) | {"where": os.getcwd()}
+            return {"jsonrpc": "2.0", "id": message["id"], "result": text(json.dumps(told))}
         if KIND == "counts":
             with open(os.environ["COUNTED"], "a", encoding="ascii") as file:
                 file.write("x")

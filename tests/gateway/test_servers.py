@@ -15,6 +15,7 @@ import pytest
 from zoo import House, given, house
 
 from athena.errors import ApprovalNeeded, Conflict, Denied, InvalidInput, Misconfigured, NotFound, Unavailable
+from athena.gateway import place
 from athena.gateway.config import Config, checked, foreign_entries
 from athena.kernel.operation import Effect
 from athena.operations import CATALOG
@@ -295,6 +296,43 @@ def test_a_server_gets_a_clean_environment_and_what_was_written_for_it(
     assert "AWS_SECRET_ACCESS_KEY" not in seen
     assert "PLACE" not in seen
     assert not [name for name in seen if name.startswith("ATHENA")]
+
+
+def test_a_server_runs_where_a_person_put_it_else_in_their_own_folder(
+    home: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, here = tmp_path / "mine", tmp_path / "here"
+    (mine / "tools").mkdir(parents=True)
+    here.mkdir()
+    monkeypatch.setenv("HOME", str(mine))
+    monkeypatch.chdir(here)
+    home.add("tells", given("tells"))
+    assert home.call("tells.bad")["where"] == str(mine)
+    home.add("there", given("tells", cwd="tools"))
+    assert home.call("there.bad")["where"] == str(mine / "tools")
+    (mine / "link").symlink_to(home.home)
+    for cwd in (str(home.home), str(home.home / "pins"), "~/link", "link/pins"):
+        with pytest.raises(InvalidInput, match="Athena keeps its own files there"):
+            home.add("inside", given("tells", cwd=cwd))
+    monkeypatch.setenv("PLACE", str(home.home))  # known only when it starts
+    home.add("later", given("tells", cwd="${PLACE}"), approve=False)
+    with pytest.raises(InvalidInput, match="Athena keeps its own files there"):
+        home.approve("later")
+    monkeypatch.setenv("HOME", str(home.home))
+    home.add("nowhere", given("tells"))
+    assert home.call("nowhere.bad")["where"] == "/"
+
+
+def test_what_means_something_only_here_stays_here(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    here = str(tmp_path)
+    for word in (".", "./x", "../y", "notes", "--root=."):
+        assert place.rooted({"command": "npx", "args": ["-y", word]}, here)["cwd"] == here, word
+    for word in ("-y", "some-server", "/tmp", "--root=/", "${PLACE}"):
+        assert "cwd" not in place.rooted({"command": "npx", "args": [word]}, here), word
+    assert place.rooted({"command": "./run"}, here)["cwd"] == here
+    assert place.rooted({"command": "npx", "cwd": "a"}, here)["cwd"] == f"{here}/a"
+    assert place.rooted({"url": "https://x"}, here) == {"url": "https://x"}
 
 
 def test_calls_are_recorded_like_any_others_and_a_key_makes_one_happen_once(home: House, tmp_path: Path) -> None:

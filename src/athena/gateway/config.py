@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
+from athena.gateway import place
 from athena.kernel.defined import identifier
 
 FILE = "servers.json"
@@ -163,6 +164,8 @@ class Config:
 
         def change(servers: dict[str, Any]) -> None:
             for entry in entries:
+                if entry.kind == "stdio":
+                    place.folder(entry.name, entry.given, os.environ, self.home)
                 if entry.name in servers and not replace:
                     raise Conflict(
                         f"there is a server {entry.name!r} already", hint=f"athena servers remove {entry.name}"

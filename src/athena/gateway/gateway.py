@@ -88,7 +88,7 @@ class Gateway:
 
         with self._guard:
             if self._made is None or self._made.pid != os.getpid():  # no connection survives a fork
-                self._made = Hub(self._environment, self._refused, self._auth)
+                self._made = Hub(self._environment, self._refused, self._auth, self.config.home)
             return self._made
 
     # --- the catalog --------------------------------------------------------------------------------------------------

@@ -19,7 +19,10 @@ Refused = Callable[[str, Mapping[str, pins.Why]], None]  # a server, and what is
 
 
 class Hub:
-    def __init__(self, environment: Mapping[str, str], refused: Refused, auth: Callable[[str, Entry], Any]) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], refused: Refused, auth: Callable[[str, Entry], Any], kept: str
+    ) -> None:
+        self._kept = kept  # the folder of Athena's own files
         self._environment, self._refused, self._auth = environment, refused, auth
         self._links: dict[str, Link] = {}
         self._loop = Loop()
@@ -62,7 +65,7 @@ class Hub:
             return {}
 
         async def work() -> tuple[Tools, int]:
-            link = Link(server, entry, self._environment, keep, lambda: self._auth(server, entry))
+            link = Link(server, entry, self._environment, keep, lambda: self._auth(server, entry), kept=self._kept)
             try:
                 await link.ready()
             finally:
@@ -120,7 +123,7 @@ class Hub:
             return found
 
         made = self._links[server] = Link(
-            server, entry, self._environment, verify, lambda: self._auth(server, entry), approved
+            server, entry, self._environment, verify, lambda: self._auth(server, entry), approved, self._kept
         )
         return made
 

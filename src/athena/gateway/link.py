@@ -4,6 +4,7 @@ Everything here runs on the gateway's own event loop.
 """
 
 import asyncio
+import os
 import random
 import shutil
 import time
@@ -11,8 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from athena.errors import AthenaError, Denied, LimitExceeded, Misconfigured, Unavailable
-from athena.gateway import cleaning, stdio, web
+from athena.errors import AthenaError, Denied, InvalidInput, LimitExceeded, Misconfigured, Unavailable
+from athena.gateway import cleaning, place, stdio, web
 from athena.gateway.config import Entry
 from athena.gateway.pins import Offered
 from athena.gateway.watch import Watch
@@ -43,9 +44,11 @@ class Link:
         verify: Callable[[Offered], Mapping[str, str]],
         auth: Callable[[], Any],
         approved: Any = None,
+        kept: str | None = None,
     ) -> None:
         self.name, self.entry, self._environment, self._verify, self._auth = name, entry, environment, verify, auth
         self.approved = approved  # what the tools are compared with
+        self._kept = kept  # the folder of Athena's own files
         self.error = ""  # why the last attempt failed
         self._refusals: Mapping[str, str] = {}
         self._client: Any = None
@@ -184,7 +187,7 @@ class Link:
                 async with asyncio.timeout(self.entry.start):
                     self._client = await self._connect()
                     await self._compare(self._client)
-            except Misconfigured as error:
+            except (Misconfigured, InvalidInput) as error:  # the entry must be mended first
                 self.error = str(error)
                 raise
             except Exception as error:  # noqa: BLE001  # whatever the SDK or a server comes up with
@@ -224,14 +227,15 @@ class Link:
             auth = None if "Authorization" in (given.get("headers") or {}) else self._auth()
             return web.streams(given["url"], given.get("headers") or {}, self.entry.timeout, self._watch, auth)
         environment = stdio.clean_environment(self._environment, given.get("env") or {})
-        program = shutil.which(given["command"], path=environment.get("PATH"))
+        folder = place.folder(self.name, given, environment, self._kept)
+        program = _program(given["command"], folder, environment)
         if program is None:
             raise Misconfigured(
                 f"the server {self.name} cannot start: there is no program {given['command']!r:.200}",
                 hint="install it, or write its whole path in servers.json",
             )
         words = [program, *(given.get("args") or ())]
-        return stdio.streams(words, environment, given.get("cwd"), self._watch)
+        return stdio.streams(words, environment, folder, self._watch)
 
     async def _keep(self, transport: Any, made: "asyncio.Future[Any]") -> None:
         """Hold a connection open until it ends or is not needed; the SDK wants it opened and closed by one task."""
@@ -337,6 +341,13 @@ class Link:
 
 
 HEALTH = "athena servers list says how it is"
+
+
+def _program(command: str, folder: str, environment: Mapping[str, str]) -> str | None:
+    """Return what a command starts: a path is one from the server's folder, never from ours."""
+    if os.path.dirname(command):
+        command = os.path.join(folder, os.path.expanduser(command))
+    return shutil.which(command, path=environment.get("PATH"))
 
 
 async def _accept(name: str, result: Any) -> None:

@@ -28,7 +28,7 @@ def clean_environment(ours: Mapping[str, str], given: Mapping[str, str]) -> dict
 
 @asynccontextmanager
 async def streams(
-    words: Sequence[str], environment: Mapping[str, str], folder: str | None, watch: Watch
+    words: Sequence[str], environment: Mapping[str, str], folder: str, watch: Watch
 ) -> AsyncGenerator[Any]:
     """Start the program and yield what the SDK reads from and writes to."""
     import anyio  # with the SDK, at the first connection
