@@ -6,6 +6,7 @@ Nothing heavy is imported here: most processes never connect a server, and many 
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.errors import AthenaError, Conflict, Denied, InvalidInput, Misconfigured, NotFound
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 NEVER = "not approved yet"
 ANOTHER = "its command or address is not the one that was approved"
+TOLD = 10  # refused tools that are named
+NAMED = 60  # characters of a name that nobody has approved
 
 Forward = Callable[[Any, "Tool", dict[str, Any]], Awaitable[Any]]  # a context, a tool, its arguments
 
@@ -198,13 +201,12 @@ class Gateway:
 
     def _shown(self, name: str, known: Known) -> ConnectedServer:
         approved = known.pins
-        refused = [f"{tool}: {why}" for tool, why in approved.refused.items()] if approved else []
+        refused = _told(approved.refused) if approved else []
         status, detail = self._status(name, known, bool(refused))
         if approved is not None and approved.left_out:
             detail = f"{detail}; {approved.left_out} tools were left out, too many or too large".removeprefix("; ")
-        renamed = ({} if known.entry.name == name else {known.entry.name: name}) | (
-            approved.renamed if approved else {}
-        )
+        theirs = {} if approved is None else {_fit(tool): ours for tool, ours in approved.renamed.items()}
+        renamed = ({} if known.entry.name == name else {known.entry.name: name}) | theirs
         return ConnectedServer(name, known.entry.kind, status, len(known.offered), detail, refused, renamed)
 
     def _status(self, name: str, known: Known, refused: bool) -> tuple[Status, str]:
@@ -257,6 +259,19 @@ class Gateway:
     def close(self) -> None:
         if self._made is not None:
             self._made.close()
+
+
+def _told(refused: "Mapping[str, Why]") -> list[str]:
+    """Name what was refused, in few words: nobody has approved these names."""
+    told = [f"{_fit(tool)}: {why}" for tool, why in islice(refused.items(), TOLD)]
+    return [*told, f"and {len(refused) - TOLD} more"] if len(refused) > TOLD else told
+
+
+def _fit(name: str) -> str:
+    """Return a server's own name for a tool, fit to be shown."""
+    from athena.gateway import cleaning  # only where there are servers
+
+    return cleaning.line(name, NAMED) or "without a name"
 
 
 def _state(path: str) -> tuple[int, int, int] | None:

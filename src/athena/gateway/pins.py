@@ -105,7 +105,7 @@ def definition_of(server: str, pin: Pin, approval: Approval) -> Definition:
     hints = given.get("annotations")
     hints = hints if isinstance(hints, dict) else {}
     reads = hints.get("readOnlyHint") is True
-    destroys = hints.get("destructiveHint") is True and not reads
+    destroys = not reads and hints.get("destructiveHint") is not False  # which MCP takes for granted
     summary, details = cleaning.parts(given.get("description") or given.get("title") or "")
     return Definition(
         server,
