@@ -385,6 +385,17 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif KIND == "http-wrong-id":
             self.give(good.replace(b'"id": ', b'"id": 99'))
+        elif KIND == "http-many-values":
+            values = b"[" + b",".join([b"{}"] * 1_500_000) + b"]"
+            result = b'{"content": [], "structuredContent": {"x": %s}}' % values
+            self.give(b'{"jsonrpc": "2.0", "id": %d, "result": %s}' % (message["id"], result))
+        elif KIND == "http-asks":
+            asked = (json.dumps({"jsonrpc": "2.0", "id": f"r{n}", "method": "ping"}) for n in range(1_500))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write("".join(f"data: {one}\n\n" for one in asked).encode())
+            hang()
         elif KIND == "http-events":
             self.give(b"event: message\ndata: " + good + b"\n\n", "text/event-stream")
         else:

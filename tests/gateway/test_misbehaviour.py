@@ -91,6 +91,8 @@ WEB: dict[str, Any] = {
     "http-empty": "what is no result: Failed to parse",
     "http-gzip-bomb": "cut off at bad: it answered in a form that was not asked for",
     "http-endless": "cut off at bad: it answered with more than 8 MB at once",
+    "http-many-values": "cut off at bad: it answered with more than 500,000 values",
+    "http-asks": "cut off at bad: it asked more than 500 things of us",
     "http-event-flood": "cut off at bad: it sent more than 20,000 messages",
     "http-event-endless": "cut off at bad: it answered with more than 8 MB at once",
     "http-drip": "did not answer bad within 2 s",

@@ -6,6 +6,7 @@ from athena.gateway import cleaning
 
 MOST = 8 << 20  # bytes of one answer
 NODES = 500_000  # values in one answer, which take far more room than their text
+VALUES = (b",", b"[", b"{")  # each of which begins one
 UNASKED = 20_000  # messages that nobody waits for, between two calls
 ASKED = 500  # things that a server may ask of us, between two calls
 TAIL = 2_000  # bytes of what it says on its standard error
@@ -30,7 +31,7 @@ class Watch:
         """Tell whether a message can be taken in; else the connection has to end."""
         if len(message) > MOST:
             self.trouble = f"it answered with more than {MOST >> 20} MB at once"
-        elif len(message) > NODES and sum(map(message.count, (b",", b"[", b"{"))) > NODES:
+        elif len(message) > NODES and sum(map(message.count, VALUES)) > NODES:
             self.trouble = f"it answered with more than {NODES:,} values at once"
         self._unasked += 1
         if self._unasked > UNASKED:
