@@ -504,6 +504,29 @@ def test_servers_die_with_us_even_when_we_are_killed(tmp_path: Path) -> None:
     assert left == []
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at /proc")
+def test_a_server_that_is_removed_disabled_or_exchanged_is_ended_though_nobody_calls(
+    home: House, tmp_path: Path
+) -> None:
+    names = ("removed", "disabled", "exchanged", "kept")
+    for name in names:
+        home.add(name, given("fine", env={"MARK": f"{tmp_path}-{name}"}))
+        assert home.call(f"{name}.echo", text="x") == "x"
+    login = home.home / "logins" / "removed.json"
+    login.parent.mkdir()
+    login.touch()
+    with house(home.home) as other:  # another process
+        assert other.app.catalog.version
+        other.gateway.remove("removed")
+        other.add("disabled", given("fine", env={"MARK": f"{tmp_path}-disabled"}, disabled=True), approve=False)
+        other.add("exchanged", given("noise", env={"MARK": f"{tmp_path}-exchanged"}), approve=False)
+    assert not login.exists()
+    until = time.monotonic() + 15
+    while any(processes(f"MARK={tmp_path}-{name}") for name in names[:3]) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert [len(processes(f"MARK={tmp_path}-{name}")) for name in names] == [0, 0, 0, 2]
+
+
 def test_closing_leaves_no_server_behind(tmp_path: Path) -> None:
     with house(tmp_path / "home") as made:
         made.add("fine", given("fine", env={"MARK": str(tmp_path)}))

@@ -19,6 +19,7 @@ from athena.kernel.defined import identifier
 
 FILE = "servers.json"
 KEY = "mcpServers"
+LOGINS = "logins"  # the folder of what was given to us at a login
 LARGEST = 4 << 20  # bytes of the file
 TIMEOUT = 60.0  # seconds for a call
 START = 30.0  # seconds until a server has introduced itself and its tools

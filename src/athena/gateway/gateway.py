@@ -6,6 +6,7 @@ Nothing heavy is imported here: most processes never connect a server, and many 
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,8 +48,12 @@ class Known(NamedTuple):
     trouble: str = ""  # why none of its tools can be called
 
     @property
+    def usable(self) -> bool:
+        return self.pins is not None and not self.trouble and not self.entry.disabled
+
+    @property
     def offered(self) -> "dict[str, Pin]":
-        if self.pins is None or self.trouble or self.entry.disabled:
+        if self.pins is None or not self.usable:
             return {}
         return {name: pin for name, pin in self.pins.tools.items() if name not in self.pins.refused}
 
@@ -69,6 +74,7 @@ class Gateway:
         self._seen: object = None
         self._known: dict[str, Known] = {}
         self._problem: AthenaError | None = None  # with the file of servers
+        self._catalog: Catalog | None = None  # the one that was brought up to date
         self._made: Hub | None = None
 
     @property
@@ -91,7 +97,7 @@ class Gateway:
 
         with self._guard:
             if self._made is None or self._made.pid != os.getpid():  # no connection survives a fork
-                self._made = Hub(self._environment, self._refused, self._auth, self.config.home)
+                self._made = Hub(self._environment, self._refused, self._auth, self.config.home, self._look)
             return self._made
 
     # --- the catalog --------------------------------------------------------------------------------------------------
@@ -110,7 +116,13 @@ class Gateway:
             for name, known in self._known.items():
                 if before.get(name) != known:
                     catalog.put(name, f"The MCP server {name}.", self._operations(name, known))
-            self._seen = seen
+            self._seen, self._catalog = seen, catalog
+            if self._made is not None and self._made.pid == os.getpid():
+                self._made.keep({name: known.entry for name, known in self._known.items() if known.usable})
+
+    def _look(self) -> None:
+        if self._catalog is not None:
+            self.refresh(self._catalog)
 
     def _state_of_files(self, home: str) -> tuple[object, object]:
         return _state(os.path.join(home, "servers.json")), _state(os.path.join(home, "pins"))
@@ -226,7 +238,7 @@ class Gateway:
         ready = {
             name: (known.entry, known.pins)
             for name, known in self._known.items()
-            if known.pins is not None and not known.trouble and not known.entry.disabled
+            if known.pins is not None and known.usable
         }
         return await self._hub.check(ready) if ready else {}
 
@@ -253,8 +265,13 @@ class Gateway:
         self._hub.login(name, entry, self.config.home, show)
 
     def remove(self, name: str) -> None:
+        """Forget a server, what was approved of it, and its login."""
+        from athena.gateway.config import LOGINS
+
         self.config.remove(self.known(name).entry.name)
         self._store.remove(name)
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.config.home, LOGINS, f"{name}.json"))
 
     def close(self) -> None:
         if self._made is not None:

@@ -14,15 +14,23 @@ from athena.gateway.loop import Loop, Pending
 from athena.gateway.pins import Offered, Pins, Tools
 
 ENDING = 1.0  # seconds that closing may take
+LOOK = 1.0  # seconds between two looks at what a person has changed
 
 Refused = Callable[[str, Mapping[str, pins.Why]], None]  # a server, and what is not as it was approved
 
 
 class Hub:
     def __init__(
-        self, environment: Mapping[str, str], refused: Refused, auth: Callable[[str, Entry], Any], kept: str
+        self,
+        environment: Mapping[str, str],
+        refused: Refused,
+        auth: Callable[[str, Entry], Any],
+        kept: str,
+        look: Callable[[], None],
     ) -> None:
         self._kept = kept  # the folder of Athena's own files
+        self._look = look  # whether a person has changed something
+        self._patrol: asyncio.Task[None] | None = None
         self._environment, self._refused, self._auth = environment, refused, auth
         self._links: dict[str, Link] = {}
         self._loop = Loop()
@@ -105,6 +113,26 @@ class Hub:
         again = f"; tried again in {link.waits:.0f} s" if link.waits else ""
         return link.connected, f"{link.error}{again}" if link.error else ""
 
+    def keep(self, wanted: Mapping[str, Entry]) -> None:
+        """Let go of every server that is none of these, or is another than it was."""
+
+        async def work() -> None:
+            stale = [
+                name
+                for name, link in self._links.items()
+                if name not in wanted or link.entry.fingerprint != wanted[name].fingerprint
+            ]
+            await asyncio.gather(*(self._links.pop(name).close() for name in stale), return_exceptions=True)
+
+        if self._links:
+            self._loop.submit(work)
+
+    async def _look_around(self) -> None:
+        """While servers run, notice what a person changes, also when nobody calls."""
+        while self._links:
+            await asyncio.sleep(LOOK)
+            self._look()
+
     def _link(self, server: str, entry: Entry, approved: Pins) -> Link:
         link = self._links.get(server)
         if link is not None and link.entry == entry and link.approved is approved:
@@ -125,6 +153,8 @@ class Hub:
         made = self._links[server] = Link(
             server, entry, self._environment, verify, lambda: self._auth(server, entry), approved, self._kept
         )
+        if self._patrol is None or self._patrol.done():
+            self._patrol = asyncio.get_running_loop().create_task(self._look_around())
         return made
 
     def close(self) -> None:

@@ -59,6 +59,7 @@ class Link:
         self._room = asyncio.Semaphore(AT_ONCE)
         self._failures = 0
         self._silent = 0
+        self._closed = False
         self._not_before = 0.0
         self._looked = 0.0
         self._mode = "auto"  # until it is known to speak an older revision
@@ -178,6 +179,8 @@ class Link:
             if self.connected and (self._as_approved or await self._still_good()):
                 return self._client
             await self._drop()
+            if self._closed:
+                raise Unavailable(f"the server {self.name} was taken away meanwhile", hint=HEALTH, retry=False)
             if self.waits:
                 raise Unavailable(
                     f"the server {self.name} does not work: {self.error}",
@@ -337,6 +340,8 @@ class Link:
             await asyncio.wait({keeper}, timeout=0.5)
 
     async def close(self) -> None:
+        """End it for good: whoever still calls does not start it again."""
+        self._closed = True
         await self._drop()
 
 
