@@ -135,6 +135,7 @@ def answer(message: dict[str, Any]) -> Any:
         if KIND == "counts":
             with open(os.environ["COUNTED"], "a", encoding="ascii") as file:
                 file.write("x")
+            time.sleep(float(os.environ.get("SLOWLY", 0)))
         if params.get("name") == "echo":
             result = text(params["arguments"]["text"])
         else:

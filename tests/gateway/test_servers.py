@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -362,6 +363,36 @@ def test_calls_are_recorded_like_any_others_and_a_key_makes_one_happen_once(home
     while drive(home.app.store.database.read(calls.counts)).get("counts.bad") != 2:
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def test_a_key_holds_also_for_calls_at_the_same_time_and_for_those_of_which_nothing_was_heard(
+    home: House, tmp_path: Path
+) -> None:
+    counted = tmp_path / "counted"
+    home.add("counts", given("counts", env={"COUNTED": str(counted), "SLOWLY": "0.4"}))
+
+    def once(_: int) -> str:
+        try:
+            return str(home.call("counts.bad", "http", "the-key"))
+        except Conflict as error:
+            return str(error)
+
+    with ThreadPoolExecutor(3) as pool:
+        said = sorted(pool.map(once, range(3)))
+    assert said[2] == "did counts"
+    assert said[:2] == ["a call with this idempotency key was begun, and its outcome is not known"] * 2
+    assert once(0) == "did counts"
+    assert counted.read_text("ascii") == "x"
+    home.add("dies", given("crashes"))
+    with pytest.raises(Unavailable):
+        home.call("dies.bad", "http", "another")
+    with pytest.raises(Conflict, match="its outcome is not known") as caught:
+        home.call("dies.bad", "http", "another")
+    assert "look whether it was done before you repeat it" in str(caught.value.hint)
+    home.add("errs", given("huge-error"))
+    for _ in range(2):  # it said itself that it failed
+        with pytest.raises(InvalidInput, match="failed: EEEE"):
+            home.call("errs.bad", "http", "a third")
 
 
 def test_a_read_is_tried_again_when_the_server_broke_off_and_nothing_else_is(home: House) -> None:

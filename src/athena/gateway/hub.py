@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,11 +43,15 @@ class Hub:
     ) -> Pending[Any]:
         """Begin a call; whoever waits for it may cancel it."""
 
+        begun = threading.Event()
+
         async def work() -> Any:
             link = self._link(server, entry, approved)
-            return answers.value(path, await link.call(tool, given, again=again))
+            return answers.value(path, await link.call(tool, given, begun.set, again=again))
 
-        return self._loop.submit(work)
+        pending = self._loop.submit(work)
+        pending.begun = begun
+        return pending
 
     async def check(self, servers: Mapping[str, tuple[Entry, Pins]]) -> dict[str, str]:
         """Connect servers, all at once, and return what is wrong with each."""

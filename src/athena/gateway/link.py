@@ -79,27 +79,31 @@ class Link:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    async def call(self, tool: str, arguments: dict[str, Any], *, again: bool) -> Any:
-        """Call a tool; `again` allows a second attempt when the connection is lost, for what changes nothing."""
+    async def call(self, tool: str, arguments: dict[str, Any], begun: Callable[[], None], *, again: bool) -> Any:
+        """Call a tool; `again` allows a second attempt when the connection is lost, for what changes nothing.
+
+        `begun` is told before anything is sent.
+        """
         try:
-            return await self._call(tool, arguments)
+            return await self._call(tool, arguments, begun)
         except Lost as lost:
             if (again or isinstance(lost, Forgotten)) and not self._watch.trouble:
                 with suppress(Lost):
-                    return await self._call(tool, arguments)
+                    return await self._call(tool, arguments, begun)
             raise Unavailable(
                 f"the server {self.name} broke off during {tool}: {lost}",
                 hint="it may have been done or not: look before you call it again",
                 retry=False,
             ) from None
 
-    async def _call(self, tool: str, arguments: dict[str, Any]) -> Any:
+    async def _call(self, tool: str, arguments: dict[str, Any], begun: Callable[[], None]) -> Any:
         client = await self.ready()
         if why := self._refusals.get(tool):
             raise refusal(self.name, tool, why)
         try:
             async with asyncio.timeout(self.entry.timeout), self._room:
                 self._watch.begin()
+                begun()
                 asked = asyncio.ensure_future(client.call_tool(tool, arguments))
                 result = await self._unless_ended(asked)
         except TimeoutError:
