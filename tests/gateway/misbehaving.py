@@ -243,6 +243,14 @@ def misbehave(message: dict[str, Any]) -> bool:
         return False
     elif KIND == "notification-flood":
         endless(note() * 1_000)
+    elif KIND == "blank-lines":
+        endless(b"\n" * 65_536)
+    elif KIND == "fat-notifications":
+        endless(note().replace(b"0}", b'"%s"}' % (b"x" * 1_000_000)))
+    elif KIND == "endless-stderr":
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            os.write(2, b"e" * 65_536)
     elif KIND == "request-flood":
         for number in range(100_000):
             say({"jsonrpc": "2.0", "id": f"r{number}", "method": "ping"})

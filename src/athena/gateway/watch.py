@@ -1,6 +1,7 @@
 """What is seen of a connection from outside: how much came, what was wrong with it, and whether it has ended."""
 
 import asyncio
+import time
 
 from athena.gateway import cleaning
 
@@ -8,6 +9,8 @@ MOST = 8 << 20  # bytes of one answer
 NODES = 500_000  # values in one answer, which take far more room than their text
 VALUES = (b",", b"[", b"{")  # each of which begins one
 UNASKED = 20_000  # messages that nobody waits for, between two calls
+ALL_BYTES = 256 << 20  # of all messages between two calls; sixteen answers may be on their way
+LOUDEST = 32 << 20  # bytes a second on its standard error
 ASKED = 500  # things that a server may ask of us, between two calls
 TAIL = 2_000  # bytes of what it says on its standard error
 SAID = 200  # characters of what a server said, in an error
@@ -20,12 +23,13 @@ class Watch:
         self.changed = False  # it says that its tools are others now
         self.said = b""  # to people, the last of it
         self.status = 0  # of the last HTTP answer that was a refusal
-        self._unasked = self._asked = 0
+        self._unasked = self._asked = self._bytes = 0
+        self._loud = (0, 0)  # a second, and how many bytes it said to people in it
         self._noise = (0, "")
 
     def begin(self) -> None:
         """Begin to count anew, with a call."""
-        self._unasked, self._asked, self._noise, self.status = 0, 0, (0, ""), 0
+        self._unasked, self._asked, self._bytes, self._noise, self.status = 0, 0, 0, (0, ""), 0
 
     def bearable(self, message: bytes) -> bool:
         """Tell whether a message can be taken in; else the connection has to end."""
@@ -34,8 +38,11 @@ class Watch:
         elif len(message) > NODES and sum(map(message.count, VALUES)) > NODES:
             self.trouble = f"it answered with more than {NODES:,} values at once"
         self._unasked += 1
+        self._bytes += len(message)
         if self._unasked > UNASKED:
             self.trouble = f"it sent more than {UNASKED:,} messages that nobody had asked for"
+        elif self._bytes > ALL_BYTES:
+            self.trouble = f"it sent more than {ALL_BYTES >> 20} MB between two calls"
         return not self.trouble
 
     def asked(self) -> bool:
@@ -45,8 +52,15 @@ class Watch:
             self.trouble = f"it asked more than {ASKED} things of us"
         return not self.trouble
 
-    def overheard(self, text: bytes) -> None:
+    def overheard(self, text: bytes) -> bool:
+        """Keep what the server says to people; tell whether it may go on."""
         self.said = (self.said + text)[-TAIL:]
+        now = int(time.monotonic())
+        self._loud = (now, len(text) + (self._loud[1] if self._loud[0] == now else 0))
+        if self._loud[1] > LOUDEST:
+            self.trouble = f"it wrote more than {LOUDEST >> 20} MB a second to its standard error"
+            self.ended.set()
+        return not self.trouble
 
     def notified(self, method: str) -> None:
         if method == "notifications/tools/list_changed":
