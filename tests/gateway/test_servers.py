@@ -388,7 +388,7 @@ def test_a_key_holds_also_for_calls_at_the_same_time_and_for_those_of_which_noth
         home.call("dies.bad", "http", "another")
     with pytest.raises(Conflict, match="its outcome is not known") as caught:
         home.call("dies.bad", "http", "another")
-    assert "look whether it was done before you repeat it" in str(caught.value.hint)
+    assert "look before you repeat it" in str(caught.value.hint)
     home.add("errs", given("huge-error"))
     for _ in range(2):  # it said itself that it failed
         with pytest.raises(InvalidInput, match="failed: EEEE"):

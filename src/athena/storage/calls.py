@@ -83,7 +83,7 @@ async def begin(tx: Any, call: Call) -> str | None:
     if (kept := await receipt(tx, call)) == UNDER_WAY:
         raise Conflict(
             "a call with this idempotency key was begun, and its outcome is not known",
-            hint="ask again with this key while it may be under way; else look whether it was done before you repeat it",
+            hint="ask again with this key while it may be under way; else look before you repeat it",
         )
     if kept is None:
         await _keep(tx, call, call.about, UNDER_WAY)
