@@ -245,8 +245,6 @@ def misbehave(message: dict[str, Any]) -> bool:
         endless(note() * 1_000)
     elif KIND == "blank-lines":
         endless(b"\n" * 65_536)
-    elif KIND == "fat-notifications":
-        endless(note().replace(b"0}", b'"%s"}' % (b"x" * 1_000_000)))
     elif KIND == "endless-stderr":
         until = time.monotonic() + 20
         while time.monotonic() < until:
@@ -353,6 +351,8 @@ class Handler(BaseHTTPRequestHandler):
         if calls and KIND == "http-forgets" and state["calls"] == 0:
             state["calls"] = 1
             return self.refuse(404)
+        if KIND == "http-mixed" and message.get("method") == "tools/call" and not calls:
+            return self.refuse(500)
         if "id" not in message:
             return self.refuse(202)
         if calls and KIND not in ("good", "http-forgets"):
@@ -377,6 +377,9 @@ class Handler(BaseHTTPRequestHandler):
         good = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": text("late")}).encode()
         if KIND == "http-hangs":
             hang()
+        elif KIND == "http-mixed":
+            time.sleep(0.6)
+            self.give(b"nothing")
         elif KIND == "http-html":
             self.give(b"<h1>Sign in</h1>", "text/html")
         elif KIND == "http-no-json":

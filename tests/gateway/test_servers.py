@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zoo import House, given, house
+from zoo import PROGRAM, House, given, house
 
 from athena.errors import ApprovalNeeded, Conflict, Denied, InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.gateway import place
@@ -445,6 +445,25 @@ def test_a_server_that_lists_its_tools_but_once_is_added_and_does_not_keep_calle
     with pytest.raises(Unavailable, match="the server errs cannot be connected: boom") as caught:
         home.call("errs.bad")
     assert caught.value.hint
+
+
+def test_what_is_wrong_with_one_call_is_not_said_of_another(home: House) -> None:
+    web = subprocess.Popen(
+        [sys.executable, "-I", "-S", PROGRAM, "http-mixed", "http"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert web.stdout
+    home.add("mixed", {"url": f"http://127.0.0.1:{int(web.stdout.readline())}/mcp"})
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(home.call, "mixed.bad")
+        time.sleep(0.2)
+        with pytest.raises(Unavailable, match="answered echo with HTTP 500"):
+            home.call("mixed.echo", text="x")
+        with pytest.raises(Unavailable, match="answered bad with what is no result: Failed to parse"):
+            slow.result()
+    web.communicate()
 
 
 def test_a_tool_that_needs_approval_waits_in_a_program_and_is_refused_elsewhere(home: House) -> None:

@@ -157,6 +157,17 @@ def test_each_app_has_a_catalog_of_its_own_that_says_when_it_has_changed() -> No
         catalog.find("github.create_issue")
 
 
+def test_a_category_that_changes_keeps_its_place() -> None:
+    catalog = CATALOG.copy()
+    for name in ("first", "second"):
+        catalog.put(name, "", [Defined(Definition(name, "a", "A."), echo)])
+    before = [one.name for one in catalog]
+    catalog.put("first", "", [])
+    catalog.put("first", "", [Defined(Definition("first", "a", "Another."), echo)])
+    assert [one.name for one in catalog] == before
+    assert before[-2:] == ["first.a", "second.a"]
+
+
 def test_a_catalog_is_asked_for_changes_before_a_look() -> None:
     catalog = CATALOG.copy()
 

@@ -289,7 +289,7 @@ class Pump:
         """Start a server in the background and return a connection to it, or nothing if that does not work."""
         if self._refused:
             return None
-        from athena.daemon import spawn  # only where none runs
+        from athena.daemon import is_coming, spawn  # only where none runs
 
         try:
             child = spawn(self._home)
@@ -297,7 +297,7 @@ class Pump:
             say(f"no server could be started ({error}); serving from this process")
             return None
         until = time.monotonic() + STARTED
-        while time.monotonic() < until and not _failed(child):
+        while time.monotonic() < until and is_coming(self._home, child):
             time.sleep(GLANCE)
             if (made := self._reached()) or self._refused:
                 return made
@@ -339,15 +339,6 @@ def _user(peer: socket) -> int:
     if SO_PEERCRED is None:
         return os.getuid()
     return int.from_bytes(peer.getsockopt(_socket.SOL_SOCKET, SO_PEERCRED, 12)[4:8], sys.byteorder)
-
-
-def _failed(child: int) -> bool:
-    """Tell whether a server that we started is gone, and not because there is another."""
-    try:
-        ended, status = os.waitpid(child, os.WNOHANG)
-    except ChildProcessError:
-        return False
-    return bool(ended and status)
 
 
 def _store() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextvars import ContextVar
 
 from athena.gateway import cleaning
 
@@ -15,6 +16,9 @@ ASKED = 500  # things that a server may ask of us, between two calls
 TAIL = 2_000  # bytes of what it says on its standard error
 SAID = 200  # characters of what a server said, in an error
 
+# A list, since the SDK sends in a task of its own, which has our context but cannot change it.
+_status: ContextVar[list[int]] = ContextVar("status")
+
 
 class Watch:
     def __init__(self) -> None:
@@ -22,14 +26,24 @@ class Watch:
         self.trouble = ""  # what the server did wrong
         self.changed = False  # it says that its tools are others now
         self.said = b""  # to people, the last of it
-        self.status = 0  # of the last HTTP answer that was a refusal
         self._unasked = self._asked = self._bytes = 0
         self._loud = (0, 0)  # a second, and how many bytes it said to people in it
         self._noise = (0, "")
+        _status.set([0])
+
+    @property
+    def status(self) -> int:
+        """The status of the HTTP answer to this call, if that was a refusal; others under way have their own."""
+        return _status.get([0])[0]
+
+    @status.setter
+    def status(self, status: int) -> None:
+        _status.get([0])[0] = status
 
     def begin(self) -> None:
         """Begin to count anew, with a call."""
-        self._unasked, self._asked, self._bytes, self._noise, self.status = 0, 0, 0, (0, ""), 0
+        self._unasked, self._asked, self._bytes, self._noise = 0, 0, 0, (0, "")
+        _status.set([0])
 
     def bearable(self, message: bytes) -> bool:
         """Tell whether a message can be taken in; else the connection has to end."""
