@@ -54,7 +54,7 @@ PIPES: dict[str, Any] = {
     "some-notifications": "did some-notifications",
     "notification-flood": "cut off at bad: it sent more than 20,000 messages",
     "blank-lines": "cut off at bad: it sent more than 20,000 messages",
-    "endless-stderr": "cut off at bad: it wrote more than 32 MB a second",
+    "endless-stderr": "cut off at bad: it does not stop to write to its standard error, more than 32 MB",
     "request-flood": "cut off at bad: it asked more than 500 things of us",
     "asks-back": "did asks-back",
     "slow-drip": "did not answer bad within 2 s",

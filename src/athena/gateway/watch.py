@@ -11,7 +11,8 @@ NODES = 500_000  # values in one answer, which take far more room than their tex
 VALUES = (b",", b"[", b"{")  # each of which begins one
 UNASKED = 20_000  # messages that nobody waits for, between two calls
 ALL_BYTES = 256 << 20  # of all messages between two calls; sixteen answers may be on their way
-LOUDEST = 32 << 20  # bytes a second on its standard error
+LOUDEST = 32 << 20  # bytes on its standard error at once
+FORGIVEN = 1 << 20  # and a second for as long as it runs
 ASKED = 500  # things that a server may ask of us, between two calls
 TAIL = 2_000  # bytes of what it says on its standard error
 SAID = 200  # characters of what a server said, in an error
@@ -27,7 +28,7 @@ class Watch:
         self.changed = False  # it says that its tools are others now
         self.said = b""  # to people, the last of it
         self._unasked = self._asked = self._bytes = 0
-        self._loud = (0, 0)  # a second, and how many bytes it said to people in it
+        self._loud, self._at = 0.0, 0.0  # bytes that it said to people of late, and when it did last
         self._noise = (0, "")
         _status.set([0])
 
@@ -69,10 +70,11 @@ class Watch:
     def overheard(self, text: bytes) -> bool:
         """Keep what the server says to people; tell whether it may go on."""
         self.said = (self.said + text)[-TAIL:]
-        now = int(time.monotonic())
-        self._loud = (now, len(text) + (self._loud[1] if self._loud[0] == now else 0))
-        if self._loud[1] > LOUDEST:
-            self.trouble = f"it wrote more than {LOUDEST >> 20} MB a second to its standard error"
+        now = time.monotonic()
+        self._loud = max(0.0, self._loud - FORGIVEN * (now - self._at)) + len(text)
+        self._at = now
+        if self._loud > LOUDEST:
+            self.trouble = f"it does not stop to write to its standard error, more than {LOUDEST >> 20} MB"
             self.ended.set()
         return not self.trouble
 
