@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from athena import daemon, sockets
+from athena import daemon, lock, sockets
 from athena.errors import Conflict, Unavailable
 from athena.home import HOOK_SOCKET, socket_path
 from daemon_tools import Home, gone
@@ -128,11 +128,14 @@ def test_settings_of_hooks_are_followed_and_others_are_for_the_next_one(home: Ho
     gone(first)
 
 
-def test_one_that_hangs_is_told_apart_and_can_be_stopped(home: Home) -> None:
+def test_one_that_hangs_is_told_apart_and_can_be_stopped(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = daemon.start(str(home.path))["pid"]
     os.kill(pid, signal.SIGSTOP)
     assert json.loads(home.athena("daemon", "status", "--json"))["answers"] is False
-    assert daemon.stop(str(home.path), wait=0.2) is not None
+    monkeypatch.setattr(lock, "SILENT", 0.05)
+    waited: list[int] = []
+    lock.take(str(home.path), 0.2, waited.append).let_go()
+    assert waited == [pid]  # nobody waits without being told for whom
     gone(pid)
 
 

@@ -209,6 +209,18 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert place in places(file), f"{page.name} links to {target}, which has no such heading"
 
 
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    todo, seen = [ROOT / "README.md"], set()
+    while todo:
+        page = todo.pop()
+        if page not in seen and page.suffix == ".md":
+            seen.add(page)
+            text = BLOCK.sub("", page.read_text("utf-8"))
+            linked = [one.partition("#")[0] for one in re.findall(r"\]\(([^)\s:]+)\)", text)]
+            todo += [(page.parent / name).resolve() for name in linked if name]
+    assert [page.name for page in ROOT.glob("docs/**/*.md") if page.resolve() not in seen] == []
+
+
 def places(page: Path) -> set[str]:
     """Return the anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text("utf-8")), re.MULTILINE)

@@ -483,10 +483,10 @@ def test_programs_from_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith("done\n")
     assert json.loads(said.out.removeprefix("done\n")) == {"a": [1]}
-    file.write_text("print('x')\nundefined_name")
+    file.write_text("print('x')\n[][0]")
     said = terminal("run", str(file))
     assert (said.code, said.out) == (1, "x\n")
-    assert "NameError" in said.err
+    assert "IndexError" in said.err
     file.write_text("memory.purge(expect=0)")
     said = terminal("run", str(file))
     assert said.code == 5

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 from athena import sockets
@@ -15,6 +16,7 @@ from athena.home import socket_path
 
 LOCK = "server.json"
 KNOCK = 1.0  # seconds in which a server that lives takes a connection
+SILENT = 1.0  # seconds that somebody waits without being told
 LOOK = 0.02  # seconds between two looks
 
 
@@ -49,8 +51,11 @@ class Held:
         os.close(self._file)
 
 
-def take(home: str, patience: float) -> Held:
-    """Take the right to serve a home, from its daemon if that has it; any other server keeps it."""
+def take(home: str, patience: float, told: Callable[[int], None] = lambda _: None) -> Held:
+    """Take the right to serve a home, from its daemon if that has it; any other server keeps it.
+
+    `told` is given the process that is waited for, where that takes a while.
+    """
     while True:
         try:
             return Held(home)
@@ -60,17 +65,20 @@ def take(home: str, patience: float) -> Held:
                 if (patience := patience - LOOK) < 0:
                     raise
                 time.sleep(LOOK)
-            elif not found.get("daemon") or not end(home, found, patience):
+            elif not found.get("daemon") or not end(home, found, patience, told):
                 raise
 
 
-def end(home: str, facts: dict[str, Any], patience: float) -> bool:
+def end(home: str, facts: dict[str, Any], patience: float, told: Callable[[int], None] = lambda _: None) -> bool:
     """End a server: it answers what it has begun, but not for ever. Tell whether it is gone."""
     for how, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, KNOCK)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(facts["pid"], how)
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        began, silent = time.monotonic(), True
+        while time.monotonic() < began + seconds:
+            if silent and how is signal.SIGTERM and time.monotonic() > began + SILENT:
+                told(facts["pid"])
+                silent = False
             if is_free(home) or ((now := served(home)) and now["pid"] != facts["pid"]):
                 return True
             time.sleep(LOOK)
@@ -86,9 +94,14 @@ def is_free(home: str) -> bool:
     return True
 
 
+def holder(home: str) -> dict[str, Any] | None:
+    """Return what the last server of a home said of itself; it may be gone."""
+    return _facts(os.path.join(home, LOCK))
+
+
 def served(home: str) -> dict[str, Any] | None:
     """Return what the server of a home says of itself, if one of this user's answers there."""
-    facts = _facts(os.path.join(home, LOCK))
+    facts = holder(home)
     if facts is None:
         return None
     try:

@@ -124,6 +124,10 @@ class Stoppable(uvicorn.Server):
                 signal.signal(one, handler)
 
 
+def _say_who_ends(process: int) -> None:
+    sys.stderr.write(f"waiting for process {process} to end: it answers what it has begun\n")
+
+
 class Server:
     """An app behind HTTP."""
 
@@ -146,7 +150,7 @@ class Server:
                 "--no-auth is for this machine only", hint="leave --host at 127.0.0.1, or keep the token"
             )
         self._app, self._home, self._project, self._consolidating = app, home, project, consolidating
-        self._held = held or take(home, DRAIN + 5)
+        self._held = held or take(home, DRAIN + 5, _say_who_ends)
         self._sockets = [*_tcp(host, port), sockets.bind(home)]
         self._lines = sockets.bind(home, MCP_SOCKET)
         self._paths = [self._sockets[-1].getsockname(), self._lines.getsockname()]

@@ -120,6 +120,13 @@ def test_names_summaries_parameters_and_everyday_words_count() -> None:
     for said, path in (("cats", "pets.feed_cat"), ("the block", "pets.walk_dog"), ("colours", "garage.wash_car")):
         assert drive(finder.rank(every, said, hurry=True))[0].path == path
     assert drive(finder.rank(every, "tell Bob by mail", hurry=True))[0].path == "mail.send_email"
+    ours = entry.of_catalog(CATALOG)
+    for said, path in (
+        ("remember something about the user", "memory.remember"),
+        ("please forget what I said about tea", "memory.forget"),
+        ("what does find_path do", "graph.find_path"),
+    ):
+        assert drive(finder.rank(ours, said, hurry=True))[0].path == path
     assert drive(finder.rank(every, "?!", hurry=True)) == []
     assert drive(finder.rank((), "cats")) == []
     for odd in ("cat \ud800", "cat\x00s", "cat " + "a@" * 9_000, "cat " + "a-" * 9_000, "cat " + "/a" * 9_000):

@@ -116,7 +116,7 @@ def answer(message: dict[str, Any]) -> Any:
     result: Any
     if method == "initialize":
         version = "1999-01-01" if KIND == "old-version" else params.get("protocolVersion", "2025-11-25")
-        about = {"name": KIND, "version": "1"}
+        about = {"name": KIND.removeprefix("named-"), "version": "1"}
         result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
     elif method == "tools/list":
         result = {"tools": offered()}
@@ -181,6 +181,8 @@ def crash() -> None:
 
 
 def at_start() -> None:
+    if greeting := os.environ.get("GREETING"):
+        print(greeting, file=sys.stderr, flush=True)
     if KIND == "exits-at-start":
         print("missing API key", file=sys.stderr, flush=True)
         os._exit(2)

@@ -3,11 +3,17 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from zoo import PROGRAM
 
+from athena import daemon
+from athena.cli import doctor
 from athena.cli.commands import athena
+from athena.client import AthenaClient
+from athena.errors import AthenaError
+from daemon_tools import Home
 
 HERE = (sys.executable, "-I", "-S", PROGRAM)
 
@@ -22,6 +28,9 @@ class Terminal:
         assert athena(args=["servers", *words], prog_name="athena", standalone_mode=False) == fails
         said = self._capture.readouterr()
         return said.err if fails else said.out
+
+    def read(self) -> Any:
+        return self._capture.readouterr()
 
 
 @pytest.fixture
@@ -58,15 +67,30 @@ def test_what_hides_in_a_definition_is_made_visible(servers: Terminal) -> None:
 
 
 def test_a_server_that_does_not_work_is_kept_and_said(servers: Terminal) -> None:
-    said = servers("add", "broken", "--", *HERE, "exits-at-start", fails=7)
+    said = servers("add", "broken", "--", *HERE, "exits-at-start", "a b", fails=7)
+    assert "exits-at-start 'a b'" in said
     assert 'the server broken cannot be connected: Connection closed; it said: "missing API key"' in said
-    assert "when it works: athena servers approve broken" in said
+    assert "broken is kept, not connected; when it works: athena servers approve broken" in said
+    assert "not approved yet; the last try: the server broken cannot be connected" in servers("list")
+    assert any("missing API key" in row[2] for row in doctor._servers())
+    assert "broken: 2 tools can be called" in servers("add", "broken", "--", *HERE, "fine")  # what was wrong makes room
+    assert "the last try" not in servers("list")
     assert "there is a server 'broken' already" in servers("add", "broken", "--", "true", fails=4)
-    assert "waiting" in servers("list")
     assert "no program 'nonono'" in servers("add", "none", "--", "nonono", fails=8)
+    said = servers("add", "away", "--url", "http://localhost:1/mcp", fails=7)
+    assert "is it running at http://localhost:1/mcp?" in said
+    assert "not encrypted" not in said
     assert "either a command or a url" in servers("add", "nothing", fails=2)
     assert "is no K=V" in servers("add", "x", "--url", "https://x", "--header", "oops", fails=2)
     assert "there is no server 'nobody'" in servers("approve", "nobody", fails=3)
+
+
+def test_a_broken_file_is_a_line_of_its_own_for_the_doctor(servers: Terminal, tmp_path: Path) -> None:
+    servers("list")
+    (tmp_path / "home" / "servers.json").write_text("{", "utf-8")
+    ((name, works, said),) = doctor._servers()
+    assert (name, works) == ("servers", False)
+    assert "servers.json is not valid" in said
 
 
 def test_names_that_change_and_what_is_left_out_is_said(servers: Terminal, tmp_path: Path) -> None:
@@ -78,4 +102,42 @@ def test_names_that_change_and_what_is_left_out_is_said(servers: Terminal, tmp_p
     done = json.loads(servers("import", str(tmp_path / "mcp.json"), "--yes", "--json"))
     assert done["a"] == ""
     assert "no program 'nonono'" in done["b"]
-    assert servers("import", str(tmp_path / "mcp.json"), "--yes") == ""  # all are there already
+    theirs["mcpServers"] |= {"c": {"type": "sse", "url": "https://x/sse"}}
+    theirs["mcpServers"] |= {"d": {"command": HERE[0], "args": [*HERE[1:], "named-athena"]}}
+    theirs["mcpServers"] |= {"e": {"command": HERE[0], "args": [*HERE[1:], "fine"]}}
+    (tmp_path / "mcp.json").write_text(json.dumps(theirs), "utf-8")
+    athena(args=["servers", "import", str(tmp_path / "mcp.json"), "--yes"], prog_name="athena", standalone_mode=False)
+    said = servers.read()
+    assert "(there already)" in said.err
+    assert "c: skipped: the server 'c': the SSE transport is not supported" in said.err
+    assert "b is kept, not connected" in said.out
+    assert "d: the server d: this is Athena itself" in said.out
+    assert "+ echo  (reads) Say it again." in said.out
+    assert "e: added, 2 tools can be called, as e.echo(...)" in said.out
+    assert {one["name"] for one in json.loads(servers("list", "--json"))} == {"memory_server", "a", "b", "e"}
+    servers("import", str(tmp_path / "mcp.json"), "--yes", fails=1)
+
+
+def test_a_variable_that_the_running_server_lacks_is_said_at_once(
+    servers: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "home")
+    process = daemon.start(str(home.path))["pid"]
+    try:
+        monkeypatch.setenv("NOTES_KEY", "set here alone")
+        assert "keyed: 2 tools can be called" in servers(
+            "add", "keyed", "--env", "KEY=${NOTES_KEY}", "--", *HERE, "fine"
+        )
+        lacks = f"in process {process}: it needs ${{NOTES_KEY}}, which is not set"
+        again = f"Athena's server is process {process}: athena daemon stop, then start it again where NOTES_KEY is set"
+        listed = json.loads(servers("list", "--json"))[0]
+        assert (listed["status"], listed["detail"]) == ("failing", f"{lacks}; {again}")
+        (row,) = [row for row in doctor._servers() if row[0] == "mcp keyed"]
+        assert not row[1]
+        assert lacks in row[2]
+        with AthenaClient(daemon.start(str(home.path))["url"]) as client:
+            with pytest.raises(AthenaError, match=r"needs .*NOTES_KEY.*, which is not set") as caught:
+                client.call_tool("keyed.echo", text="x")
+            assert caught.value.hint == again
+    finally:
+        home.end()

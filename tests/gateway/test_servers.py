@@ -74,11 +74,17 @@ def test_what_others_wrote_into_the_file_stays_and_a_broken_file_is_never_writte
 
 def test_a_broken_file_is_said_and_takes_nothing_else_with_it(home: House) -> None:
     home.add("fine", given("fine"))
+    assert home.run("f = fine\nf.echo(text='x')").result == "x"
     Path(home.gateway.config.path).write_text("{", "utf-8")
+    for code in ("memory.remember(content='x')\nfine.echo(text='x')", "f.echo(text='x')"):
+        done = home.run(code)
+        assert "'fine" in done.error.message  # not '?.echo'
+        assert "servers.json is not valid: " in str(done.error.hint)
     with pytest.raises(Misconfigured, match="is not valid"):
         home.call("list_servers")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound) as caught:
         home.call("fine.echo", text="x")
+    assert "servers.json is not valid: " in str(caught.value.hint)
     assert home.call("remember", content="ours go on").outcome == "new"
 
 
@@ -111,12 +117,21 @@ def test_the_files_of_other_clients_are_understood() -> None:
     claude = {"mcpServers": {"a": {"type": "stdio", "command": "npx", "args": ["-y", "b"], "env": {"K": "${K}"}}}}
     code = {"servers": {"a": {"type": "http", "url": "https://x/mcp", "headers": {"A": "${env:TOKEN}"}}}, "inputs": []}
     windsurf = {"mcpServers": {"a": {"serverUrl": "https://x/mcp"}}}
-    assert foreign_entries(json.dumps(claude).encode(), "f")[0].shown == "npx -y b"
-    assert foreign_entries(json.dumps(code).encode(), "f")[0].given["headers"] == {"A": "${TOKEN}"}
-    assert foreign_entries(json.dumps({"mcp": code}).encode(), "f")[0].kind == "http"
-    assert foreign_entries(json.dumps(windsurf).encode(), "f")[0].given == {"url": "https://x/mcp"}
-    with pytest.raises(InvalidInput, match="only its own editor knows"):
-        foreign_entries(b'{"servers": {"a": {"command": "x", "args": ["${input:token}"]}}}', "f")
+    assert foreign_entries(json.dumps(claude).encode(), "f")[0][0].shown == "npx -y b"
+    assert foreign_entries(json.dumps(code).encode(), "f")[0][0].given["headers"] == {"A": "${TOKEN}"}
+    assert foreign_entries(json.dumps({"mcp": code}).encode(), "f")[0][0].kind == "http"
+    assert foreign_entries(json.dumps(windsurf).encode(), "f")[0][0].given == {"url": "https://x/mcp"}
+    asks = {"command": "x", "args": ["${input:token}"]}
+    sse = {"type": "sse", "url": "https://x/sse"}
+    ours = {"command": "/home/me/bin/athena", "args": ["mcp", "--project", "x"]}
+    by_uv = {"command": "uvx", "args": ["--from", "athena-memory==1.0", "athena", "mcp"]}
+    mixed = {"servers": {"a": asks, "b": {"command": "y"}, "c": sse, "d": ours, "e": by_uv}}
+    taken, skipped = foreign_entries(json.dumps(mixed).encode(), "f")
+    assert [one.name for one in taken] == ["b"]
+    assert "only its own editor knows" in skipped["a"]
+    assert "the SSE transport is not supported" in skipped["c"]
+    assert "this is Athena itself" in skipped["d"]
+    assert "this is Athena itself" in skipped["e"]
     with pytest.raises(InvalidInput, match="there are no servers"):
         foreign_entries(b"{}", "f")
 
@@ -131,6 +146,12 @@ def test_a_server_hides_none_of_our_names_nor_those_of_python_or_of_another(home
     assert home.add("my-tools", given("fine"), approve=False) == "my_tools"
     assert home.add("my.tools", given("fine"), approve=False) == "my_tools_2"
     assert home.server("memory_server").renamed == {"memory": "memory_server"}
+    home.approve("memory_server")
+    assert [one.name for one in home.call("server_tools", name="memory")] == ["memory_server.echo", "memory_server.bad"]
+    said = home.call("search_tools", query="say it again", category="memory")
+    assert '# the server memory is called memory_server here; category="memory_server"' in said
+    home.approve("my_tools")
+    assert any("my_tools.echo" in one for one in home.call("search_tools", query="say it again", category="my-tools"))
     assert not {one.name for one in home.call("list_servers")} & CATALOG.categories.keys()
 
 
@@ -202,8 +223,18 @@ def test_a_server_that_nobody_approved_cannot_be_called(home: House) -> None:
     home.add("fine", given("fine"), approve=False)
     assert (home.server("fine").status, home.server("fine").tools) == ("waiting", 0)
     assert "athena servers approve fine" in home.server("fine").detail
-    with pytest.raises(NotFound):
-        home.call("fine.echo", text="x")
+    waits = "the server fine waits for a person: not approved yet"
+    for name, arguments in (
+        ("fine.echo", {"text": "x"}),
+        ("search_tools", {"query": "say", "category": "fine"}),
+        ("server_tools", {"name": "fine"}),
+    ):
+        with pytest.raises(NotFound, match=waits) as caught:
+            home.call(name, **arguments)
+        assert caught.value.hint == "a person looks at it: athena servers approve fine"
+    assert home.run("fine.echo(text='x')").error.message == waits
+    assert home.run("fine = {'a': 1}\nlist(fine.items())").error is None  # a name like any other
+    assert home.run("list(fine.items())").error is None
 
 
 def test_a_definition_that_changes_while_it_is_used_is_refused(home: House) -> None:
@@ -231,7 +262,16 @@ def test_a_changed_definition_is_neither_found_nor_called_until_a_person_approve
     assert sorted(found.refused) == ["bad: changed", "extra: new"]
     assert [one.name for one in home.call("server_tools", name="sly")] == ["sly.echo"]
     assert not any("sly.bad" in line for line in home.call("search_tools", query="misbehave", k=20))
-    assert "there is no operation 'sly.bad'" in home.run("sly.bad()").error.message
+    waits = "sly.bad waits for a person: it has changed since it was approved"
+    approve = "a person looks at it: athena servers approve sly"
+    for _ in range(2):
+        done = home.run("memory.remember(content='x')\nsly.bad()")
+        assert (done.error.message, done.error.hint, done.calls) == (waits, f"{approve}; nothing was run", 0)
+    for name, arguments in (("sly.bad", {}), ("describe_tool", {"name": "sly.bad"})):
+        with pytest.raises(NotFound, match=waits) as caught:
+            home.call(name, **arguments)
+        assert caught.value.hint == approve
+    assert f"# {waits}; {approve}" in home.call("search_tools", query="misbehave", category="sly")
     with house(home.home) as other:  # another process knows without asking the server
         with pytest.raises(NotFound):
             other.call("sly.bad")
@@ -493,9 +533,20 @@ said
     assert done.error is None, done.error
     assert done.result[:3] == ["a", "b", "did fine"]
     assert "text must be text" in done.result[3]
-    wrong = fine.run("fine.echo(txet='x')")
-    assert wrong.error.type == "TypeError"
-    assert "did you mean 'text'?" in wrong.error.hint
+    for name in ("txet", "file"):  # what is missing is meant
+        wrong = fine.run(f"fine.echo({name}='x')")
+        assert wrong.error.type == "TypeError"
+        assert "did you mean 'text'?" in wrong.error.hint
+
+
+def test_a_call_that_takes_too_long_may_have_been_done_and_old_words_do_not_explain_it(home: House) -> None:
+    home.add("slow", given("hangs", timeout=0.3, env={"GREETING": "listening on stdio"}))
+    assert home.call("slow.echo", text="x") == "x"
+    with pytest.raises(Unavailable, match=r"did not answer bad within 0\.3 s(\n|$)") as caught:
+        home.call("slow.bad")
+    assert str(caught.value.hint).startswith(
+        "it may have been done or not: look before you call it again; ask for less"
+    )
 
 
 def test_a_call_ends_with_the_program_that_made_it(home: House) -> None:

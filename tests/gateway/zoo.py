@@ -30,7 +30,7 @@ class House:
         self.gateway = self.app.gateway
 
     def add(self, name: str, entry: dict[str, Any], *, approve: bool = True) -> str:
-        self.gateway.config.put([checked(name, entry)], replace=True)
+        self.gateway.config.put([checked(name, entry)], replaced=[name])
         assert self.app.catalog.version
         name = self.gateway.named(name)
         if approve:

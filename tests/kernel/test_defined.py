@@ -168,6 +168,15 @@ def test_a_category_that_changes_keeps_its_place() -> None:
     assert before[-2:] == ["first.a", "second.a"]
 
 
+def test_a_stub_for_other_readers_has_types_that_python_knows() -> None:
+    written = stubs.render_module([create_issue()], strict=True)
+    compile(written, "stub", "exec")
+    head, _, rest = written.partition("\n")
+    assert "author: dict[str, Any]" in head
+    assert "{" not in head
+    assert "author: {name: str" in rest  # what stands in it is said beside
+
+
 def test_a_catalog_is_asked_for_changes_before_a_look() -> None:
     catalog = CATALOG.copy()
 

@@ -126,6 +126,9 @@ def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
     with pytest.raises(NotFound) as caught:
         CATALOG.find("remembr")
     assert "remember" in (caught.value.hint or "")
+    with pytest.raises(NotFound) as caught:
+        CATALOG.find("nothing_here")
+    assert caught.value.hint == "search_tools finds one by what it does"  # nothing is like it
 
 
 def test_operations_are_found_by_what_they_do() -> None:

@@ -10,6 +10,8 @@ from small_world import KEY, NAMES, World, run, takes
 
 from athena.errors import InvalidInput, LimitExceeded
 from athena.sandbox import Function, Limits, Names, NeedsApproval, Program, Sandbox, closed
+from athena.sandbox.check import problems
+from athena.sandbox.lexical import Source
 
 BOTH = pytest.mark.parametrize("engine_name", ["monty", "python"])
 
@@ -475,6 +477,55 @@ def test_the_check_alone_runs_nothing(sandbox: Sandbox) -> None:
     found = sandbox.check(Program("graph.open_nodes(nams=['a'])\nmemory.recall()", NAMES))
     assert [one["line"] for one in found] == [1, 2]
     assert sandbox.check(Program("x = (", NAMES))[0]["type"] == "SyntaxError"
+
+
+NOWHERE = {
+    "memory.remember('x')\nfilez.read()": ("filez", 2),
+    "memory.remember('x')\nprint(json.dumps({}))": ("json", 2),
+    "def f():\n    return nothing\nmemory.remember('x')\nf()": ("nothing", 2),
+    "try:\n    x = 1\nexcept ToolError:\n    x = 2\nx + y": ("y", 5),
+    "class E(Exception): pass\ntry:\n    1\nexcept ValueError:\n    y": ("y", 5),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("code", NOWHERE)
+def test_a_name_that_stands_for_nothing_is_found_before_anything_runs(
+    sandbox: Sandbox, engine_name: str, code: str
+) -> None:
+    world = World()
+    done = run(sandbox, code, world, engine=engine_name)
+    name, line = NOWHERE[code]
+    assert done.error is not None
+    assert (done.error["message"], done.error["line"]) == (f"name {name!r} is not defined", line)
+    assert world.log == []
+    if name == "json":
+        assert done.error["hint"] == "import json first; nothing was run"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "try:\n    y\nexcept NameError:\n    y = 1\ny",
+        "try:\n    z\nexcept (ValueError, Exception):\n    pass",
+        "try:\n    z\nexcept:\n    pass",
+        "class Mine(NameError): pass\ntry:\n    z\nexcept Mine:\n    pass",
+        "def f():\n    return z\ntry:\n    f()\nexcept Exception:\n    pass",
+        "from contextlib import suppress\nwith suppress(NameError):\n    z",
+        "exec('z = 1')\nz",
+        "globals()['z'] = 1\nz",
+        "from math import *\npi",
+        "import sys\nsys.modules['__main__'].z = 1\nz",
+        "def f(a: Whatever) -> List[int]:\n    b: Odd = a\n    return b\nf(1)",
+        "[n for n in [1] if (m := n)]\nm",
+        "match {'a': 1}:\n    case {'a': a, **rest}:\n        (a, rest)",
+        "import os.path\nos.sep",
+        "print(__name__)\nlambda *a, k=1, **kw: (a, k, kw)",
+        "kept + given",
+    ],
+)
+def test_a_name_that_may_have_a_value_is_left_to_the_program(code: str) -> None:
+    assert problems(Source(code, 10_000), NAMES, known={"kept", "given"}) == []
 
 
 def test_the_report_names_the_layers(sandbox: Sandbox) -> None:

@@ -68,7 +68,8 @@ def test_a_failure_says_what_to_do_next(served: Running, how: str) -> None:
             waits = await client.call_tool("execute_code", {"code": "memory.purge(expect=0)"})
             assert not waits.is_error
             assert "athena approve" in waits.content[0].text  # type: ignore[union-attr]
-            with pytest.raises(MCPError, match="Unknown tool: forget") as told:
+            assert await text(client, "search_tools", query="qqxyzzy") == "nothing fits; try other words"
+            with pytest.raises(MCPError, match="Unknown tool: forget; it is an operation: call it in a pro") as told:
                 await client.call_tool("forget", {"memory_id": 1})
             assert told.value.code == -32602
             assert "execute_code" in told.value.data["hint"]
@@ -367,6 +368,14 @@ def test_what_needs_a_person_waits_for_one_also_as_a_tool_of_its_own(served: Run
     asyncio.run(work())
 
 
+LONG = {
+    """print('x = {"aé": 1.2345}; ' * 3000)""": "workspace.write(path=",
+    "[i * 7919 for i in range(20000)]": 'workspace.read(path="',
+    "'日本語のテキスト' * 900": 'workspace.read(path="',
+    "print('😀' * 3000)\n[i * 7919 for i in range(400)]": "workspace.write(path=",
+}
+
+
 def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: Path) -> None:
     async def work() -> None:
         async with connected(served, f"http {LEGACY}", "all") as client:
@@ -385,6 +394,10 @@ def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: P
             long = await text(client, "remember", content="word " * 400)
             brief = await text(client, "recall", query="word word word", k=1)
             assert brief.startswith(long.split()[0])
-            assert brief.endswith("…\n[get_memory(memory_id=...) shows one whole]")
+            assert brief.endswith("…\n[memory.get_memory(memory_id=...) in execute_code shows one whole]")
+            for code, more in LONG.items():
+                said = await text(client, "execute_code", code=code)
+                assert tokens.exactly(said) <= 2_000, code
+                assert more in said[-200:], code
 
     asyncio.run(work())

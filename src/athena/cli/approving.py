@@ -8,14 +8,15 @@ from typing import Any
 import click
 
 from athena import connect
-from athena.cli import shown
-from athena.errors import AthenaError, InvalidInput
+from athena.cli import running, shown
+from athena.errors import AthenaError, Conflict, InvalidInput
 from athena.gateway import cleaning, pins
-from athena.gateway.config import Entry, checked, foreign_entries
+from athena.gateway.config import Entry, checked, foreign_entries, not_ourselves
 from athena.gateway.gateway import Gateway
 from athena.threads import drive
 
 LISTED = 40  # tools that are printed one by one
+SHOWN = 200  # characters of what each says of itself
 
 
 def opened() -> Gateway:
@@ -30,11 +31,11 @@ def entry(name: str, command: tuple[str, ...], options: dict[str, Any]) -> Entry
     given: dict[str, Any] = {"command": command[0], "args": list(command[1:])} if command else {}
     given |= {key: options[key] for key in ("url", "cwd", "timeout", "approval") if options[key] is not None}
     given |= {key: dict(map(_pair, options[key])) for key in ("headers", "env") if options[key]}
-    return checked(name, given)
+    return not_ourselves(checked(name, given))
 
 
-def entries(file: str) -> list[Entry]:
-    """Read another client's file."""
+def entries(file: str) -> tuple[list[Entry], dict[str, str]]:
+    """Read another client's file: what can be taken, and why the rest cannot."""
     try:
         with open(file, "rb") as opened:
             return foreign_entries(opened.read(), file)
@@ -63,15 +64,37 @@ def login(key: str) -> None:
     click.echo(f"logged in to {name}", err=True)
 
 
-def tried(entry: Entry) -> str:
+def tried(entry: Entry, json_output: bool) -> str:
     """Approve a server that was just added; return what is wrong with it."""
     gateway = opened()
     name = gateway.named(entry.name)
     try:
-        gateway.approve(name, *drive(gateway.offered(name)))
+        offered, left_out = drive(_looked_at(gateway, name))
     except AthenaError as error:
-        return f"{error}; when it works: athena servers approve {name}"
+        trouble = f"{error}; {error.hint}"
+        if not json_output:
+            click.echo(f"{name}: {cleaning.visible(trouble)}")
+        return trouble
+    if not json_output:
+        _show(offered, {}, None)
+    made = gateway.approve(name, offered, left_out)
+    if not json_output:
+        click.echo(f"{name}: added, {len(made.tools)} tools can be called, as {name}.{_first(made)}(...)")
     return ""
+
+
+async def _looked_at(gateway: Gateway, name: str) -> tuple[pins.Tools, int]:
+    """Connect a server and return what it offers; where that fails, say what becomes of it."""
+    try:
+        return await gateway.offered(name)
+    except Conflict:  # it is ourselves
+        if gateway.is_new(gateway.known(name).entry.name):
+            gateway.remove(name)
+        raise
+    except AthenaError as error:
+        kept = f"{name} is kept, not connected; when it works: athena servers approve {name}"
+        error.hint = f"{error.hint}; {kept}" if error.hint else kept
+        raise
 
 
 def approve(key: str, json_output: bool, *, ask: bool) -> None:
@@ -79,11 +102,7 @@ def approve(key: str, json_output: bool, *, ask: bool) -> None:
     gateway = opened()
     name = gateway.named(key)
     known = gateway.known(name)
-    try:
-        offered, left_out = drive(gateway.offered(name))
-    except AthenaError as error:
-        error.hint = f"{error.hint or ''}; when it works: athena servers approve {name}".removeprefix("; ")
-        raise
+    offered, left_out = drive(_looked_at(gateway, name))
     before = known.pins
     same_server = before is not None and before.fingerprint == known.entry.fingerprint
     changes = pins.compared(before, offered) if before else {}
@@ -99,6 +118,8 @@ def approve(key: str, json_output: bool, *, ask: bool) -> None:
             raise InvalidInput("a person has to agree", hint=hint)
         click.confirm(f"Allow these {len(offered)} tools of {name}?", abort=True, err=True)
     made = gateway.approve(name, offered, left_out)
+    if there := running.troubles(gateway.config.home).get(name):
+        click.echo(f"{name} will not work yet {there}", err=True)
     if json_output:
         return shown.as_json(_said(name, made))
     renamed = ({} if key == name else {key: name}) | made.renamed
@@ -132,7 +153,8 @@ def _show(offered: pins.Tools, changes: dict[str, Any], before: pins.Pins | None
             for line in _difference(before.tools[tool].definition, definition):
                 click.echo(f"  {line}")
         elif count < LISTED or hides:
-            about = cleaning.visible(" ".join(str(definition.get("description") or "").split()))[:200]
+            about = cleaning.visible(" ".join(str(definition.get("description") or "").split()))
+            about = about if len(about) <= SHOWN else f"{about[: SHOWN - 1].rstrip()}…"
             click.echo(f"{why or '+'} {cleaning.visible(tool)}  {_hints(definition)}{about}{hides}")
     if not before and len(offered) > LISTED:
         click.echo(f"... and {len(offered) - LISTED} more")

@@ -8,7 +8,7 @@ import time
 import click
 
 from athena import connect
-from athena.cli import shown
+from athena.cli import running, shown
 from athena.errors import AthenaError
 from athena.home import current_project, home_folder
 from athena.threads import drive
@@ -86,12 +86,16 @@ def _walls() -> list[tuple[str, bool, str]]:
 def _servers() -> list[tuple[str, bool, str]]:
     """Connect every server that a person has approved, and say how each is."""
     app = connect.shared_app()
-    if not app.catalog.version or not (found := app.gateway.servers()):
-        return []
+    try:
+        if not app.catalog.version or not (found := app.gateway.servers()):
+            return []
+    except AthenaError as error:
+        return [("servers", False, f"{error}; {error.hint or ''}")]
     wrong = drive(app.gateway.check())
+    elsewhere = running.troubles(str(home_folder()))
     rows = []
     for one in app.gateway.servers() if wrong else found:
-        bad = wrong.get(one.name) or one.detail
+        bad = wrong.get(one.name) or one.detail or elsewhere.get(one.name, "")
         rows.append((f"mcp {one.name}", not bad or one.status == "disabled", bad or f"{one.status}, {one.tools} tools"))
     return rows
 

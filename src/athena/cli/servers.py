@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from athena.cli import shown
+from athena.cli import running, shown
 from athena.cli.programs import as_json, call
 from athena.threads import drive
 
@@ -35,10 +35,12 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
 
     gateway = approving.opened()
     wrong = drive(gateway.check()) if check else {}
-    found = call("list_servers", None)
+    found, elsewhere = call("list_servers", None), running.troubles(gateway.config.home)
     for one in found:
         one["command"] = gateway.known(one["name"]).entry.shown
         one["detail"] = wrong.get(one["name"]) or one["detail"]
+        if there := elsewhere.get(one["name"]):
+            one |= {"status": "failing", "detail": "; ".join(filter(None, [one["detail"], there]))}
     if json_output:
         return shown.as_json(found)
     for one in found:
@@ -71,9 +73,9 @@ def add(name: str, command: tuple[str, ...], json_output: bool, **options: Any) 
     from athena.cli import approving  # what it needs is needed nowhere else
 
     entry = approving.entry(name, command, options)
-    if entry.shown.startswith("http://"):
+    if entry.is_open:
         click.echo("the address is not encrypted: others on the way can read and change what is sent", err=True)
-    approving.opened().config.put([entry])
+    approving.opened().add([entry])
     approving.approve(name, json_output, ask=False)
 
 
@@ -88,22 +90,22 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
     """
     from athena.cli import approving  # what it needs is needed nowhere else
 
-    entries, gateway = approving.entries(file), approving.opened()
-    there = set(gateway.config.entries())
-    new = [entry for entry in entries if entry.name not in there]
+    (entries, skipped), gateway = approving.entries(file), approving.opened()
+    new = [entry for entry in entries if gateway.is_new(entry.name)]
     for entry in entries:
-        known = "  (there already)" if entry.name in there else ""
+        known = "" if entry in new else "  (there already)"
         click.echo(f"{entry.name}: {shown.safe(entry.shown)}{known}", err=True)
+    for name, why in skipped.items():
+        click.echo(f"{shown.safe(name)}: skipped: {shown.safe(why)}", err=True)
     if new and not yes:
         click.confirm(f"Add {len(new)} and run what they name?", abort=True, err=True)
     if new:
-        gateway.config.put(new)
-    done = {entry.name: approving.tried(entry) for entry in new}
+        gateway.add(new)
+    done = {entry.name: approving.tried(entry, json_output) for entry in new}
     if json_output:
-        return shown.as_json(done)
-    for name, trouble in done.items():
-        click.echo(f"{name}: {shown.safe(trouble) or 'added'}")
-    return None
+        shown.as_json(done | {name: f"skipped: {why}" for name, why in skipped.items()})
+    if skipped:
+        raise click.exceptions.Exit(1)
 
 
 @servers.command("remove")

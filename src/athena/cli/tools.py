@@ -48,6 +48,8 @@ def search_tools(query: str, k: int, category: str | None, json_output: bool) ->
         return shown.as_json([_entry(one) for one in found])
     for one in found:
         click.echo(shown.safe(finding.line(one.thing)))
+    if not found:
+        click.echo("nothing fits; try other words", err=True)
     return None
 
 

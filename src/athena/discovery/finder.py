@@ -11,6 +11,7 @@ from athena.discovery.words import Words, asked
 from athena.threads import aside
 
 MEANING = 0.2  # what a standard deviation of likeness counts; the best by words has 1
+NAMED = 0.6  # what it counts to be called by name
 USE = 0.06  # what it counts to be used most: it decides between equals
 NEAR = 2.0  # deviations by which a tool stands out that shares no word with the request
 REMEMBERED = 8  # sets of tools, each with its index
@@ -48,11 +49,12 @@ class Finder:
             near = await self.meaning.likeness(request, index.texts)
         most = math.log1p(max(uses.values(), default=0)) or 1.0
         scored = []
+        named = index.words.named(request)
         for place, (entry, intent) in enumerate(zip(entries, index.words.intents(request), strict=True)):
             likeness = 0.0 if near is None else float(near[index.places[place]])
             if words[place] or likeness > NEAR:
                 used = math.log1p(uses.get(entry.key, 0)) / most
-                scored.append((words[place] + intent + MEANING * likeness + USE * used, entry))
+                scored.append((words[place] + NAMED * named[place] + intent + MEANING * likeness + USE * used, entry))
         return [entry for _, entry in sorted(scored, key=lambda pair: -pair[0])]
 
     def prepare(self, entries: tuple[Entry, ...]) -> None:

@@ -20,6 +20,8 @@ ACTION = 0.1  # and that both do the same sort of thing
 POLITE = (
     r"(?:please|hey|hi|ok(?:ay)?|could you|can you|would you|i(?:'d| would) like to|i want to|i need to|let me|,|\s)*"
 )
+FIRST = re.compile(r"^" + POLITE + r"(\w+)")
+WRITTEN = re.compile(r"\w+(?:\.\w+)+|\w+_\w+")  # `find_duplicates`, `memory.recall`
 ASKING = re.compile(
     POLITE
     + r"(?:show|list|find|look|search|read|view|see|check|count|what|which|who|whose|where|when|why|how|is|are|was"
@@ -123,6 +125,7 @@ class Words:
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         every = [analysed(entry) for entry in entries]
         self._count = len(entries)
+        self._names = [(entry.name.lower(), entry.path.lower()) for entry in entries]
         self._looks = [entry.looks for entry in entries]
         self._able = [_able(entry) for entry in entries]
         self._postings: dict[str, dict[int, float]] = {}
@@ -145,6 +148,12 @@ class Words:
                 found[number] += weight * counts / (counts + SATURATION)
         best = max(found, default=0.0) or 1.0
         return [score / best for score in found]
+
+    def named(self, request: str) -> list[float]:
+        """Return 1 for those that the request calls by their name: as its first word, or as Python writes it."""
+        request = request[:LONGEST].lower()
+        said = {*WRITTEN.findall(request), *FIRST.findall(request)[:1]}
+        return [float(name in said or path in said) for name, path in self._names]
 
     def intents(self, request: str) -> list[float]:
         """Return how well what each entry does, look or change, fits what is wanted."""

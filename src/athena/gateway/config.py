@@ -9,7 +9,8 @@ What stands there as `${VAR}` or `${VAR:-default}` is looked up when a server is
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -45,7 +46,15 @@ class Entry(NamedTuple):
         """What is started or called, as it stands in the file."""
         if self.kind == "http":
             return str(self.given["url"])
-        return " ".join([str(self.given.get("command")), *map(str, self.given.get("args") or ())])
+        return shlex.join([str(self.given.get("command")), *map(str, self.given.get("args") or ())])
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether what is sent can be read on its way."""
+        from urllib.parse import urlsplit  # only where there is one
+
+        url = urlsplit(str(self.given.get("url", "")))
+        return url.scheme == "http" and url.hostname not in LOCAL
 
     @property
     def timeout(self) -> float:
@@ -69,6 +78,11 @@ class Entry(NamedTuple):
         about = ("command", "args", "env", "cwd", "url", "headers")
         return json.dumps({key: self.given.get(key) for key in about}, sort_keys=True)
 
+    def unset(self, environment: Mapping[str, str]) -> list[str]:
+        """Name the variables that it needs and that have no value."""
+        found = VARIABLE.finditer(self.fingerprint)
+        return list(dict.fromkeys(one[1] for one in found if one[2] is None and not environment.get(one[1])))
+
     def expanded(self, environment: Mapping[str, str]) -> "Entry":
         """Return it with every `${VAR}` replaced; a variable that is not set is named."""
         return Entry(self.name, _expanded(dict(self.given), environment, self.name))
@@ -81,7 +95,7 @@ def _expanded(value: Any, environment: Mapping[str, str], server: str) -> Any:
             return found or str(default)
         raise Misconfigured(
             f"the server {server!r} needs ${{{name}}}, which is not set",
-            hint=f"set {name} where Athena runs (and start it again), or write a default: ${{{name}:-...}}",
+            hint=unset_hint(name),
         )
 
     if isinstance(value, str):
@@ -91,6 +105,10 @@ def _expanded(value: Any, environment: Mapping[str, str], server: str) -> Any:
     if isinstance(value, dict):
         return {key: _expanded(item, environment, server) for key, item in value.items()}
     return value
+
+
+def unset_hint(name: str) -> str:
+    return f"set {name} where Athena runs (and start it again), or write a default: ${{{name}:-...}}"
 
 
 def checked(name: str, given: Any) -> Entry:
@@ -121,12 +139,24 @@ def checked(name: str, given: Any) -> Entry:
     return Entry(name, given)
 
 
+OURSELVES = "this is Athena itself, whose tools are here already"
+
+
+def not_ourselves(entry: Entry) -> Entry:
+    """Return an entry, unless it is `athena mcp`, also by way of Python, uv or pipx."""
+    words = [str(entry.given.get("command", "")), *map(str, entry.given.get("args") or ())]
+    named = [word.rpartition("/")[2].partition("==")[0] for word in words]
+    if "athena" in named and "mcp" in named[named.index("athena") + 1 :]:
+        raise InvalidInput(f"the server {entry.name!r:.80}: {OURSELVES}", hint="there is nothing to connect")
+    return entry
+
+
 def _check_address(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput]) -> None:
     from urllib.parse import urlsplit  # only where there is one
 
     url = urlsplit(VARIABLE.sub("x", given["url"]))
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise wrong("url must begin with https:// (or http:// on this machine)")
+        raise wrong("url must begin with https:// or http://")
     if url.username or url.password:
         raise wrong("url must hold no password; send it as a header: --header 'Authorization=Bearer ${TOKEN}'")
     if str(given.get("type", "http")).lower() == "sse":
@@ -160,18 +190,18 @@ class Config:
         except InvalidInput as error:
             raise Misconfigured(f"{self.path}: {error}", hint=error.hint) from None
 
-    def put(self, entries: list[Entry], *, replace: bool = False) -> None:
-        """Write servers down beside those that are there."""
+    def put(self, entries: list[Entry], replaced: Collection[str] = ()) -> None:
+        """Write servers down beside those that are there, or in their place."""
 
         def change(servers: dict[str, Any]) -> None:
             for entry in entries:
                 if entry.kind == "stdio":
                     place.folder(entry.name, entry.given, os.environ, self.home)
-                if entry.name in servers and not replace:
+                if entry.name in servers and entry.name not in replaced:
                     raise Conflict(
                         f"there is a server {entry.name!r} already", hint=f"athena servers remove {entry.name}"
                     )
-                if not replace and (other := _alike(entry.name, servers)):
+                if entry.name not in replaced and (other := _alike(entry.name, servers)):
                     raise Conflict(f"{entry.name!r} and {other!r} would be the same in programs", hint="another name")
                 servers[entry.name] = dict(entry.given)
 
@@ -243,14 +273,24 @@ def write_privately(path: str, text: str) -> None:
         raise
 
 
-def foreign_entries(raw: bytes, path: str) -> list[Entry]:
-    """Read the servers of another client's file: `mcpServers` in most, `servers` in VS Code's."""
+def foreign_entries(raw: bytes, path: str) -> tuple[list[Entry], dict[str, str]]:
+    """Read the servers of another client's file: `mcpServers` in most, `servers` in VS Code's.
+
+    Returns those that can be taken, and why the others cannot.
+    """
     whole = parsed(raw, path)
     inner = whole.get("mcp")
     found = whole.get(KEY) or whole.get("servers") or (inner.get("servers") if isinstance(inner, dict) else None)
     if not isinstance(found, dict) or not found:
         raise InvalidInput(f"there are no servers in {path}", hint='it should have "mcpServers" or "servers"')
-    return [checked(name, _usual(given)) for name, given in found.items()]
+    entries: list[Entry] = []
+    skipped: dict[str, str] = {}
+    for name, given in found.items():
+        try:
+            entries.append(not_ourselves(checked(name, _usual(given))))
+        except InvalidInput as error:
+            skipped[name] = f"{error}; {error.hint}" if error.hint else str(error)
+    return entries, skipped
 
 
 def _usual(given: Any) -> Any:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from athena.gateway.pins import Pin, Pins, PinStore, Tools, Why
 
 NEVER = "not approved yet"
+ENABLE = 'take "disabled" out of servers.json'
 ANOTHER = "its command or address is not the one that was approved"
 TOLD = 10  # refused tools that are named
 NAMED = 60  # characters of a name that nobody has approved
@@ -56,6 +57,23 @@ class Known(NamedTuple):
         if self.pins is None or not self.usable:
             return {}
         return {name: pin for name, pin in self.pins.tools.items() if name not in self.pins.refused}
+
+    def away(self, name: str) -> dict[str, tuple[str, str]]:
+        """Say what of it cannot be called, why, and what to do."""
+        from athena.gateway import pins  # only where there are servers
+
+        approve = f"a person looks at it: athena servers approve {name}"
+        if self.entry.disabled:
+            return {name: (f"the server {name} is disabled", ENABLE)}
+        if self.trouble or self.pins is None:
+            return {name: (f"the server {name} waits for a person: {self.trouble}", approve)}
+        return {
+            f"{name}.{pins.called(self.pins, tool)}": (
+                f"{name}.{pins.called(self.pins, tool)} waits for a person: it {pins.HOW[why]}",
+                approve,
+            )
+            for tool, why in self.pins.refused.items()
+        }
 
 
 class Gateway:
@@ -110,12 +128,13 @@ class Gateway:
             if seen == self._seen:
                 return
             before = self._known
-            self._known = {} if seen[0] is None else self._read()
+            self._known = self._read(there=seen[0] is not None)
             for name in before.keys() - self._known.keys():
                 catalog.remove(name)
             for name, known in self._known.items():
                 if before.get(name) != known:
-                    catalog.put(name, f"The MCP server {name}.", self._operations(name, known))
+                    catalog.put(name, f"The MCP server {name}.", self._operations(name, known), known.away(name))
+            catalog.note("" if self._problem is None else str(self._problem))
             self._seen, self._catalog = seen, catalog
             if self._made is not None and self._made.pid == os.getpid():
                 self._made.keep({name: known.entry for name, known in self._known.items() if known.usable})
@@ -127,12 +146,14 @@ class Gateway:
     def _state_of_files(self, home: str) -> tuple[object, object]:
         return _state(os.path.join(home, "servers.json")), _state(os.path.join(home, "pins"))
 
-    def _read(self) -> dict[str, Known]:
+    def _read(self, *, there: bool) -> dict[str, Known]:
+        self._problem = None
+        if not there:
+            return {}
         from athena.gateway import naming  # only where there are servers
 
         try:
             entries = self.config.entries()
-            self._problem = None
         except AthenaError as error:
             self._problem = error
             return {}
@@ -145,7 +166,8 @@ class Gateway:
         except Misconfigured as error:
             return Known(entry, None, str(error))
         if found is None:
-            return Known(entry, None, NEVER)
+            why = self._store.failure(name)
+            return Known(entry, None, f"{NEVER}; the last try: {why}" if why else NEVER)
         return Known(entry, found, "" if found.fingerprint == entry.fingerprint else ANOTHER)
 
     def _operations(self, name: str, known: Known) -> list[Defined]:
@@ -171,8 +193,21 @@ class Gateway:
             hint = f"a person looks at it: athena servers approve {tool.server}"
             raise Denied(f"the server {tool.server} cannot be used: {known.trouble}", hint=hint)
         if known.entry.disabled:
-            raise Denied(f"the server {tool.server} is disabled", hint='take "disabled" out of servers.json')
+            raise Denied(f"the server {tool.server} is disabled", hint=ENABLE)
+        if lacking := known.entry.unset(self._environment):
+            raise Misconfigured(f"the server {tool.server} {_needs(lacking)}", hint=self._how_to_set(lacking[0]))
         return self._hub.call(tool.server, known.entry, known.pins, tool.name, tool.path, arguments, again=tool.reads)
+
+    def _how_to_set(self, variable: str) -> str:
+        """Say where a variable has to be set: a server has the environment of whoever started it."""
+        from athena import lock  # only where something is wrong
+        from athena.gateway.config import unset_hint
+
+        server = lock.holder(self.config.home)
+        if server is None or server["pid"] != os.getpid():
+            return unset_hint(variable)
+        stop = "athena daemon stop" if server.get("daemon") else "stop it"
+        return f"Athena's server is process {os.getpid()}: {stop}, then start it again where {variable} is set"
 
     def _refused(self, name: str, found: "Mapping[str, Why]") -> None:
         """Keep what is not as it was approved from being found and called, in every process."""
@@ -205,6 +240,11 @@ class Gateway:
         wanted = self.known(key)
         return next(name for name, known in self._known.items() if known is wanted)
 
+    @property
+    def renamed(self) -> dict[str, str]:
+        """The names in the file that programs cannot use, each with the one that they do."""
+        return {known.entry.name: name for name, known in self._known.items() if known.entry.name != name}
+
     def servers(self) -> list[ConnectedServer]:
         """Say how every server is, without connecting any."""
         if self._problem is not None:
@@ -226,6 +266,8 @@ class Gateway:
             return "disabled", ""
         if known.trouble:
             return "waiting", f"{known.trouble}: athena servers approve {name}"
+        if lacking := known.entry.unset(self._environment):
+            return "failing", f"it {_needs(lacking)}; {self._how_to_set(lacking[0])}"
         connected, error = (False, "") if self._made is None else self._made.standing(name)
         if error:
             return "failing", error
@@ -246,7 +288,21 @@ class Gateway:
 
     async def offered(self, name: str) -> "tuple[Tools, int]":
         """Connect a server that may not be approved yet and return what it offers now."""
-        return await self._hub.look(name, self.known(name).entry)
+        try:
+            return await self._hub.look(name, self.known(name).entry)
+        except AthenaError as error:
+            self._store.failed(name, str(error))
+            raise
+
+    def add(self, entries: "list[Entry]") -> None:
+        """Write servers down; one that was never approved makes room for another of its name."""
+        there = {known.entry.name for known in self._known.values()}
+        self.config.put(entries, [name for name in there if self.is_new(name)])
+
+    def is_new(self, key: str) -> bool:
+        """Tell whether nobody has approved anything of a server, or there is none."""
+        found = [known for known in self._known.values() if known.entry.name == key]
+        return all(known.pins is None and known.trouble.startswith(NEVER) for known in found)
 
     def approve(self, name: str, offered: "Tools", left_out: int) -> "Pins":
         """Pin what a person has seen."""
@@ -276,6 +332,11 @@ class Gateway:
     def close(self) -> None:
         if self._made is not None:
             self._made.close()
+
+
+def _needs(variables: list[str]) -> str:
+    named = " and ".join(f"${{{name}}}" for name in variables)
+    return f"needs {named}, which {'is' if len(variables) == 1 else 'are'} not set"
 
 
 def _told(refused: "Mapping[str, Why]") -> list[str]:

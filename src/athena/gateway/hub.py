@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from athena.errors import AthenaError
+from athena.errors import AthenaError, Conflict
 from athena.gateway import answers, pins
-from athena.gateway.config import Entry
+from athena.gateway.config import OURSELVES, Entry
 from athena.gateway.link import Link
 from athena.gateway.loop import Loop, Pending
 from athena.gateway.pins import Offered, Pins, Tools
@@ -80,7 +80,9 @@ class Hub:
         async def work() -> tuple[Tools, int]:
             link = Link(server, entry, self._environment, keep, lambda: self._auth(server, entry), kept=self._kept)
             try:
-                await link.ready()
+                client = await link.ready()
+                if client.server_info is not None and client.server_info.name == "athena":
+                    raise Conflict(f"the server {server}: {OURSELVES}", hint="there is nothing to connect")
             finally:
                 await link.close()
             return found[-1].tools, found[-1].left_out

@@ -13,9 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from athena.errors import AthenaError, Denied, InvalidInput, LimitExceeded, Misconfigured, Unavailable
-from athena.gateway import cleaning, place, stdio, web
+from athena.gateway import cleaning, pins, place, stdio, web
 from athena.gateway.config import Entry
-from athena.gateway.pins import Offered
 from athena.gateway.watch import Watch
 from athena.version import __version__
 
@@ -41,7 +40,7 @@ class Link:
         name: str,
         entry: Entry,
         environment: Mapping[str, str],
-        verify: Callable[[Offered], Mapping[str, str]],
+        verify: Callable[[pins.Offered], Mapping[str, pins.Why]],
         auth: Callable[[], Any],
         approved: Any = None,
         kept: str | None = None,
@@ -50,7 +49,7 @@ class Link:
         self.approved = approved  # what the tools are compared with
         self._kept = kept  # the folder of Athena's own files
         self.error = ""  # why the last attempt failed
-        self._refusals: Mapping[str, str] = {}
+        self._refusals: Mapping[str, pins.Why] = {}
         self._client: Any = None
         self._keeper: asyncio.Task[None] | None = None
         self._watch = Watch()
@@ -85,19 +84,20 @@ class Link:
         `begun` is told before anything is sent.
         """
         try:
-            return await self._call(tool, arguments, begun)
+            return await self._call(tool, arguments, begun, again)
         except Lost as lost:
             if (again or isinstance(lost, Forgotten)) and not self._watch.trouble:
                 with suppress(Lost):
-                    return await self._call(tool, arguments, begun)
+                    return await self._call(tool, arguments, begun, again)
             raise Unavailable(
                 f"the server {self.name} broke off during {tool}: {lost}",
-                hint="it may have been done or not: look before you call it again",
+                hint=UNCERTAIN,
                 retry=False,
             ) from None
 
-    async def _call(self, tool: str, arguments: dict[str, Any], begun: Callable[[], None]) -> Any:
+    async def _call(self, tool: str, arguments: dict[str, Any], begun: Callable[[], None], reads: bool) -> Any:
         client = await self.ready()
+        before = self._watch.spoken  # what it said before is not about this call
         if why := self._refusals.get(tool):
             raise refusal(self.name, tool, why)
         try:
@@ -107,11 +107,11 @@ class Link:
                 asked = asyncio.ensure_future(client.call_tool(tool, arguments))
                 result = await self._unless_ended(asked)
         except TimeoutError:
-            raise await self._silence(tool) from None
+            raise await self._silence(tool, before, reads) from None
         except AthenaError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever the SDK or a server comes up with
-            raise await self._broken(tool, error) from None
+            raise await self._broken(tool, error, before) from None
         self._silent = self._failures = 0
         return result
 
@@ -132,19 +132,20 @@ class Link:
                 with suppress(BaseException):
                     await asyncio.wait({asked}, timeout=1.0)
 
-    async def _silence(self, tool: str) -> AthenaError:
+    async def _silence(self, tool: str, before: int, reads: bool) -> AthenaError:
         """Give up a server that has not answered for the third time."""
+        said = self._watch.heard(before)
         self._silent += 1
         if self._silent >= PATIENCE or not self.connected:
             await self._give_up(self._reason(f"it did not answer {self._silent} calls in a row"))
-        said = self._watch.heard
+        longer = f'ask for less, or let it take longer: "timeout" in servers.json, for {self.name}'
         return Unavailable(
             f"the server {self.name} did not answer {tool} within {self.entry.timeout:g} s{said}",
-            hint=f'ask for less, or let it take longer: "timeout" in servers.json, for {self.name}',
+            hint=longer if reads else f"{UNCERTAIN}; {longer}",
             retry=False,
         )
 
-    async def _broken(self, tool: str, error: Exception) -> Exception:
+    async def _broken(self, tool: str, error: Exception, before: int) -> Exception:
         """Say what came of a call that the SDK could not finish."""
         code, words = getattr(error, "code", None), cleaning.line(str(error), 300)
         if self._watch.trouble:
@@ -170,7 +171,7 @@ class Link:
             )
         if code is not None and code != stdio.UNREADABLE:  # the server's own answer
             return Unavailable(f"the server {self.name} refused {tool}: {words}", hint=HEALTH, retry=False)
-        said = self._watch.heard
+        said = self._watch.heard(before)
         return Unavailable(
             f"the server {self.name} answered {tool} with what is no result: {words}{said}", hint=HEALTH, retry=False
         )
@@ -274,9 +275,9 @@ class Link:
         self._refusals = self._verify(await self._listed(client))
         self._watch.changed, self._looked = False, time.monotonic()
 
-    async def _listed(self, client: Any) -> Offered:
+    async def _listed(self, client: Any) -> pins.Offered:
         """Go through the pages for as long as there is room for more."""
-        offered = Offered()
+        offered = pins.Offered()
         cursor: str | None = None
         for _ in range(PAGES):
             self._watch.begin()
@@ -309,14 +310,15 @@ class Link:
             self.error = f"it answered {status}"
             return _refused(self.name, status)
         shown = f" (HTTP {status})" if status else ""
+        ask, end = ("is it running at", "?") if self.entry.kind == "http" else ("try what it runs by hand:", "")
         return Unavailable(
             f"the server {self.name} cannot be connected{shown}: {reason}",
-            hint=f"try what it runs by hand: {cleaning.line(self.entry.shown, 200)}",
+            hint=f"{ask} {cleaning.line(self.entry.shown, 200)}{end}",
             retry=False,  # who tries again at once only meets the pause
         )
 
     def _reason(self, words: str) -> str:
-        return (self._watch.trouble or words) + self._watch.heard
+        return (self._watch.trouble or words) + self._watch.heard()
 
     def _failed(self, reason: str) -> None:
         """Pause before the next attempt, longer each time."""
@@ -349,6 +351,7 @@ class Link:
         await self._drop()
 
 
+UNCERTAIN = "it may have been done or not: look before you call it again"
 HEALTH = "athena servers list says how it is"
 
 
@@ -363,10 +366,10 @@ async def _accept(name: str, result: Any) -> None:
     """Take a result as it is."""
 
 
-def refusal(server: str, tool: str, why: str) -> Denied:
-    how = {"new": "was never approved", "gone": "is not offered any more"}.get(why, "has changed since it was approved")
+def refusal(server: str, tool: str, why: pins.Why) -> Denied:
     return Denied(
-        f"{server}: the tool {tool!r:.100} {how}", hint=f"a person looks at it: athena servers approve {server}"
+        f"{server}: the tool {tool!r:.100} {pins.HOW[why]}",
+        hint=f"a person looks at it: athena servers approve {server}",
     )
 
 

@@ -10,13 +10,14 @@ from athena.errors import Misconfigured
 from athena.gateway import cleaning
 from athena.gateway.config import Approval, write_privately
 from athena.ids import digest
-from athena.kernel.defined import Definition, identifiers
+from athena.kernel.defined import Definition, identifier, identifiers
 from athena.kernel.operation import Effect
 
 FOLDER = "pins"
 MOST_TOOLS = 1_000  # of one server
 LARGEST = 64 << 10  # characters of one definition
 ALL_TOOLS = 16 << 20  # characters of all definitions of one server
+FAILURE = 500  # characters of why a server could not be looked at
 ABOUT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 Why = Literal["new", "changed", "gone"]
 Tools = dict[str, dict[str, Any]]  # a tool's own name to its definition
@@ -99,6 +100,18 @@ def compared(pins: Pins, offered: Tools) -> dict[str, Why]:
     return found
 
 
+HOW: dict[Why, str] = {
+    "new": "was never approved",
+    "gone": "is not offered any more",
+    "changed": "has changed since it was approved",
+}
+
+
+def called(pins: Pins, tool: str) -> str:
+    """Return the name of a tool in programs, or the one that it would have."""
+    return pins.tools[tool].called if tool in pins.tools else identifier(tool)
+
+
 def definition_of(server: str, pin: Pin, approval: Approval) -> Definition:
     """Return a tool as an operation's definition, in words that are fit to be shown."""
     given = pin.definition
@@ -159,9 +172,28 @@ class PinStore:
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         write_privately(self._path(server), json.dumps(pins._asdict() | {"tools": tools}, indent=1))
 
+        self._unlink(server, "failed")
+
+    def failed(self, server: str, why: str) -> None:
+        """Note why a server could not be looked at."""
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        write_privately(self._path(server, "failed"), why[:FAILURE])
+
+    def failure(self, server: str) -> str:
+        """Return why a server could not be looked at the last time, if that is so."""
+        try:
+            with open(self._path(server, "failed"), encoding="utf-8", errors="replace") as file:
+                return cleaning.line(file.read(FAILURE), FAILURE)
+        except OSError:
+            return ""
+
     def remove(self, server: str) -> None:
-        if os.path.exists(path := self._path(server)):
+        for kind in ("json", "failed"):
+            self._unlink(server, kind)
+
+    def _unlink(self, server: str, kind: str) -> None:
+        if os.path.exists(path := self._path(server, kind)):
             os.unlink(path)
 
-    def _path(self, server: str) -> str:
-        return os.path.join(self.folder, f"{server}.json")
+    def _path(self, server: str, kind: str = "json") -> str:
+        return os.path.join(self.folder, f"{server}.{kind}")

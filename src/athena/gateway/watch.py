@@ -29,6 +29,7 @@ class Watch:
         self.said = b""  # to people, the last of it
         self._unasked = self._asked = self._bytes = 0
         self._loud, self._at = 0.0, 0.0  # bytes that it said to people of late, and when it did last
+        self.spoken = 0  # bytes of all that it said
         self._noise = (0, "")
         _status.set([0])
 
@@ -70,6 +71,7 @@ class Watch:
     def overheard(self, text: bytes) -> bool:
         """Keep what the server says to people; tell whether it may go on."""
         self.said = (self.said + text)[-TAIL:]
+        self.spoken += len(text)
         now = time.monotonic()
         self._loud = max(0.0, self._loud - FORGIVEN * (now - self._at)) + len(text)
         self._at = now
@@ -86,10 +88,10 @@ class Watch:
         """Note a line that is no message."""
         self._noise = self._noise[0] + 1, line[:SAID].decode("utf-8", "replace")
 
-    @property
-    def heard(self) -> str:
-        """What may explain a failure, in a few words."""
-        lines = [one for one in self.said.decode("utf-8", "replace").splitlines() if one.strip()]
+    def heard(self, since: int = 0) -> str:
+        """Say what may explain a failure, in a few words: what was said after so many bytes."""
+        said = self.said[-(self.spoken - since) :] if self.spoken > since else b""
+        lines = [one for one in said.decode("utf-8", "replace").splitlines() if one.strip()]
         if lines:
             return f'; it said: "{cleaning.line(lines[-1], SAID)}"'
         if self._noise[0]:

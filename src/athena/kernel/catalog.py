@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +10,7 @@ from athena.errors import NotFound
 from athena.kernel.operation import Effect, Operation
 
 AnyOperation = Operation[Any, ..., Any]
+ALIKE = 2.0  # how well something has to fit a wrong name to be suggested: more than a word in passing
 
 
 class Catalog:
@@ -18,6 +19,8 @@ class Catalog:
     def __init__(self, *modules: ModuleType) -> None:
         self._by_name: dict[str, AnyOperation] = {}
         self._about: dict[str, str] = {}
+        self._away: dict[str, tuple[str, str]] = {}  # what cannot be called now: why, and what to do
+        self._note = ""
         self._version = 0
         self.watch: Callable[[], None] | None = None
         for module in modules:
@@ -32,8 +35,17 @@ class Catalog:
         self._by_name[operation.name] = operation
         self._version += 1
 
-    def put(self, category: str, about: str, operations: Iterable[AnyOperation]) -> None:
-        """Let a category hold these operations and no others; whoever looks meanwhile sees all or none of them."""
+    def put(
+        self,
+        category: str,
+        about: str,
+        operations: Iterable[AnyOperation],
+        away: Mapping[str, tuple[str, str]] | None = None,
+    ) -> None:
+        """Let a category hold these operations and no others; whoever looks meanwhile sees all or none of them.
+
+        `away` tells of those that cannot be called now, or of the whole category, why that is and what to do.
+        """
         left = {name: one for name, one in self._by_name.items() if one.category != category}
         added = {one.name: one for one in operations}
         if any(one.category != category for one in added.values()) or added.keys() & left.keys():
@@ -42,18 +54,45 @@ class Catalog:
         places = {name: place for place, name in enumerate(self._about)}  # one that changes keeps its own
         ordered = sorted((left | added).items(), key=lambda pair: places.get(pair[1].category, -1))
         self._by_name = dict(ordered)
+        self._away = self._others_away(category) | dict(away or {})
         self._version += 1
 
     def remove(self, category: str) -> None:
         """Forget a category with its operations."""
+        self._away = self._others_away(category)
         self._about = {name: about for name, about in self._about.items() if name != category}
         self._by_name = {name: one for name, one in self._by_name.items() if one.category != category}
         self._version += 1
+
+    def _others_away(self, category: str) -> dict[str, tuple[str, str]]:
+        return {name: why for name, why in self._away.items() if name.partition(".")[0] != category}
+
+    def note(self, text: str) -> None:
+        """Have something said to whoever asks for what is not there."""
+        if text != self._note:
+            self._note = text
+            self._version += 1
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with all of it, for whoever asks for what is not there."""
+        return self._known()._note
+
+    @property
+    def away(self) -> dict[str, tuple[str, str]]:
+        """What cannot be called now, by name or category: why, and what to do."""
+        return dict(self._known()._away)
+
+    def _lacking(self, name: str, message: str, hint: str) -> NotFound:
+        if found := self._away.get(name) or self._away.get(name.partition(".")[0]):
+            message, hint = found
+        return NotFound(message, hint="; ".join(filter(None, [self._note, hint])))
 
     def copy(self, effects: Iterable[Effect] = frozenset(Effect)) -> "Catalog":
         """Return a catalog of its own with the same operations, or those with these effects."""
         made = Catalog()
         made._about = dict(self._known()._about)
+        made._away, made._note = self._away, self._note
         wanted = frozenset(effects)
         made._by_name = {name: one for name, one in self._by_name.items() if one.effect in wanted}
         made._version = self._version
@@ -97,9 +136,10 @@ class Catalog:
         for operation in self:
             if category == operation.category and bare in (operation.bare, operation.short):
                 return operation
-        near = list(dict.fromkeys([*self._close(bare), *(o.name for o in self.search(name, limit=3))]))[:3]
+        alike = [one.name for score, one in self.scored(name)[:3] if score >= ALIKE]
+        near = list(dict.fromkeys([*self._close(bare), *alike]))[:3]
         hint = f"did you mean {' or '.join(near)}?" if near else "search_tools finds one by what it does"
-        raise NotFound(f"there is no operation {name!r:.80}", hint=hint)
+        raise self._lacking(name, f"there is no operation {name!r:.80}", hint)
 
     def _close(self, name: str) -> list[str]:
         from difflib import get_close_matches  # only on a miss
@@ -109,8 +149,9 @@ class Catalog:
 
     def listed(self, category: str | None) -> list[AnyOperation]:
         """Return the operations of one category, or all."""
-        if category is not None and category not in self.categories:
-            raise NotFound(f"there is no category {category!r:.80}", hint=f"there are {', '.join(self._about)}")
+        if category is not None and (category not in self.categories or category in self._away):
+            there = f"there are {', '.join(self._about)}"
+            raise self._lacking(category, f"there is no category {category!r:.80}", there)
         return [o for o in self if category in (None, o.category)]
 
     def search(self, query: str, limit: int = 10) -> list[AnyOperation]:

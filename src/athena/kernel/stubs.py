@@ -1,6 +1,7 @@
 """Operations as Python source: what an agent reads is how its program calls."""
 
 import keyword
+import re
 from collections.abc import Iterable
 from typing import get_args, get_type_hints, is_typeddict
 
@@ -9,6 +10,7 @@ from athena.kernel.catalog import AnyOperation
 from athena.kernel.operation import Parameter
 from athena.model.skill import KeptSkill
 
+FIELDS = re.compile(r"\{[^{}]*\}")
 APPROVAL = "Needs approval in programs: one that calls it waits for a person."
 
 
@@ -25,12 +27,15 @@ def name(operation: AnyOperation) -> str:
     return f"{operation.path}  # {_flat(operation.brief)}"
 
 
-def render(operation: AnyOperation) -> str:
-    """Write one operation as a function with its types and help."""
+def render(operation: AnyOperation, *, strict: bool = False) -> str:
+    """Write one operation as a function with its types and help; `strict` with types that Python knows alone."""
+    written = _strict if strict else _valid
     arguments = ", ".join(
-        f"{p.name}: {_valid(p.annotation)}" + ("" if p.required else f" = {p.default!r}") for p in operation.parameters
+        f"{p.name}: {written(p.annotation)}{_or_none(p) if strict else ''}"
+        + ("" if p.required else f" = {p.default!r}")
+        for p in operation.parameters
     )
-    head = f"def {operation.bare}({arguments}) -> {_valid(operation.result)}:"
+    head = f"def {operation.bare}({arguments}) -> {written(operation.result)}:"
     lines = [operation.summary]
     if operation.documentation.details:
         lines += ["", *operation.documentation.details.splitlines()]
@@ -38,6 +43,9 @@ def render(operation: AnyOperation) -> str:
         lines += ["", APPROVAL]
     if helped := [p for p in operation.parameters if p.help]:
         lines += ["", *(f"{p.name}: {p.help}" for p in helped)]
+    if strict:
+        shaped = [*((p.name, p.annotation) for p in operation.parameters), ("returns", operation.result)]
+        lines += [f"{name}: {shapes.source(kind)}" for name, kind in shaped if "{" in shapes.source(kind)]
     lines += [f">>> {example}" for example in operation.documentation.examples]
     return f"{head}\n{_docstring(lines)}"
 
@@ -66,6 +74,23 @@ def _valid(annotation: object) -> str:
     return written
 
 
+def _strict(annotation: object) -> str:
+    """Write a type as Python has it: an object with fields of a server's own is a dict."""
+    written, before = shapes.source(annotation), ""
+    while written != before:
+        before, written = written, FIELDS.sub("dict[str, Any]", written)
+    try:
+        compile(written, "type", "eval")
+    except (SyntaxError, ValueError):
+        return "Any"
+    return written
+
+
+def _or_none(p: Parameter) -> str:
+    """Write that a parameter may be None, where that is its default and its type does not say so."""
+    return "" if p.required or p.default is not None or "None" in shapes.source(p.annotation) else " | None"
+
+
 def _flat(text: str) -> str:
     return " ".join(text.split())
 
@@ -76,14 +101,14 @@ def of_skill(skill: KeptSkill) -> str:
     return f"# skills.{skill.name}\ndef {skill.name}({skill.signature}) -> {skill.returns}:\n{_docstring(help_)}\n"
 
 
-def render_module(operations: Iterable[AnyOperation]) -> str:
+def render_module(operations: Iterable[AnyOperation], *, strict: bool = False) -> str:
     """Write operations as one source file: the shapes they take and return first, then the functions."""
     chosen = list(operations)
     records: dict[str, str] = {}
     for operation in chosen:
         for annotation in (*(p.annotation for p in operation.parameters), operation.result):
             _collect(annotation, records)
-    return "\n\n".join([*records.values(), *(render(operation) for operation in chosen)]) + "\n"
+    return "\n\n".join([*records.values(), *(render(operation, strict=strict) for operation in chosen)]) + "\n"
 
 
 def _collect(annotation: object, records: dict[str, str]) -> None:

@@ -20,6 +20,7 @@ from athena.storage.database import Transaction
 
 Detail = Literal["names", "signatures", "full"]
 BUDGET = 600  # tokens of an answer that a model reads, unless it asks for more
+WAITING = 5  # tools of a server that are named although they cannot be called
 LATELY = 90  # days whose calls count as use
 IN_A_HURRY = {"cli"}  # surfaces whose process ends with the answer: the model would take longer to load
 
@@ -35,6 +36,8 @@ async def entries(ctx: Context) -> tuple[Entry, ...]:
 async def found(ctx: Context, query: str, category: str | None = None) -> list[Entry]:
     """Return what fits a request, the best first."""
     if category is not None:
+        if category not in ctx.catalog.categories:
+            category = ctx.gateway.renamed.get(category, category)
         ctx.catalog.listed(category)  # says which ones there are, where there is none
     every = await entries(ctx)
     ranked = await ctx.finder.rank(every, query, await used(ctx), hurry=ctx.surface in IN_A_HURRY)
@@ -91,6 +94,17 @@ def written(found: Sequence[Entry], detail: Detail, budget: int | None) -> list[
     return lines
 
 
+def waiting(ctx: Context, category: str | None) -> list[str]:
+    """Tell of the tools of one server that a person has to look at first, and of one that has another name here."""
+    if category is None:
+        return []
+    away = [why for name, why in ctx.catalog.away.items() if name.rpartition(".")[0] == category]
+    if other := ctx.gateway.renamed.get(category):
+        away.insert(0, (f"the server {category} is called {other} here", f'category="{other}"'))
+    shown = [f"# {message}; {hint}" for message, hint in away[:WAITING]]
+    return [*shown, f"# and {len(away) - WAITING} more"] if len(away) > WAITING else shown
+
+
 def budget(ctx: Context, asked: int | None) -> int | None:
     """Return how many tokens an answer may have; a program gets all that it asked for."""
     return asked if asked is not None or ctx.surface in PROGRAMS else BUDGET
@@ -98,7 +112,7 @@ def budget(ctx: Context, asked: int | None) -> int | None:
 
 async def exported(ctx: Context) -> dict[str, str]:
     """Return all tools as stub files, by path."""
-    every = [(one, line(one.thing), full(one.thing)) for one in await entries(ctx)]
+    every = [(one, line(one.thing), full(one.thing, strict=True)) for one in await entries(ctx)]
     return export.files(every, ctx.catalog.categories)
 
 
@@ -114,10 +128,10 @@ def line(thing: AnyOperation | KeptSkill) -> str:
     return stubs.line(thing)
 
 
-def full(thing: AnyOperation | KeptSkill) -> str:
+def full(thing: AnyOperation | KeptSkill, *, strict: bool = False) -> str:
     if isinstance(thing, KeptSkill):
         return stubs.of_skill(thing)
-    return f"# {thing.path}\n{stubs.render_module([thing])}"
+    return f"# {thing.path}\n{stubs.render_module([thing], strict=strict)}"
 
 
 def _first(skill: KeptSkill) -> str:

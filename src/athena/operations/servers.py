@@ -39,8 +39,7 @@ async def server_tools(
     >>> servers.server_tools(name="github")
     """
     ctx.catalog.version  # noqa: B018  # brings in what has changed
-    ctx.gateway.known(name)
-    found = [one for one in ctx.catalog.listed(name) if one.foreign]
+    found = [one for one in ctx.catalog.listed(ctx.gateway.named(name)) if one.foreign]
     return [ServerTool(one.name, one.summary, str(one.effect), one.approval, one.signature) for one in found]
 
 

@@ -25,7 +25,7 @@ async def search_tools(
     >>> tools.search(query="tag a memory")
     """
     found = await finding.found(ctx, query, category)
-    return finding.written(found[:k], detail, finding.budget(ctx, budget))
+    return [*finding.written(found[:k], detail, finding.budget(ctx, budget)), *finding.waiting(ctx, category)]
 
 
 @operation(Effect.READ, short="describe")

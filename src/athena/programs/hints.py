@@ -1,6 +1,7 @@
 """What to do about an error of a program that does not say so itself."""
 
 import re
+import sys
 from difflib import get_close_matches
 
 from athena.sandbox import Failure, Names
@@ -31,7 +32,11 @@ def helped(error: Failure, names: Names, code: str = "") -> Failure:
 
 def _hint(kind: str, message: str, names: Names, code: str) -> str | None:
     if kind == "NameError" and (match := _NAME.match(message)):
-        return HELP if match[1] in ("help", "dir") else _meant(match[1], names, code)
+        if match[1] in ("help", "dir"):
+            return HELP
+        if match[1] in sys.stdlib_module_names:
+            return f"import {match[1]} first"
+        return " ".join(names.away(match[1]) or ()) or _meant(match[1], names, code)
     if kind == "AttributeError" and (match := _ATTRIBUTE.match(message)):
         return f'rows are dictionaries: row["{match[1]}"]'
     if "can't start new thread" in message:

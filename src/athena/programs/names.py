@@ -66,7 +66,9 @@ def names_of(catalog: Catalog, skills: Mapping[str, Skill]) -> Names:
     if (found := known.with_skills.get(key := tuple(skills.values()))) is None:
         while len(known.with_skills) >= REMEMBERED:
             known.with_skills.pop(next(iter(known.with_skills)), None)
-        found = known.with_skills[key] = Names([*known.functions, *_skills(key)], SYNONYMS)
+        found = known.with_skills[key] = Names(
+            [*known.functions, *_skills(key)], SYNONYMS, catalog.away, catalog.trouble
+        )
     return found
 
 
@@ -81,7 +83,9 @@ def _known(catalog: Catalog) -> _Known:
     if known is None or known.version != version:
         operations = {path(one): one for one in catalog if one.programs}
         functions = [_function(one) for one in operations.values()]
-        known = _made[catalog] = _Known(version, functions, Names(functions, SYNONYMS), operations, {})
+        known = _made[catalog] = _Known(
+            version, functions, Names(functions, SYNONYMS, catalog.away, catalog.trouble), operations, {}
+        )
     return known
 
 

@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from itertools import chain, islice
 from typing import Any
@@ -11,6 +11,7 @@ from athena.sandbox.lexical import Source
 from athena.sandbox.names import Function, Names
 from athena.sandbox.prelude import WRONG as WRONG_PARALLEL
 from athena.sandbox.program import Failure, failure
+from athena.sandbox.unbound import unbound
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -25,9 +26,15 @@ _UNKNOWN = object()
 _MOST = 50  # problems that are looked for
 
 
-def problems(source: Source, names: Names, *, approvals: bool = True) -> list[Failure]:
-    """Return what is wrong, in the order of the lines; `approvals` says whether the engine can wait for a person."""
-    every = chain(_calls(source, names, approvals), _parallels(source, names), _imports(source))
+def problems(
+    source: Source, names: Names, *, approvals: bool = True, known: Collection[str] | None = None
+) -> list[Failure]:
+    """Return what is wrong, in the order of the lines.
+
+    `approvals` says whether the engine can wait for a person, `known` which variables there are, where that is known.
+    """
+    nothing = () if known is None else _unbound(source, names, known)
+    every = chain(_calls(source, names, approvals), _parallels(source, names), _imports(source), nothing)
     found = list(islice(every, _MOST))  # to say what was meant takes time
     return sorted(found, key=lambda one: one["line"] or 0)
 
@@ -59,6 +66,15 @@ def _calls(source: Source, names: Names, approvals: bool) -> Iterator[Failure]:
             message = f"{path} may have to wait for a person's approval, which this program cannot: {_NO_WAITING}"
             yield failure("ApprovalNeeded", message, node.lineno, 'run it with engine="monty", in a program of its own')
         yield from _arguments(node, path, function)
+
+
+def _unbound(source: Source, names: Names, known: Collection[str]) -> Iterator[Failure]:
+    for node in unbound(source, names, known):
+        if away := names.away(node.id):
+            yield failure("NameError", away[0], node.lineno, away[1])
+            continue
+        hint = f"import {node.id} first" if node.id in sys.stdlib_module_names else names.note or None
+        yield failure("NameError", f"name {node.id!r} is not defined", node.lineno, hint)
 
 
 def _parallels(source: Source, names: Names) -> Iterator[Failure]:
@@ -103,7 +119,7 @@ def _arguments(node: ast.Call, path: str, function: Function) -> Iterator[Failur
         if keyword.arg is None:
             continue
         if keyword.arg not in order and not function.open:
-            near = get_close_matches(keyword.arg, order, 1, 0.5)
+            near = _meant(keyword.arg, function, [*given, *(one.arg for one in node.keywords if one.arg)])
             meant = f"did you mean {near[0]!r}? " if near else ""
             yield failure("TypeError", f"{path} has no parameter {keyword.arg!r}", keyword.value.lineno, meant + hint)
             given.setdefault(near[0] if near else keyword.arg, keyword.value)
@@ -118,6 +134,13 @@ def _arguments(node: ast.Call, path: str, function: Function) -> Iterator[Failur
     for name, value in given.items():
         if name in properties and (wrong := _wrong(value, properties[name])):
             yield failure("TypeError", f"{path}: {name!r} must be {wrong}", value.lineno, hint)
+
+
+def _meant(name: str, function: Function, given: Collection[str]) -> list[str]:
+    """Return the parameter that a wrong name may have meant: first of all one that is missing."""
+    missing = [one for one in function.required if one not in given]
+    near = get_close_matches(name, missing, 1, 0.4) or get_close_matches(name, function.order, 1, 0.5)
+    return near or (missing if len(missing) == 1 else [])
 
 
 def _wrong(node: ast.expr, schema: dict[str, Any]) -> str | None:

@@ -84,6 +84,7 @@ class Drive:
     def run(self, source: Source, state: State) -> Ended:
         self.engine.open()
         self.state = state
+        self.paths |= {_identity(path): path for path in state.spaces}
         if state.dump and state.dump_of != self.engine.wrote:
             state.forget_dump()
         self.feed = state.feeds or FEEDS
@@ -214,6 +215,7 @@ class Drive:
         kind = None if self.quiet else self.names.kind(path)
         if kind == "namespace":
             self.paths[_identity(path)] = path
+            self.state.spaces = list(dict.fromkeys([*self.state.spaces, path]))[:MOST_KNOWN]
             return snapshot.resume(value=self._namespace(path))
         if place and kind is None and not self.quiet:
             self.calls.missed(path)
@@ -268,7 +270,8 @@ class Drive:
             return {"exc_type": "AttributeError", "message": f"{message} (hint: {hint})" if hint else message}
         self.calls.missed(path[:LONGEST_NAME])
         near = self.names.near(path[:LONGEST_NAME])
-        hint = f" (hint: did you mean {' or '.join(near)}?)" if near else ""
+        said = [f"did you mean {' or '.join(near)}?"] if near else []
+        hint = f" (hint: {'; '.join(filter(None, [*said, self.names.note]))})" if said or self.names.note else ""
         return {"exc_type": "NameError", "message": f"name {path!r} is not defined{hint}"}
 
     def _spots(self, filename: str) -> Spots:
@@ -332,6 +335,7 @@ class Drive:
             known=known,
             sources=bounded(sources, limits.source_bytes),
             hidden=sorted({*state.hidden, *source.kept} & self.names.roots),
+            spaces=state.spaces,
             dump=dump,
             dump_of=self.engine.wrote,
             feeds=self.feed,

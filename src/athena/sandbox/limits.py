@@ -20,6 +20,7 @@ class Limits:
     parallel: int = 16  # calls of one program at once
     output_chars: int = 20_000
     result_chars: int = 8_000  # of the value as JSON, to the model; more stays in `Run.value`
+    result_tokens: int = 1_900
     value_nodes: int = 200_000  # of a value, an argument or a call's result
     value_bytes: int = 4 << 20
     state_bytes: int = 16 << 20  # variables between runs

@@ -42,8 +42,16 @@ class Function:
 class Names:
     """All functions, by every name they answer to."""
 
-    def __init__(self, functions: Iterable[Function] = (), synonyms: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        functions: Iterable[Function] = (),
+        synonyms: Mapping[str, str] | None = None,
+        away: Mapping[str, tuple[str, str]] | None = None,
+        note: str = "",
+    ) -> None:
+        self.note = note  # said to whoever asks for what is not there
         self._synonyms = synonyms or {}  # wrong names, with or without their place, to right ones
+        self._away = away or {}  # names that cannot be called now: why, and what to do
         self._functions: dict[str, Function] = {}
         self._spaces: set[str] = set()
         self._near: dict[str, list[str]] = {}
@@ -115,8 +123,14 @@ class Names:
         fits = place not in self._spaces or (meant or "").rpartition(".")[0] == place
         return meant if fits and meant in self._functions else None
 
+    def away(self, path: str) -> tuple[str, str] | None:
+        """Say why something that there is cannot be called now, and what to do."""
+        return self._away.get(path) or self._away.get(path.partition(".")[0])
+
     def unknown(self, path: str) -> tuple[str, str]:
         """Say that there is no such name, and what there is."""
+        if away := self.away(path):
+            return away
         near = self.near(path)
         place = path.rpartition(".")[0]
         inside = sorted(name for name in self._functions if name.rpartition(".")[0] == place)
@@ -126,7 +140,7 @@ class Names:
             hint = f"there are {', '.join(inside[:30])}"
         else:
             hint = f"there are {', '.join(sorted(self.roots))}"
-        return f"there is no operation {path!r}", hint
+        return f"there is no operation {path!r}", f"{self.note}; {hint}" if self.note else hint
 
     def arguments(self, path: str, function: Function, args: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """Give each argument its name; what does not fit is an error that lists what does."""

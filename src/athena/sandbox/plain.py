@@ -5,6 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from athena import tokens
+
 DEEPEST = 100
 _LONGEST_INT = 13_000  # bits; Python refuses to write longer ones as text
 CUT = "cut__"
@@ -136,15 +138,19 @@ class Sieve:
         return True
 
 
-def shorten(value: Any, most: int, whole: int | None = None) -> tuple[Any, bool]:
-    """Return what a model is shown of a plain value: all of it, or its beginning under a header that says so."""
+def shorten(value: Any, most: int, budget: int, whole: int | None = None) -> tuple[Any, bool]:
+    """Return what a model is shown of a plain value: all of it, or its beginning under a header that says so.
+
+    It has at most so many characters and so many tokens.
+    """
     if value is None or isinstance(value, bool | int | float):
         return value, False
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if len(text) <= most and whole is None:
+    if len(text) <= most and whole is None and tokens.fits(text, budget):
         return value, False
+    shown = tokens.head(text[:most], budget)
     kept = "" if whole is None else f" of which the first {len(value):,} are kept,"
     size = len(value) if whole is None else whole
     what = f"an object of {size:,} keys" if isinstance(value, dict) else f"a list of {size:,} items"
     what = f"a text of {size:,} characters" if isinstance(value, str) else what
-    return f"[cut: {what},{kept} {len(text):,} characters as JSON; the first {most:,} follow]\n{text[:most]}", True
+    return f"[cut: {what},{kept} {len(text):,} characters as JSON; the first {len(shown):,} follow]\n{shown}", True

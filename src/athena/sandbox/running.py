@@ -167,7 +167,11 @@ class Running:
             error = _with_history(error, made, open_calls, ended, self.calls.last)
         if ended.pause is not None:
             status = "needs_approval"
-        result, cut = shorten(ended.value, self.limits.result_chars, ended.whole) if error is None else (None, False)
+        result, cut = None, False
+        if error is None:
+            chars = self.limits.result_chars
+            budget = 4 * chars if self.calls.depth else self.limits.result_tokens  # a program inside has no reader
+            result, cut = shorten(ended.value, chars, budget, ended.whole)
         return Run(
             status=_as_status(status),
             output=self.output.text,

@@ -277,7 +277,7 @@ class Sandbox:
         state = self._state(program)
         engine, running.reason = self._choose(program, source, state)
         waits = engine == "monty" and not running.calls.depth
-        if found := problems(source, program.names, approvals=waits):
+        if found := problems(source, program.names, approvals=waits, known=state.names):
             raise Rejected(_all(found))
         running.engine = engine
         ended = self._on(engine, program, running, source, state)
@@ -381,8 +381,8 @@ def _all(found: list[Failure]) -> Failure:
     others = [f"line {one['line']}: {one['message']}" for one in found[1:10]]
     if others:
         first["hint"] = "; ".join(filter(None, [first["hint"], f"also {'; '.join(others)}"]))
-    if first["hint"]:
-        first["hint"] = f"{first['hint'][: LONGEST_HINT - 20]}; nothing was run"
+    said = [first["hint"][: LONGEST_HINT - 20]] if first["hint"] else []
+    first["hint"] = "; ".join([*said, "nothing was run"])
     return first
 
 

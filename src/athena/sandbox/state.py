@@ -60,6 +60,7 @@ class State:
     sources: dict[str, str] = field(default_factory=dict)  # definitions by name
     newer_sources: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)  # namespaces that a program has given another value
+    spaces: list[str] = field(default_factory=list)  # namespaces that Monty's memory may hold
     dump: bytes = b""
     dump_of: str = ""  # the engine and the limits that wrote it
     feeds: int = 0  # how many sources Monty's memory has seen
@@ -72,6 +73,13 @@ class State:
         self.known = list(dict.fromkeys([*self.known, *values]))
         self.newer = list(dict.fromkeys([*self.newer, *values]))
         return self
+
+    @property
+    def names(self) -> set[str] | None:
+        """Every name that may have a value; None where there are too many to tell."""
+        if len(self.known) >= MOST_KNOWN:
+            return None
+        return {*self.known, *self.plain, *self.sources, *self.missing}
 
     def sealed(self, key: bytes, owner: str) -> bytes:
         head = {name: getattr(self, name) for name in _HEAD}
@@ -125,4 +133,8 @@ def bounded(sources: dict[str, str], most: int) -> dict[str, str]:
     return dict(reversed(kept.items()))
 
 
-_HEAD = ("plain", "known", "newer", "sources", "newer_sources", "hidden", "dump_of", "feeds", "spots", "missing")
+# fmt: off
+_HEAD = (
+    "plain", "known", "newer", "sources", "newer_sources", "hidden", "spaces", "dump_of", "feeds", "spots", "missing",
+)
+# fmt: on

@@ -13,8 +13,9 @@ from athena.model.memory import Hit, Memory, Stored
 from athena.model.run import Result
 
 BUDGET = 2_000  # tokens of an answer
+NOTE = 40  # tokens of what is said of a cut
 LONGEST = 600  # characters of a memory in a list
-WHOLE = "get_memory(memory_id=...) shows one whole"
+WHOLE = "memory.get_memory(memory_id=...) in execute_code shows one whole"
 OUTCOMES = {"new": "kept", "known": "known already", "revived": "kept again", "updated": "changed"}
 
 
@@ -43,18 +44,38 @@ def is_failure(result: Any) -> bool:
 
 def run(done: Result) -> str:
     """Write what came of a program: what it printed, its value, what went wrong."""
-    parts = [done.output.rstrip("\n")] if done.output.strip() else []
+    output, value, last = done.output.rstrip("\n"), "", _last_words(done)
     if done.result is not None:
         value = done.result if isinstance(done.result, str) else _json(done.result)
-        parts.append(f"result: {value}" if parts else value)
-    if done.handle:
-        parts.append(f'[cut; all of it: workspace.read(path="{done.handle}")]')
+        value = f"result: {value}" if output.strip() else value
+    room = BUDGET - sum(tokens.count(line) + 1 for line in last)
+    value = _part(value, max(room // 2, room - tokens.count(output)), UNSEEN if done.handle is None else "")
+    output = _part(output, room - tokens.count(value), UNPRINTED) if output.strip() else ""
+    parts = [part for part in (output, value, *last) if part]
+    return "\n".join(parts) or "done; it printed nothing and its last line has no value"
+
+
+UNSEEN = "; end the program in less, or keep it: workspace.write(path=..., content=...)"
+UNPRINTED = "; print less, or write it to a file: workspace.write(path=..., content=...)"
+
+
+def _last_words(done: Result) -> list[str]:
+    """Write what comes after what was printed: where all of it is, and what went wrong."""
+    lines = [f'[cut; all of it: workspace.read(path="{done.handle}")]'] if done.handle else []
     if done.error is not None:
         where = "" if done.error.line is None else f" (line {done.error.line})"
-        parts.append(f"{done.error.type}: {done.error.message}{where}")
+        lines.append(f"{done.error.type}: {tokens.head(done.error.message, BUDGET // 3)}{where}")
         if done.error.hint:
-            parts.append(f"hint: {done.error.hint}")
-    return "\n".join(parts) or "done; it printed nothing and its last line has no value"
+            lines.append(f"hint: {tokens.head(done.error.hint, BUDGET // 3)}")
+    return lines
+
+
+def _part(text: str, room: int, otherwise: str) -> str:
+    """Return a text, or its beginning and how to get at the rest."""
+    if tokens.fits(text, room):
+        return text
+    shown = tokens.head(text, room - NOTE)
+    return f"{shown}…\n[cut: {len(shown):,} of {len(text):,} characters{otherwise}]"
 
 
 def _stored(memory: Stored) -> str:
@@ -65,7 +86,8 @@ def _stored(memory: Stored) -> str:
 def _listed(operation: AnyOperation, arguments: Mapping[str, Any], items: Any) -> str:
     """Write a list a line for each item, as many as fit, and say how to see the others."""
     if not items:
-        return "nothing found" if operation.result == list[Hit] else "[]"
+        nothing = "nothing fits; try other words" if operation.name == "search_tools" else "[]"
+        return "nothing found" if operation.result == list[Hit] else nothing
     write = _writer(items[0])
     lines: list[str] = []
     spent = 0
@@ -130,9 +152,4 @@ def _without_nulls(value: Any) -> Any:
 
 def _cut(text: str) -> str:
     """Return a text, or as much of it as the budget allows."""
-    if len(text) <= BUDGET or (size := tokens.count(text)) <= BUDGET:
-        return text
-    shown = text[: len(text) * BUDGET // size]
-    return (
-        f"{shown}…\n[{len(shown):,} of {len(text):,} characters; in a program, with execute_code, all of it is at hand]"
-    )
+    return _part(text, BUDGET, "; in a program, with execute_code, all of it is at hand")

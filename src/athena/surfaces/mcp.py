@@ -97,10 +97,10 @@ class Surface:
         for one in mcptools.chosen(self._calls.catalog, surface):
             if mcptools.called(one) == name:
                 return one
-        near = f"{name!r:.80} is an operation: call it in a program, with execute_code"
+        near = "it is an operation: call it in a program, with execute_code"
         if name not in self._calls.catalog:
             near = "search_tools finds what there is"
-        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name:.80}", {"hint": near})
+        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name:.80}; {near}", {"hint": near})
 
     async def _made(self, ctx: Context, operation: AnyOperation, arguments: Mapping[str, Any], visit: Visit) -> Any:
         """Make a call, and tell from time to time that it goes on.

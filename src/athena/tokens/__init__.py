@@ -53,6 +53,18 @@ def count(text: str) -> int:
     return sum(len(_encoding.encode_ordinary(piece)) for piece in pieces)
 
 
+def fits(text: str, most: int) -> bool:
+    """Tell whether a text has at most so many tokens."""
+    return len(text) * 4 <= most or count(text) <= most  # a token has at least one byte
+
+
+def head(text: str, most: int) -> str:
+    """Return the beginning of a text, as much as has at most so many tokens."""
+    while text and not fits(text, most):
+        text = text[: min(len(text) - 1, len(text) * max(most, 0) // count(text))]
+    return text
+
+
 def is_exact() -> bool:
     """Tell whether counts are exact, or estimates."""
     return _encoding is not None
