@@ -494,16 +494,18 @@ def test_what_is_wrong_with_one_call_is_not_said_of_another(home: House) -> None
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert web.stdout
-    home.add("mixed", {"url": f"http://127.0.0.1:{int(web.stdout.readline())}/mcp"})
-    with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(home.call, "mixed.bad")
-        time.sleep(0.2)
-        with pytest.raises(Unavailable, match="answered echo with HTTP 500"):
-            home.call("mixed.echo", text="x")
-        with pytest.raises(Unavailable, match="answered bad with what is no result: Failed to parse"):
-            slow.result()
-    web.communicate()
+    try:
+        assert web.stdout
+        home.add("mixed", {"url": f"http://127.0.0.1:{int(web.stdout.readline())}/mcp"})
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(home.call, "mixed.bad")
+            time.sleep(0.2)
+            with pytest.raises(Unavailable, match="answered echo with HTTP 500"):
+                home.call("mixed.echo", text="x")
+            with pytest.raises(Unavailable, match="answered bad with what is no result: Failed to parse"):
+                slow.result()
+    finally:
+        web.communicate()
 
 
 def test_a_tool_that_needs_approval_waits_in_a_program_and_is_refused_elsewhere(home: House) -> None:
