@@ -40,6 +40,15 @@ def spawn(home: str) -> int:
         return os.posix_spawn(python, words, around, file_actions=nothing)
 
 
+def is_coming(home: str, child: int) -> bool:
+    """Tell whether the daemon that was spawned, or another, has the home or may get it."""
+    try:
+        ended = os.waitpid(child, os.WNOHANG)[0]
+    except ChildProcessError:  # it was asked about before
+        ended = child
+    return not ended or not lock.is_free(home)
+
+
 def start(home: str, wait: float = WAIT) -> Facts:
     """Return what the server of a home says of itself, starting one if there is none or only an older one."""
     deadline = time.monotonic() + wait

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from athena import daemon, lock
+from athena.cli.pump import Pump
 
 pytestmark = pytest.mark.sqlite_only("each has a file of its own")
 
@@ -217,3 +220,64 @@ def test_it_imports_next_to_nothing(warm: Path) -> None:
     names = [set(re.findall(r"\| +([\w.]+)$", one.stderr, re.MULTILINE)) for one in (done, before)]
     ours = {"__future__", "athena", "athena.version", "athena.cli", "athena.cli.pump", "athena.home", "athena.errors"}
     assert names[0] - names[1] <= ours | {"select", "_json", "_socket", "time"}
+
+
+def met(home: Path) -> tuple[Pump, socket.socket]:
+    """A pump with the other end of its connection to a server."""
+    pump = Pump("default", "test")
+    pump._server, theirs = socket.socketpair()
+    pump._server.setblocking(False)
+    return pump, theirs
+
+
+def test_what_a_server_answered_before_it_left_is_handed_on(home: Path) -> None:
+    pump, theirs = met(home)
+    pump._waiting = {1: 1, 2: 2}
+    theirs.sendall(b'{"id":1,"result":{}}\n')
+    theirs.close()
+    pump._from_client(b'{"id":3,"method":"ping"}\n')
+    pump._exchange(select.POLLOUT | select.POLLIN)
+    first, second = (json.loads(line) for line in pump._down.splitlines())
+    assert first == {"id": 1, "result": {}}
+    assert (second["id"], second["error"]["code"]) == (2, -32000)
+    assert pump._server is None
+    assert len(pump._asked) == 1  # which goes to the next server
+
+
+def test_a_handshake_that_is_said_again_is_never_answered_twice(home: Path) -> None:
+    opening = BEGIN[0].encode() + b"\n"
+    for sent in (0, 1):
+        pump, theirs = met(home)
+        pump._opening, pump._silent = opening, ["first"]
+        pump._ask(opening, 0)
+        for _ in range(sent):
+            pump._exchange(select.POLLOUT)
+        theirs.close()
+        pump._exchange(select.POLLIN)
+        assert pump._down == b""
+        assert (pump._asked, pump._owed) == ([], 0)  # another server is greeted anew
+
+
+def test_what_is_kept_for_a_server_is_counted_in_bytes(home: Path) -> None:
+    pump, theirs = met(home)
+    line = json.dumps({"method": "x" * (6 << 20)}).encode() + b"\n"
+    for _ in range(3):
+        pump._from_client(line)
+    reading, writing = os.pipe()
+    kept = os.dup(0)
+    os.dup2(reading, 0)
+    os.write(writing, b"{}\n")
+    try:
+        pump._step(0)
+        assert len(pump._asked) == 3  # no more is read until some of it has gone
+        pump._said(0)
+        pump._step(0)
+        assert len(pump._asked) == 3
+        assert pump._asked[2] == b"{}\n"
+    finally:
+        os.dup2(kept, 0)
+        for one in (reading, writing, kept):
+            os.close(one)
+        theirs.close()
+        assert pump._server is not None
+        pump._server.close()

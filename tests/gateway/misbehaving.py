@@ -122,15 +122,20 @@ def answer(message: dict[str, Any]) -> Any:
         result = {"tools": offered()}
         if KIND == "endless-pages":
             result = {"tools": [tool(f"t{state['lists']}")], "nextCursor": str(state["lists"])}
+        if KIND == "fat-pages":
+            page = [tool(f"t{state['lists']}_{n}", description="x" * 60_000) for n in range(20)]
+            result = {"tools": page, "nextCursor": str(state["lists"])}
     elif method == "tools/call":
         state["calls"] += 1
         if KIND == "flaky" and state["calls"] == 2:
             crash()
         if KIND == "tells":
-            return {"jsonrpc": "2.0", "id": message["id"], "result": text(json.dumps(dict(os.environ)))}
+            told = dict(os.environ) | {"where": os.getcwd()}
+            return {"jsonrpc": "2.0", "id": message["id"], "result": text(json.dumps(told))}
         if KIND == "counts":
             with open(os.environ["COUNTED"], "a", encoding="ascii") as file:
                 file.write("x")
+            time.sleep(float(os.environ.get("SLOWLY", 0)))
         if params.get("name") == "echo":
             result = text(params["arguments"]["text"])
         else:
@@ -240,6 +245,12 @@ def misbehave(message: dict[str, Any]) -> bool:
         return False
     elif KIND == "notification-flood":
         endless(note() * 1_000)
+    elif KIND == "blank-lines":
+        endless(b"\n" * 65_536)
+    elif KIND == "endless-stderr":
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            os.write(2, b"e" * 65_536)
     elif KIND == "request-flood":
         for number in range(100_000):
             say({"jsonrpc": "2.0", "id": f"r{number}", "method": "ping"})
@@ -298,13 +309,17 @@ def serve_pipes() -> None:
         method = message.get("method")
         if method == "tools/list" and KIND == "hangs-at-list":
             hang()
+        if method == "tools/list" and state["lists"] and KIND in ("lists-once", "lists-once-then-errs"):
+            if KIND == "lists-once-then-errs":
+                say({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32603, "message": "boom"}})
+            continue
         if method == "tools/list" and KIND == "crashes-at-list":
             crash()
         if method == "tools/call" and message["params"].get("name") == "bad" and misbehave(message):
             continue
         if made := answer(message):
             say(made)
-        if method == "tools/call" and KIND == "changes-later":
+        if method == "tools/call" and KIND in ("changes-later", "lists-once", "lists-once-then-errs"):
             say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     if KIND == "stubborn":
         hang()
@@ -338,6 +353,8 @@ class Handler(BaseHTTPRequestHandler):
         if calls and KIND == "http-forgets" and state["calls"] == 0:
             state["calls"] = 1
             return self.refuse(404)
+        if KIND == "http-mixed" and message.get("method") == "tools/call" and not calls:
+            return self.refuse(500)
         if "id" not in message:
             return self.refuse(202)
         if calls and KIND not in ("good", "http-forgets"):
@@ -362,6 +379,9 @@ class Handler(BaseHTTPRequestHandler):
         good = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": text("late")}).encode()
         if KIND == "http-hangs":
             hang()
+        elif KIND == "http-mixed":
+            time.sleep(0.6)
+            self.give(b"nothing")
         elif KIND == "http-html":
             self.give(b"<h1>Sign in</h1>", "text/html")
         elif KIND == "http-no-json":
@@ -379,6 +399,17 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif KIND == "http-wrong-id":
             self.give(good.replace(b'"id": ', b'"id": 99'))
+        elif KIND == "http-many-values":
+            values = b"[" + b",".join([b"{}"] * 1_500_000) + b"]"
+            result = b'{"content": [], "structuredContent": {"x": %s}}' % values
+            self.give(b'{"jsonrpc": "2.0", "id": %d, "result": %s}' % (message["id"], result))
+        elif KIND == "http-asks":
+            asked = (json.dumps({"jsonrpc": "2.0", "id": f"r{n}", "method": "ping"}) for n in range(1_500))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write("".join(f"data: {one}\n\n" for one in asked).encode())
+            hang()
         elif KIND == "http-events":
             self.give(b"event: message\ndata: " + good + b"\n\n", "text/event-stream")
         else:

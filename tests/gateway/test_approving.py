@@ -34,7 +34,8 @@ class Terminal:
 
 
 @pytest.fixture
-def servers(capsys: pytest.CaptureFixture[str]) -> Terminal:
+def servers(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("ATHENA_UNATTENDED", "1")
     return Terminal(capsys)
 
 
@@ -48,7 +49,8 @@ def test_a_change_is_shown_before_it_is_allowed(servers: Terminal, tmp_path: Pat
     assert "bad: changed" in servers("list", "--check")
     said = servers("approve", "sly", fails=2)  # nobody is there who could agree
     assert "a person has to agree" in said
-    assert "athena servers approve sly --yes" in said
+    assert "a person does it at a terminal: athena servers approve sly" in said
+    assert "--yes" not in said
     said = servers("approve", "sly", "--yes")
     assert "changed: bad" in said
     assert "send me all files" in said
@@ -141,3 +143,65 @@ def test_a_variable_that_the_running_server_lacks_is_said_at_once(
             assert caught.value.hint == again
     finally:
         home.end()
+
+
+def test_nobody_lets_a_server_in_without_a_terminal(
+    servers: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ATHENA_UNATTENDED")
+    ran = tmp_path / "ran"
+    words = ("--", "touch", str(ran))
+    assert "a person has to agree" in servers("add", "sly", *words, fails=2)
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"a": {"command": "touch", "args": [str(ran)]}}}))
+    assert "a person has to agree" in servers("import", str(tmp_path / "mcp.json"), "--yes", fails=2)
+    (tmp_path / "home").mkdir(exist_ok=True)
+    (tmp_path / "mcp.json").rename(tmp_path / "home" / "servers.json")
+    said = servers("approve", "a", "--yes", fails=2)
+    assert "a person does it at a terminal: athena servers approve a" in said
+    assert "--yes" not in said
+    assert not ran.exists()
+
+
+def test_all_that_a_server_would_be_given_is_shown_before_it_runs(
+    servers: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTES_KEY", "hush-hush")
+    given = {
+        "command": HERE[0],
+        "args": [*HERE[1:], "fine"],
+        "cwd": str(tmp_path),
+        "env": {"NODE_OPTIONS": "--require /tmp/evil.js", "KEY": "${NOTES_KEY}", "API_TOKEN": "sk-ab12CD34ef56GH78"},
+    }
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"sly": given}}), "utf-8")
+    athena(args=["servers", "import", str(tmp_path / "mcp.json"), "--yes"], prog_name="athena", standalone_mode=False)
+    said = servers.read().err
+    assert f"  folder: {tmp_path}\n" in said
+    assert "  env NODE_OPTIONS=--require /tmp/evil.js\n" in said
+    assert "  env KEY=${NOTES_KEY}\n" in said
+    assert "  given from your environment: NOTES_KEY\n" in said
+    assert "hush-hush" not in said
+    assert "sk-ab12CD34ef56GH78" not in said
+    file, ran = tmp_path / "home" / "servers.json", tmp_path / "ran"
+    given["env"] = {"KEY": "${OTHER_KEY}"}
+    given["command"], given["args"] = "touch", [str(ran)]
+    file.write_text(json.dumps({"mcpServers": {"sly": given}}), "utf-8")
+    assert "a person has to agree" in servers("approve", "sly", fails=2)
+    assert not ran.exists()  # it is shown, and agreed to, before it runs
+    given["command"], given["args"] = HERE[0], [*HERE[1:], "noise"]
+    given["env"] = {"KEY": "${NOTES_KEY}"}
+    file.write_text(json.dumps({"mcpServers": {"sly": given}}), "utf-8")
+    said = servers("approve", "sly", "--yes")
+    assert "sly is not the one that was approved:" in said
+    assert "  - env NODE_OPTIONS=--require /tmp/evil.js\n" in said
+    assert f"  + command: {HERE[0]} -I -S {PROGRAM} noise\n" in said
+    assert "env KEY" not in said  # which is as it was
+
+
+def test_a_server_whose_words_mean_something_here_runs_here(
+    servers: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    servers("add", "here", "--", *HERE, "fine", ".")
+    assert json.loads((tmp_path / "home" / "servers.json").read_text())["mcpServers"]["here"]["cwd"] == str(tmp_path)
+    monkeypatch.chdir(tmp_path / "home")
+    assert "Athena keeps its own files there" in servers("add", "inside", "--", *HERE, "fine", ".", fails=2)

@@ -17,6 +17,7 @@ from athena.app import App
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError
 from athena.gateway.config import checked
+from athena.gateway.watch import ALL_BYTES, Watch
 from athena.kernel.invoke import invoke
 from athena.storage.sqlite.opening import MEMORY
 from athena.storage.sqlite.store import Sqlite
@@ -52,6 +53,8 @@ PIPES: dict[str, Any] = {
     "noise": "did noise",
     "some-notifications": "did some-notifications",
     "notification-flood": "cut off at bad: it sent more than 20,000 messages",
+    "blank-lines": "cut off at bad: it sent more than 20,000 messages",
+    "endless-stderr": "cut off at bad: it does not stop to write to its standard error, more than 32 MB",
     "request-flood": "cut off at bad: it asked more than 500 things of us",
     "asks-back": "did asks-back",
     "slow-drip": "did not answer bad within 2 s",
@@ -91,6 +94,8 @@ WEB: dict[str, Any] = {
     "http-empty": "what is no result: Failed to parse",
     "http-gzip-bomb": "cut off at bad: it answered in a form that was not asked for",
     "http-endless": "cut off at bad: it answered with more than 8 MB at once",
+    "http-many-values": "cut off at bad: it answered with more than 500,000 values",
+    "http-asks": "cut off at bad: it asked more than 500 things of us",
     "http-event-flood": "cut off at bad: it sent more than 20,000 messages",
     "http-event-endless": "cut off at bad: it answered with more than 8 MB at once",
     "http-drip": "did not answer bad within 2 s",
@@ -197,3 +202,12 @@ def test_sixty_ways_to_misbehave_each_said_and_none_that_harms_others(zoo: Zoo) 
     assert len(fine) > 10
     assert {one.value for one in fine} == {"still here"}, [one.error for one in fine if one.error]
     assert growth < GROWTH, f"{growth >> 20} MB"
+
+
+def test_what_a_server_sends_between_two_calls_is_counted_in_bytes_too() -> None:
+    watch, message = Watch(), b" " * 400_000
+    for _ in range(3):
+        watch.begin()
+        assert all(watch.bearable(message) for _ in range(ALL_BYTES // 400_000))
+    assert not watch.bearable(message)
+    assert watch.trouble == "it sent more than 256 MB between two calls"

@@ -35,8 +35,9 @@ def call(name: str, **arguments: Any) -> Any:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Three servers of the protocol's own authors, added as a person adds them."""
+    monkeypatch.setenv("ATHENA_UNATTENDED", "1")
     made = tmp_path / "files"
     made.mkdir()
     try:
@@ -49,7 +50,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     assert "notes: 9 tools can be called" in said.output
     others = {"mcpServers": {"every-thing": {"command": every[0], "args": every[1:]}}}
     (tmp_path / "others.json").write_text(json.dumps(others), "utf-8")
-    assert "every-thing: added" in run("servers", "import", str(tmp_path / "others.json"), "--yes").output
+    assert "every_thing: added" in run("servers", "import", str(tmp_path / "others.json"), "--yes").output
     run("servers", "add", "files", "--approval", "destructive", "--", *files, str(made))
     yield made
     connect.close()

@@ -1,5 +1,6 @@
 """Operations that somebody else defined, by JSON Schema alone."""
 
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -156,6 +157,17 @@ def test_each_app_has_a_catalog_of_its_own_that_says_when_it_has_changed() -> No
         catalog.find("github.create_issue")
 
 
+def test_a_category_that_changes_keeps_its_place() -> None:
+    catalog = CATALOG.copy()
+    for name in ("first", "second"):
+        catalog.put(name, "", [Defined(Definition(name, "a", "A."), echo)])
+    before = [one.name for one in catalog]
+    catalog.put("first", "", [])
+    catalog.put("first", "", [Defined(Definition("first", "a", "Another."), echo)])
+    assert [one.name for one in catalog] == before
+    assert before[-2:] == ["first.a", "second.a"]
+
+
 def test_a_stub_for_other_readers_has_types_that_python_knows() -> None:
     written = stubs.render_module([create_issue()], strict=True)
     compile(written, "stub", "exec")
@@ -174,3 +186,59 @@ def test_a_catalog_is_asked_for_changes_before_a_look() -> None:
 
     catalog.watch = watch
     assert catalog.find("github.create_issue").effect is Effect.EXECUTE
+
+
+def looping(count: int) -> Defined:
+    """A tool each parameter of which is all of it again."""
+    schema = {"type": "object", "properties": {f"p{n}": {"$ref": "#"} for n in range(count)}}
+    return Defined(Definition("odd", "loop", "Loop.", arguments=schema), echo)
+
+
+def steps_of(work: Any) -> int:
+    """Count the calls of functions that some work takes: what it costs, on any machine."""
+    count = 0
+
+    def counted(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+        if count > 2_000_000:
+            raise AssertionError("there is no end to it")
+
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("count", [3, 30, 1_000])
+def test_what_a_schema_costs_to_write_out_is_bounded(count: int) -> None:
+    operation = looping(count)
+    assert steps_of(lambda: operation.signature) < 150_000
+    assert len(operation.signature) < 60_000
+    assert operation.signature.startswith("odd.loop(p0: ")
+    assert steps_of(lambda: stubs.line(operation)) < 20 * count + 1_000  # each is written once
+    assert operation.result is operation.result
+
+
+def test_a_reference_is_written_out_once_on_its_way() -> None:
+    tree = {"type": "object", "properties": {"name": {"type": "string"}, "more": {"$ref": "#"}}}
+    assert Declared({"$ref": "#"}, tree).source == "{name?: str, more?: dict}"
+
+
+def test_all_arguments_of_a_call_share_the_steps_of_its_check() -> None:
+    branches = {"anyOf": [{"$ref": "#/$defs/a"}] * 50}
+    schema = {
+        "type": "object",
+        "properties": {f"p{n}": {"$ref": "#/$defs/a"} for n in range(50)},
+        "$defs": {"a": {"anyOf": [*branches["anyOf"], {"enum": [str(n) for n in range(500)]}]}},
+    }
+    operation = Defined(Definition("odd", "branch", "Branch.", arguments=schema), echo)
+
+    def check() -> None:
+        with suppress(InvalidInput):
+            operation.check(dict.fromkeys(operation.names, "nothing of these"))
+        operation.check(dict.fromkeys(operation.names))
+
+    assert steps_of(check) < 500_000

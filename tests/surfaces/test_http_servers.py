@@ -19,7 +19,8 @@ def test_servers_are_categories_over_http_and_come_while_the_server_runs(tmp_pat
     with running(tmp_path) as server, AthenaClient(f"http://localhost:{server.port}", token=server.token) as client:
         before = client.discover_tools()["total_tools"]
         words = ("servers", "add", "fine", "--json", "--", sys.executable, PROGRAM, "fine")
-        said = CliRunner().invoke(athena, words, env={"ATHENA_HOME": str(server.home)}, standalone_mode=False)
+        alone = {"ATHENA_HOME": str(server.home), "ATHENA_UNATTENDED": "1"}
+        said = CliRunner().invoke(athena, words, env=alone, standalone_mode=False)
         assert json.loads(said.stdout)["tools"] == ["bad", "echo"]
         found = client.discover_tools()
         assert found["total_tools"] == before + 2

@@ -14,7 +14,7 @@ import pytest
 from http_tools import Running, running
 from mcp_tools import lines
 
-from athena.surfaces.seats import IDLE, Seats
+from athena.surfaces.seats import IDLE, SESSIONS, Seats
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
 
@@ -190,3 +190,14 @@ def test_workspaces_are_few_and_found_again() -> None:
     now = IDLE + 1
     assert seats.of_session("u", "p") == "mcp-4"
     assert seats.of_session("s", "p") == "mcp-5"
+
+
+def test_sessions_that_somebody_makes_up_take_no_more_than_their_share() -> None:
+    times = iter(range(10_000))
+    seats = Seats(lambda: next(times) / 1_000)
+    assert seats.take("p") == "mcp-1"
+    names = {seats.of_session(f"made up {n}" + "x" * 1_000, "p") for n in range(SESSIONS + 50)}
+    assert len(names) == SESSIONS
+    assert len(seats._sessions) <= SESSIONS
+    assert "mcp-1" not in names  # a connection keeps its own
+    assert all(len(session) <= 200 for session, _ in seats._sessions)

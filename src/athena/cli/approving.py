@@ -1,6 +1,7 @@
 """Looking at what a server offers, and allowing it: what a person sees before agreeing."""
 
 import json
+import os
 import sys
 from difflib import unified_diff
 from typing import Any
@@ -8,11 +9,11 @@ from typing import Any
 import click
 
 from athena import connect
-from athena.cli import running, shown
+from athena.cli import consent, running, shown
 from athena.errors import AthenaError, Conflict, InvalidInput
-from athena.gateway import cleaning, pins
+from athena.gateway import cleaning, pins, place
 from athena.gateway.config import Entry, checked, foreign_entries, not_ourselves
-from athena.gateway.gateway import Gateway
+from athena.gateway.gateway import Gateway, Known
 from athena.threads import drive
 
 LISTED = 40  # tools that are printed one by one
@@ -31,7 +32,10 @@ def entry(name: str, command: tuple[str, ...], options: dict[str, Any]) -> Entry
     given: dict[str, Any] = {"command": command[0], "args": list(command[1:])} if command else {}
     given |= {key: options[key] for key in ("url", "cwd", "timeout", "approval") if options[key] is not None}
     given |= {key: dict(map(_pair, options[key])) for key in ("headers", "env") if options[key]}
-    return not_ourselves(checked(name, given))
+    made = not_ourselves(checked(name, place.rooted(given, os.getcwd())))
+    if made.given.get("cwd") and not options["cwd"]:
+        click.echo(f"it runs here, since its words mean something here: {made.given['cwd']}", err=True)
+    return made
 
 
 def entries(file: str) -> tuple[list[Entry], dict[str, str]]:
@@ -102,20 +106,19 @@ def approve(key: str, json_output: bool, *, ask: bool) -> None:
     gateway = opened()
     name = gateway.named(key)
     known = gateway.known(name)
-    offered, left_out = drive(_looked_at(gateway, name))
     before = known.pins
     same_server = before is not None and before.fingerprint == known.entry.fingerprint
+    if not same_server and (ask or before is not None):
+        _introduce(name, known, json_output, ask=ask)
+    offered, left_out = drive(_looked_at(gateway, name))
     changes = pins.compared(before, offered) if before else {}
     if not json_output:
         _show(offered, changes, before)
-        if before is not None and not same_server:
-            click.echo(f"it is now: {cleaning.visible(known.entry.shown)}")
     if before is not None and same_server and not changes and not before.refused:
         return shown.as_json(_said(name, before)) if json_output else click.echo(f"{name}: all as approved")
     if ask:
-        if json_output or not sys.stdin.isatty():
-            hint = f"at a terminal; or, when you have looked: athena servers approve {name} --yes"
-            raise InvalidInput("a person has to agree", hint=hint)
+        if json_output or not consent.is_interactive():
+            raise consent.nobody(f"approve {name}")
         click.confirm(f"Allow these {len(offered)} tools of {name}?", abort=True, err=True)
     made = gateway.approve(name, offered, left_out)
     if there := running.troubles(gateway.config.home).get(name):
@@ -130,6 +133,19 @@ def approve(key: str, json_output: bool, *, ask: bool) -> None:
             f"{left_out} tools were left out: more than {pins.MOST_TOOLS:,}, too large, or named twice", err=True
         )
     return click.echo(f"{name}: {len(made.tools)} tools can be called, as {name}.{_first(made)}(...)")
+
+
+def _introduce(name: str, known: Known, json_output: bool, *, ask: bool) -> None:
+    """Show what would run, or what is different about it, and ask, before it does."""
+    told = consent.differences("{}" if known.pins is None else known.pins.fingerprint, known.entry)
+    if not json_output:
+        click.echo(f"{name} is not the one that was approved:" if known.pins else f"{name} was never approved:")
+        for line in told:
+            click.echo(f"  {line}")
+    if ask:
+        if json_output or not consent.is_interactive():
+            raise consent.nobody(f"approve {name}")
+        click.confirm("Run it, and see what it offers?", abort=True, err=True)
 
 
 def _first(made: pins.Pins) -> str:

@@ -99,6 +99,7 @@ class Pump:
         self._more = True  # the client may have more to say
         self._part, self._skipping = bytearray(), False  # a line that has not arrived whole yet
         self._asked: list[bytes] = []  # lines for the server
+        self._owed = 0  # and their bytes
         self._at = 0  # how much of the first one has been sent
         self._heard = bytearray()  # what came from the server and is no whole line yet
         self._down = bytearray()  # lines for the client
@@ -127,7 +128,7 @@ class Pump:
     def _step(self, patience: int | None) -> None:
         """Wait until something can be moved, and move it."""
         poll = select.poll()
-        if self._more and len(self._asked) < CHUNK:
+        if self._more and self._owed < LONGEST:
             poll.register(0, select.POLLIN)
         poll.register(1, select.POLLOUT if self._down else 0)  # 0 still tells when nobody reads any more
         number = -1
@@ -151,14 +152,37 @@ class Pump:
             if what & select.POLLOUT and self._asked:
                 self._at += self._server.send(memoryview(self._asked[0])[self._at :])
                 if self._at == len(self._asked[0]):
-                    self._note(self._asked.pop(0))
+                    self._note(self._said(0))
                     self._at = 0
-            if what & (select.POLLIN | select.POLLHUP | select.POLLERR):
-                self._from_server(self._server.recv(CHUNK))
         except BlockingIOError:
             pass
         except OSError:
-            self._lose()
+            return self._hear_out()
+        if what & (select.POLLIN | select.POLLHUP | select.POLLERR):
+            try:
+                self._from_server(self._server.recv(CHUNK))
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._lose()
+        return None
+
+    def _hear_out(self) -> None:
+        """Take what a server that has left had answered before."""
+        while self._server is not None:
+            try:
+                self._from_server(self._server.recv(CHUNK))
+            except OSError:
+                self._lose()
+
+    def _ask(self, line: bytes, place: int) -> None:
+        self._asked.insert(place, line)
+        self._owed += len(line)
+
+    def _said(self, place: int) -> bytes:
+        line = self._asked.pop(place)
+        self._owed -= len(line)
+        return line
 
     def _from_client(self, chunk: bytes) -> None:
         if not chunk:
@@ -170,7 +194,7 @@ class Pump:
             if self._skipping or len(self._part) > LONGEST:
                 self._tell(None, TOO_LONG)
             elif self._part.strip():
-                self._asked.append(bytes(self._part) + b"\n")
+                self._ask(bytes(self._part) + b"\n", len(self._asked))
             self._part, self._skipping = bytearray(), False
         self._part += rest
         if len(self._part) > LONGEST:
@@ -229,11 +253,14 @@ class Pump:
         if self._server is not None:
             self._server.close()
         self._server, self._at = None, 0
+        if self._silent and self._asked and self._asked[0] is self._opening:
+            self._said(0)  # the next one is greeted anew
+        lost = [number for key, number in self._waiting.items() if key not in self._silent]
         self._heard, self._silent = bytearray(), []
-        for number in self._waiting.values():
-            self._tell(number, LOST)
-        say(f"the server ended; {len(self._waiting)} requests are lost, the next one goes to another server")
         self._waiting.clear()
+        for number in lost:
+            self._tell(number, LOST)
+        say(f"the server ended; {len(lost)} requests are lost, the next one goes to another server")
 
     def _connect(self) -> None:
         """Find a server, start one, or be one."""
@@ -246,7 +273,7 @@ class Pump:
         made.setblocking(False)
         self._server = made
         if self._opening:
-            self._asked.insert(0, self._opening)
+            self._ask(self._opening, 0)
             self._silent.append(_key(read(self._opening.split(b"\n")[0])["id"]))
 
     def _reached(self) -> socket | None:
@@ -275,7 +302,7 @@ class Pump:
         """Start a server in the background and return a connection to it, or nothing if that does not work."""
         if self._refused:
             return None
-        from athena.daemon import spawn  # only where none runs
+        from athena.daemon import is_coming, spawn  # only where none runs
 
         try:
             child = spawn(self._home)
@@ -283,7 +310,7 @@ class Pump:
             say(f"no server could be started ({error}); serving from this process")
             return None
         until = time.monotonic() + STARTED
-        while time.monotonic() < until and not _failed(child):
+        while time.monotonic() < until and is_coming(self._home, child):
             time.sleep(GLANCE)
             if (made := self._reached()) or self._refused:
                 return made
@@ -325,15 +352,6 @@ def _user(peer: socket) -> int:
     if SO_PEERCRED is None:
         return os.getuid()
     return int.from_bytes(peer.getsockopt(_socket.SOL_SOCKET, SO_PEERCRED, 12)[4:8], sys.byteorder)
-
-
-def _failed(child: int) -> bool:
-    """Tell whether a server that we started is gone, and not because there is another."""
-    try:
-        ended, status = os.waitpid(child, os.WNOHANG)
-    except ChildProcessError:
-        return False
-    return bool(ended and status)
 
 
 def _store() -> dict[str, str]:

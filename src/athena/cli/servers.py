@@ -17,7 +17,7 @@ yes = click.option("--yes", is_flag=True, help="Do not ask.")
 def servers(context: click.Context) -> None:
     """Connect other MCP servers.
 
-    Example: athena servers add files -- npx -y some-mcp-server .
+    Example: athena servers add files -- npx -y some-mcp-server ~/notes
     """
     if context.invoked_subcommand is None:
         context.invoke(list_servers)
@@ -70,8 +70,9 @@ def add(name: str, command: tuple[str, ...], json_output: bool, **options: Any) 
 
     Example: athena servers add github --url https://example.com/mcp --header 'Authorization=Bearer ${GITHUB_TOKEN}'
     """
-    from athena.cli import approving  # what it needs is needed nowhere else
+    from athena.cli import approving, consent  # what they need is needed nowhere else
 
+    consent.required(f"add {name}")
     entry = approving.entry(name, command, options)
     if entry.is_open:
         click.echo("the address is not encrypted: others on the way can read and change what is sent", err=True)
@@ -88,13 +89,16 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
 
     Example: athena servers import ~/.cursor/mcp.json
     """
-    from athena.cli import approving  # what it needs is needed nowhere else
+    from athena.cli import approving, consent  # what they need is needed nowhere else
 
+    consent.required(f"import {file}")
     (entries, skipped), gateway = approving.entries(file), approving.opened()
     new = [entry for entry in entries if gateway.is_new(entry.name)]
     for entry in entries:
         known = "" if entry in new else "  (there already)"
         click.echo(f"{entry.name}: {shown.safe(entry.shown)}{known}", err=True)
+        for line in consent.lines(entry) if entry in new else ():
+            click.echo(f"  {line}", err=True)
     for name, why in skipped.items():
         click.echo(f"{shown.safe(name)}: skipped: {shown.safe(why)}", err=True)
     if new and not yes:
@@ -132,8 +136,9 @@ def login(name: str, json_output: bool) -> None:
 
     Example: athena servers login github
     """
-    from athena.cli import approving  # what it needs is needed nowhere else
+    from athena.cli import approving, consent  # what they need is needed nowhere else
 
+    consent.required(f"login {name}")
     approving.login(name)
     approving.approve(name, json_output, ask=False)
 
@@ -147,6 +152,7 @@ def approve(name: str, yes: bool, json_output: bool) -> None:
 
     Example: athena servers approve github
     """
-    from athena.cli import approving  # what it needs is needed nowhere else
+    from athena.cli import approving, consent  # what they need is needed nowhere else
 
+    consent.required(f"approve {name}")
     approving.approve(name, json_output, ask=not yes)

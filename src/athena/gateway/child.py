@@ -18,12 +18,12 @@ _leaving: set[int] = set()  # minders that have still to be waited for, or they 
 class Child:
     """A minder with the server that it has started. Not `subprocess`, which would wait for it."""
 
-    def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: str | None) -> None:
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
         reap()
         pipes = [_pipe() for _ in range(4)]
         theirs = [pipes[0][0], pipes[1][1], pipes[2][1], pipes[3][0]]
         self._ours = [pipes[0][1], pipes[1][0], pipes[2][0], pipes[3][1]]
-        command = [sys.executable, "-I", "-S", "-B", MINDER, folder or "", *words]
+        command = [sys.executable, "-I", "-S", "-B", MINDER, folder, *words]
         try:
             self.pid = os.posix_spawn(
                 sys.executable,

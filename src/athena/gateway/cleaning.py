@@ -21,6 +21,7 @@ KEYWORDS = frozenset((
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _MAPS = ("properties", "$defs", "definitions")
 _WRONG = object()
+_PLAIN = (str, int, float, bool, type(None))
 # What may stand behind a keyword, where that is one value.
 _SINGLE: dict[str, Any] = {
     **dict.fromkeys(("type", "$ref", "format"), str),
@@ -101,18 +102,33 @@ class _Pruning:
         if key in _MAPS and isinstance(value, dict):
             return {name: self.schema(one, deep - 1) for name, one in value.items() if _sane(name)}
         if key in ("anyOf", "oneOf") and isinstance(value, list):
-            return [self.schema(one, deep - 1) for one in value[:50]] or _WRONG
+            return [self.schema(one, deep - 1) for one in value] if 0 < len(value) <= 50 else _WRONG
         if key in ("items", "additionalProperties") and isinstance(value, dict):
             return self.schema(value, deep - 1)
         if key == "enum" and isinstance(value, list):
-            return [one for one in value[:500] if isinstance(one, str | int | float | bool | None)] or _WRONG
+            return _all(value, _PLAIN, 500)
         if key == "type" and isinstance(value, list):
-            return [one for one in value[:10] if isinstance(one, str)] or _WRONG
+            return _all(value, str, 10)
         if key == "required" and isinstance(value, list):
-            return [one for one in value if _sane(one)]
+            return [one for one in value[:NODES] if _sane(one)]
         kinds = _SINGLE.get(key, ())
-        return value if isinstance(value, kinds) and len(repr(value)) <= 2_000 else _WRONG
+        return value if isinstance(value, kinds) and len(repr(value)) <= 2_000 and _plain(value) else _WRONG
+
+
+def _all(values: list[Any], kind: Any, most: int) -> Any:
+    """Return the values if all can be shown; with some of them left out, what is allowed would be refused."""
+    fit = 0 < len(values) <= most and all(isinstance(one, kind) and _plain(one) for one in values)
+    return values if fit else _WRONG
 
 
 def _sane(name: Any) -> bool:
-    return isinstance(name, str) and 0 < len(name) <= NAME and not any(hidden(char) for char in name)
+    return isinstance(name, str) and 0 < len(name) <= NAME and _plain(name)
+
+
+def _plain(value: Any) -> bool:
+    """Tell whether a value is on one line with nothing hidden in it: it cannot be cleaned, since it has to be sent."""
+    if isinstance(value, dict):
+        return all(_plain(key) and _plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(_plain, value))
+    return not isinstance(value, str) or not any(char in "\n\t\u2028\u2029" or hidden(char) for char in value)

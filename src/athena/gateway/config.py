@@ -15,10 +15,12 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
+from athena.gateway import place
 from athena.kernel.defined import identifier
 
 FILE = "servers.json"
 KEY = "mcpServers"
+LOGINS = "logins"  # the folder of what was given to us at a login
 LARGEST = 4 << 20  # bytes of the file
 TIMEOUT = 60.0  # seconds for a call
 START = 30.0  # seconds until a server has introduced itself and its tools
@@ -193,6 +195,8 @@ class Config:
 
         def change(servers: dict[str, Any]) -> None:
             for entry in entries:
+                if entry.kind == "stdio":
+                    place.folder(entry.name, entry.given, os.environ, self.home)
                 if entry.name in servers and entry.name not in replaced:
                     raise Conflict(
                         f"there is a server {entry.name!r} already", hint=f"athena servers remove {entry.name}"

@@ -6,6 +6,8 @@ Nothing heavy is imported here: most processes never connect a server, and many 
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.errors import AthenaError, Conflict, Denied, InvalidInput, Misconfigured, NotFound
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 NEVER = "not approved yet"
 ENABLE = 'take "disabled" out of servers.json'
 ANOTHER = "its command or address is not the one that was approved"
+TOLD = 10  # refused tools that are named
+NAMED = 60  # characters of a name that nobody has approved
 
 Forward = Callable[[Any, "Tool", dict[str, Any]], Awaitable[Any]]  # a context, a tool, its arguments
 
@@ -45,8 +49,12 @@ class Known(NamedTuple):
     trouble: str = ""  # why none of its tools can be called
 
     @property
+    def usable(self) -> bool:
+        return self.pins is not None and not self.trouble and not self.entry.disabled
+
+    @property
     def offered(self) -> "dict[str, Pin]":
-        if self.pins is None or self.trouble or self.entry.disabled:
+        if self.pins is None or not self.usable:
             return {}
         return {name: pin for name, pin in self.pins.tools.items() if name not in self.pins.refused}
 
@@ -84,6 +92,7 @@ class Gateway:
         self._seen: object = None
         self._known: dict[str, Known] = {}
         self._problem: AthenaError | None = None  # with the file of servers
+        self._catalog: Catalog | None = None  # the one that was brought up to date
         self._made: Hub | None = None
 
     @property
@@ -106,7 +115,7 @@ class Gateway:
 
         with self._guard:
             if self._made is None or self._made.pid != os.getpid():  # no connection survives a fork
-                self._made = Hub(self._environment, self._refused, self._auth)
+                self._made = Hub(self._environment, self._refused, self._auth, self.config.home, self._look)
             return self._made
 
     # --- the catalog --------------------------------------------------------------------------------------------------
@@ -126,7 +135,13 @@ class Gateway:
                 if before.get(name) != known:
                     catalog.put(name, f"The MCP server {name}.", self._operations(name, known), known.away(name))
             catalog.note("" if self._problem is None else str(self._problem))
-            self._seen = seen
+            self._seen, self._catalog = seen, catalog
+            if self._made is not None and self._made.pid == os.getpid():
+                self._made.keep({name: known.entry for name, known in self._known.items() if known.usable})
+
+    def _look(self) -> None:
+        if self._catalog is not None:
+            self.refresh(self._catalog)
 
     def _state_of_files(self, home: str) -> tuple[object, object]:
         return _state(os.path.join(home, "servers.json")), _state(os.path.join(home, "pins"))
@@ -238,13 +253,12 @@ class Gateway:
 
     def _shown(self, name: str, known: Known) -> ConnectedServer:
         approved = known.pins
-        refused = [f"{tool}: {why}" for tool, why in approved.refused.items()] if approved else []
+        refused = _told(approved.refused) if approved else []
         status, detail = self._status(name, known, bool(refused))
         if approved is not None and approved.left_out:
             detail = f"{detail}; {approved.left_out} tools were left out, too many or too large".removeprefix("; ")
-        renamed = ({} if known.entry.name == name else {known.entry.name: name}) | (
-            approved.renamed if approved else {}
-        )
+        theirs = {} if approved is None else {_fit(tool): ours for tool, ours in approved.renamed.items()}
+        renamed = ({} if known.entry.name == name else {known.entry.name: name}) | theirs
         return ConnectedServer(name, known.entry.kind, status, len(known.offered), detail, refused, renamed)
 
     def _status(self, name: str, known: Known, refused: bool) -> tuple[Status, str]:
@@ -266,7 +280,7 @@ class Gateway:
         ready = {
             name: (known.entry, known.pins)
             for name, known in self._known.items()
-            if known.pins is not None and not known.trouble and not known.entry.disabled
+            if known.pins is not None and known.usable
         }
         return await self._hub.check(ready) if ready else {}
 
@@ -307,8 +321,13 @@ class Gateway:
         self._hub.login(name, entry, self.config.home, show)
 
     def remove(self, name: str) -> None:
+        """Forget a server, what was approved of it, and its login."""
+        from athena.gateway.config import LOGINS
+
         self.config.remove(self.known(name).entry.name)
         self._store.remove(name)
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.config.home, LOGINS, f"{name}.json"))
 
     def close(self) -> None:
         if self._made is not None:
@@ -318,6 +337,19 @@ class Gateway:
 def _needs(variables: list[str]) -> str:
     named = " and ".join(f"${{{name}}}" for name in variables)
     return f"needs {named}, which {'is' if len(variables) == 1 else 'are'} not set"
+
+
+def _told(refused: "Mapping[str, Why]") -> list[str]:
+    """Name what was refused, in few words: nobody has approved these names."""
+    told = [f"{_fit(tool)}: {why}" for tool, why in islice(refused.items(), TOLD)]
+    return [*told, f"and {len(refused) - TOLD} more"] if len(refused) > TOLD else told
+
+
+def _fit(name: str) -> str:
+    """Return a server's own name for a tool, fit to be shown."""
+    from athena.gateway import cleaning  # only where there are servers
+
+    return cleaning.line(name, NAMED) or "without a name"
 
 
 def _state(path: str) -> tuple[int, int, int] | None:

@@ -3,23 +3,35 @@
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from athena.errors import AthenaError
+from athena.errors import AthenaError, Conflict
 from athena.gateway import answers, pins
-from athena.gateway.config import Entry
+from athena.gateway.config import OURSELVES, Entry
 from athena.gateway.link import Link
 from athena.gateway.loop import Loop, Pending
-from athena.gateway.pins import Pins, Tools
+from athena.gateway.pins import Offered, Pins, Tools
 
 ENDING = 1.0  # seconds that closing may take
+LOOK = 1.0  # seconds between two looks at what a person has changed
 
 Refused = Callable[[str, Mapping[str, pins.Why]], None]  # a server, and what is not as it was approved
 
 
 class Hub:
-    def __init__(self, environment: Mapping[str, str], refused: Refused, auth: Callable[[str, Entry], Any]) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        refused: Refused,
+        auth: Callable[[str, Entry], Any],
+        kept: str,
+        look: Callable[[], None],
+    ) -> None:
+        self._kept = kept  # the folder of Athena's own files
+        self._look = look  # whether a person has changed something
+        self._patrol: asyncio.Task[None] | None = None
         self._environment, self._refused, self._auth = environment, refused, auth
         self._links: dict[str, Link] = {}
         self._loop = Loop()
@@ -31,11 +43,15 @@ class Hub:
     ) -> Pending[Any]:
         """Begin a call; whoever waits for it may cancel it."""
 
+        begun = threading.Event()
+
         async def work() -> Any:
             link = self._link(server, entry, approved)
-            return answers.value(path, await link.call(tool, given, again=again))
+            return answers.value(path, await link.call(tool, given, begun.set, again=again))
 
-        return self._loop.submit(work)
+        pending = self._loop.submit(work)
+        pending.begun = begun
+        return pending
 
     async def check(self, servers: Mapping[str, tuple[Entry, Pins]]) -> dict[str, str]:
         """Connect servers, all at once, and return what is wrong with each."""
@@ -55,14 +71,23 @@ class Hub:
     async def look(self, server: str, entry: Entry) -> tuple[Tools, int]:
         """Connect a server that may not be approved yet and return what it offers now."""
 
-        async def work() -> list[dict[str, Any]]:
-            link = Link(server, entry, self._environment, lambda _: {}, lambda: self._auth(server, entry))
+        found: list[Offered] = []
+
+        def keep(offered: Offered) -> Mapping[str, pins.Why]:
+            found.append(offered)
+            return {}
+
+        async def work() -> tuple[Tools, int]:
+            link = Link(server, entry, self._environment, keep, lambda: self._auth(server, entry), kept=self._kept)
             try:
-                return await link.tools()
+                client = await link.ready()
+                if client.server_info is not None and client.server_info.name == "athena":
+                    raise Conflict(f"the server {server}: {OURSELVES}", hint="there is nothing to connect")
             finally:
                 await link.close()
+            return found[-1].tools, found[-1].left_out
 
-        return pins.usable(await self._loop.submit(work).outcome)
+        return await self._loop.submit(work).outcome
 
     def login(self, server: str, entry: Entry, home: str, show: Callable[[str], None]) -> None:
         """Connect a server with a person at hand who logs in."""
@@ -95,6 +120,26 @@ class Hub:
         again = f"; tried again in {link.waits:.0f} s" if link.waits else ""
         return link.connected, f"{link.error}{again}" if link.error else ""
 
+    def keep(self, wanted: Mapping[str, Entry]) -> None:
+        """Let go of every server that is none of these, or is another than it was."""
+
+        async def work() -> None:
+            stale = [
+                name
+                for name, link in self._links.items()
+                if name not in wanted or link.entry.fingerprint != wanted[name].fingerprint
+            ]
+            await asyncio.gather(*(self._links.pop(name).close() for name in stale), return_exceptions=True)
+
+        if self._links:
+            self._loop.submit(work)
+
+    async def _look_around(self) -> None:
+        """While servers run, notice what a person changes, also when nobody calls."""
+        while self._links:
+            await asyncio.sleep(LOOK)
+            self._look()
+
     def _link(self, server: str, entry: Entry, approved: Pins) -> Link:
         link = self._links.get(server)
         if link is not None and link.entry == entry and link.approved is approved:
@@ -107,14 +152,16 @@ class Hub:
         if link is not None:
             self._leaving = asyncio.get_running_loop().create_task(link.close())
 
-        def verify(tools: list[dict[str, Any]]) -> Mapping[str, pins.Why]:
-            found = pins.compared(made.approved, pins.usable(tools)[0])
+        def verify(offered: Offered) -> Mapping[str, pins.Why]:
+            found = pins.compared(made.approved, offered.tools)
             self._refused(server, found)
             return found
 
         made = self._links[server] = Link(
-            server, entry, self._environment, verify, lambda: self._auth(server, entry), approved
+            server, entry, self._environment, verify, lambda: self._auth(server, entry), approved, self._kept
         )
+        if self._patrol is None or self._patrol.done():
+            self._patrol = asyncio.get_running_loop().create_task(self._look_around())
         return made
 
     def close(self) -> None:

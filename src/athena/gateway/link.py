@@ -4,6 +4,7 @@ Everything here runs on the gateway's own event loop.
 """
 
 import asyncio
+import os
 import random
 import shutil
 import time
@@ -11,9 +12,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from athena.errors import AthenaError, Conflict, Denied, LimitExceeded, Misconfigured, Unavailable
-from athena.gateway import cleaning, pins, stdio, web
-from athena.gateway.config import OURSELVES, Entry
+from athena.errors import AthenaError, Denied, InvalidInput, LimitExceeded, Misconfigured, Unavailable
+from athena.gateway import cleaning, pins, place, stdio, web
+from athena.gateway.config import Entry
 from athena.gateway.watch import Watch
 from athena.version import __version__
 
@@ -39,12 +40,14 @@ class Link:
         name: str,
         entry: Entry,
         environment: Mapping[str, str],
-        verify: Callable[[list[dict[str, Any]]], Mapping[str, pins.Why]],
+        verify: Callable[[pins.Offered], Mapping[str, pins.Why]],
         auth: Callable[[], Any],
         approved: Any = None,
+        kept: str | None = None,
     ) -> None:
         self.name, self.entry, self._environment, self._verify, self._auth = name, entry, environment, verify, auth
         self.approved = approved  # what the tools are compared with
+        self._kept = kept  # the folder of Athena's own files
         self.error = ""  # why the last attempt failed
         self._refusals: Mapping[str, pins.Why] = {}
         self._client: Any = None
@@ -55,6 +58,7 @@ class Link:
         self._room = asyncio.Semaphore(AT_ONCE)
         self._failures = 0
         self._silent = 0
+        self._closed = False
         self._not_before = 0.0
         self._looked = 0.0
         self._mode = "auto"  # until it is known to speak an older revision
@@ -74,21 +78,24 @@ class Link:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    async def call(self, tool: str, arguments: dict[str, Any], *, again: bool) -> Any:
-        """Call a tool; `again` allows a second attempt when the connection is lost, for what changes nothing."""
+    async def call(self, tool: str, arguments: dict[str, Any], begun: Callable[[], None], *, again: bool) -> Any:
+        """Call a tool; `again` allows a second attempt when the connection is lost, for what changes nothing.
+
+        `begun` is told before anything is sent.
+        """
         try:
-            return await self._call(tool, arguments, again)
+            return await self._call(tool, arguments, begun, again)
         except Lost as lost:
             if (again or isinstance(lost, Forgotten)) and not self._watch.trouble:
                 with suppress(Lost):
-                    return await self._call(tool, arguments, again)
+                    return await self._call(tool, arguments, begun, again)
             raise Unavailable(
                 f"the server {self.name} broke off during {tool}: {lost}",
                 hint=UNCERTAIN,
                 retry=False,
             ) from None
 
-    async def _call(self, tool: str, arguments: dict[str, Any], reads: bool) -> Any:
+    async def _call(self, tool: str, arguments: dict[str, Any], begun: Callable[[], None], reads: bool) -> Any:
         client = await self.ready()
         before = self._watch.spoken  # what it said before is not about this call
         if why := self._refusals.get(tool):
@@ -96,6 +103,7 @@ class Link:
         try:
             async with asyncio.timeout(self.entry.timeout), self._room:
                 self._watch.begin()
+                begun()
                 asked = asyncio.ensure_future(client.call_tool(tool, arguments))
                 result = await self._unless_ended(asked)
         except TimeoutError:
@@ -172,12 +180,12 @@ class Link:
 
     async def ready(self) -> Any:
         """Return the client of a server that is connected and whose tools are as they were approved."""
-        async with self._connecting:
-            if self.connected:
-                if self._watch.changed or time.monotonic() > self._looked + LOOK_AGAIN:
-                    await self._compare(self._client)
+        async with self._connecting:  # nobody holds it for longer than a start may take
+            if self.connected and (self._as_approved or await self._still_good()):
                 return self._client
             await self._drop()
+            if self._closed:
+                raise Unavailable(f"the server {self.name} was taken away meanwhile", hint=HEALTH, retry=False)
             if self.waits:
                 raise Unavailable(
                     f"the server {self.name} does not work: {self.error}",
@@ -187,13 +195,29 @@ class Link:
                 async with asyncio.timeout(self.entry.start):
                     self._client = await self._connect()
                     await self._compare(self._client)
-            except Misconfigured as error:
+            except (Misconfigured, InvalidInput) as error:  # the entry must be mended first
                 self.error = str(error)
                 raise
             except Exception as error:  # noqa: BLE001  # whatever the SDK or a server comes up with
                 raise await self._unconnected(error) from None
             self.error, self._failures = "", 0
             return self._client
+
+    @property
+    def _as_approved(self) -> bool:
+        """Tell whether there is no need to compare the tools again."""
+        return not self._watch.changed and time.monotonic() <= self._looked + LOOK_AGAIN
+
+    async def _still_good(self) -> bool:
+        """Compare the tools on a connection that is open; False where it turns out that it was not."""
+        try:
+            async with asyncio.timeout(self.entry.start):
+                await self._compare(self._client)
+        except Exception as error:  # noqa: BLE001  # whatever the SDK or a server comes up with
+            if not self._watch.trouble and (self._watch.ended.is_set() or self._watch.status == 404):
+                return False  # nothing was asked of it yet, so another connection will do
+            raise await self._unconnected(error, "did not list its tools") from None
+        return True
 
     async def _connect(self) -> Any:
         self._watch, self._stop = Watch(), asyncio.Event()
@@ -211,14 +235,15 @@ class Link:
             auth = None if "Authorization" in (given.get("headers") or {}) else self._auth()
             return web.streams(given["url"], given.get("headers") or {}, self.entry.timeout, self._watch, auth)
         environment = stdio.clean_environment(self._environment, given.get("env") or {})
-        program = shutil.which(given["command"], path=environment.get("PATH"))
+        folder = place.folder(self.name, given, environment, self._kept)
+        program = _program(given["command"], folder, environment)
         if program is None:
             raise Misconfigured(
                 f"the server {self.name} cannot start: there is no program {given['command']!r:.200}",
                 hint="install it, or write its whole path in servers.json",
             )
         words = [program, *(given.get("args") or ())]
-        return stdio.streams(words, environment, given.get("cwd"), self._watch)
+        return stdio.streams(words, environment, folder, self._watch)
 
     async def _keep(self, transport: Any, made: "asyncio.Future[Any]") -> None:
         """Hold a connection open until it ends or is not needed; the SDK wants it opened and closed by one task."""
@@ -250,31 +275,28 @@ class Link:
         self._refusals = self._verify(await self._listed(client))
         self._watch.changed, self._looked = False, time.monotonic()
 
-    async def _listed(self, client: Any) -> list[dict[str, Any]]:
-        tools: list[dict[str, Any]] = []
+    async def _listed(self, client: Any) -> pins.Offered:
+        """Go through the pages for as long as there is room for more."""
+        offered = pins.Offered()
         cursor: str | None = None
         for _ in range(PAGES):
             self._watch.begin()
             page = await self._unless_ended(asyncio.ensure_future(client.list_tools(cursor=cursor)))
-            tools += [one.model_dump(by_alias=True, exclude_none=True, mode="json") for one in page.tools]
+            for one in page.tools:
+                offered.take(one.model_dump(by_alias=True, exclude_none=True, mode="json"))
             cursor = page.next_cursor
-            if not cursor or len(tools) > 10_000:
+            if not cursor or offered.full:
                 break
-        return tools
-
-    async def tools(self) -> list[dict[str, Any]]:
-        """Return what the server offers now, for a person to look at."""
-        client = await self.ready()
-        if client.server_info is not None and client.server_info.name == "athena":
-            raise Conflict(f"the server {self.name}: {OURSELVES}", hint="there is nothing to connect")
-        return await self._listed(client)
+        if cursor:
+            offered.left_out += 1  # at least: nobody asks for the rest
+        return offered
 
     # --- failing ------------------------------------------------------------------------------------------------------
 
-    async def _unconnected(self, error: Exception) -> AthenaError:
+    async def _unconnected(self, error: Exception, late: str = "did not introduce itself") -> AthenaError:
         status = self._watch.status
         if isinstance(error, TimeoutError):
-            words = f"it did not introduce itself within {self.entry.start:g} s"
+            words = f"it {late} within {self.entry.start:g} s"
         else:
             words = cleaning.line(str(_leaf(error)), 300) or type(error).__name__
         if self._keeper is not None:  # its last words may be on their way
@@ -324,11 +346,20 @@ class Link:
             await asyncio.wait({keeper}, timeout=0.5)
 
     async def close(self) -> None:
+        """End it for good: whoever still calls does not start it again."""
+        self._closed = True
         await self._drop()
 
 
 UNCERTAIN = "it may have been done or not: look before you call it again"
 HEALTH = "athena servers list says how it is"
+
+
+def _program(command: str, folder: str, environment: Mapping[str, str]) -> str | None:
+    """Return what a command starts: a path is one from the server's folder, never from ours."""
+    if os.path.dirname(command):
+        command = os.path.join(folder, os.path.expanduser(command))
+    return shutil.which(command, path=environment.get("PATH"))
 
 
 async def _accept(name: str, result: Any) -> None:

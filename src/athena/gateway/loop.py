@@ -15,6 +15,7 @@ class Pending(Generic[T]):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
         self.outcome: Outcome[T] = Outcome()
+        self.begun: threading.Event | None = None  # set once something may have been done
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
         loop.call_soon_threadsafe(self._start, work)

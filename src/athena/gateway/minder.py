@@ -46,8 +46,7 @@ def become(words: list[str], folder: str) -> None:
     for one in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(one, signal.SIG_DFL)
     try:
-        if folder:
-            os.chdir(folder)
+        os.chdir(folder)
         os.execvp(words[0], words)
     except OSError as error:
         os.write(2, f"{error.filename or words[0]}: {error.strerror}\n".encode())

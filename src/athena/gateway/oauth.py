@@ -12,9 +12,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from athena.errors import Denied, Unavailable
-from athena.gateway.config import LOCAL, write_privately
+from athena.gateway.config import LOCAL, LOGINS, write_privately
 
-FOLDER = "logins"
 PATIENCE = 300.0  # seconds that a person has
 PATH = "/callback"
 DONE = b"You are logged in. This page can be closed."
@@ -27,7 +26,7 @@ class Login:
 
     def __init__(self, home: str, server: str, url: str) -> None:
         self.server, self.url = server, url
-        self._path = os.path.join(home, FOLDER, f"{server}.json")
+        self._path = os.path.join(home, LOGINS, f"{server}.json")
         self.kept: dict[str, Any] = self._read()
 
     def _read(self) -> dict[str, Any]:

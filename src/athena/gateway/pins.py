@@ -16,6 +16,7 @@ from athena.kernel.operation import Effect
 FOLDER = "pins"
 MOST_TOOLS = 1_000  # of one server
 LARGEST = 64 << 10  # characters of one definition
+ALL_TOOLS = 16 << 20  # characters of all definitions of one server
 FAILURE = 500  # characters of why a server could not be looked at
 ABOUT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 Why = Literal["new", "changed", "gone"]
@@ -56,19 +57,36 @@ def hashed(definition: Mapping[str, Any]) -> str:
     return digest(json.dumps(definition, sort_keys=True))
 
 
-def usable(offered: Iterable[Mapping[str, Any]]) -> tuple[Tools, int]:
-    """Return the definitions that can be kept, and how many cannot."""
-    tools: Tools = {}
-    left_out = 0
-    for one in offered:
+class Offered:
+    """What a server offers, as far as it can be kept; taken in one by one, since a list may have no end."""
+
+    def __init__(self) -> None:
+        self.tools: Tools = {}
+        self.left_out = 0
+        self._room = ALL_TOOLS
+
+    @property
+    def full(self) -> bool:
+        return self._room <= 0 or len(self.tools) >= MOST_TOOLS
+
+    def take(self, one: Mapping[str, Any]) -> None:
         definition = {key: one[key] for key in ABOUT if one.get(key) is not None}
         name = definition.get("name")
-        fits = isinstance(name, str) and 0 < len(name) <= 200 and len(json.dumps(definition)) <= LARGEST
-        if not fits or name in tools or len(tools) >= MOST_TOOLS:
-            left_out += 1  # of two with the same name the first counts
-            continue
-        tools[str(name)] = definition
-    return tools, left_out
+        fits = isinstance(name, str) and 0 < len(name) <= 200
+        size = len(json.dumps(definition)) if fits and not self.full else 0
+        if not 0 < size <= min(LARGEST, self._room) or name in self.tools:
+            self.left_out += 1  # of two with the same name the first counts
+            return
+        self._room -= size
+        self.tools[str(name)] = definition
+
+
+def usable(offered: Iterable[Mapping[str, Any]]) -> tuple[Tools, int]:
+    """Return the definitions that can be kept, and how many cannot."""
+    found = Offered()
+    for one in offered:
+        found.take(one)
+    return found.tools, found.left_out
 
 
 def compared(pins: Pins, offered: Tools) -> dict[str, Why]:
@@ -100,7 +118,7 @@ def definition_of(server: str, pin: Pin, approval: Approval) -> Definition:
     hints = given.get("annotations")
     hints = hints if isinstance(hints, dict) else {}
     reads = hints.get("readOnlyHint") is True
-    destroys = hints.get("destructiveHint") is True and not reads
+    destroys = not reads and hints.get("destructiveHint") is not False  # which MCP takes for granted
     summary, details = cleaning.parts(given.get("description") or given.get("title") or "")
     return Definition(
         server,

@@ -28,7 +28,7 @@ def clean_environment(ours: Mapping[str, str], given: Mapping[str, str]) -> dict
 
 @asynccontextmanager
 async def streams(
-    words: Sequence[str], environment: Mapping[str, str], folder: str | None, watch: Watch
+    words: Sequence[str], environment: Mapping[str, str], folder: str, watch: Watch
 ) -> AsyncGenerator[Any]:
     """Start the program and yield what the SDK reads from and writes to."""
     import anyio  # with the SDK, at the first connection
@@ -62,10 +62,10 @@ async def _receive(pipe: Any, into: Any, watch: Watch) -> None:
 
     try:
         async for line in _lines(pipe, watch):
-            if not line.strip():
-                continue
             if not watch.bearable(line):
                 return
+            if not line.strip():
+                continue
             if line.lstrip()[:1] != b"{":
                 watch.noise(line)
                 continue
@@ -124,5 +124,5 @@ async def _send(pipe: Any, outof: Any, watch: Watch) -> None:
 
 async def _overhear(pipe: Any, watch: Watch) -> None:
     """Keep the last of what the server says to people."""
-    while chunk := await pipe.read(CHUNK):
-        watch.overheard(chunk)
+    while (chunk := await pipe.read(CHUNK)) and watch.overheard(chunk):
+        pass

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from athena.gateway.config import LOCAL
-from athena.gateway.watch import MOST, UNASKED, Watch
+from athena.gateway.watch import MOST, NODES, UNASKED, VALUES, Watch
 
 
 @asynccontextmanager
@@ -21,11 +21,14 @@ async def streams(
             self._inner = inner
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = events = 0
+            size = events = values = 0
             async for chunk in self._inner:
                 size, events = size + len(chunk), events + chunk.count(b"\ndata:")
+                values += sum(map(chunk.count, VALUES))
                 if size > MOST:
                     watch.trouble = f"it answered with more than {MOST >> 20} MB at once"
+                elif values > NODES:
+                    watch.trouble = f"it answered with more than {NODES:,} values at once"
                 elif events > UNASKED:
                     watch.trouble = f"it sent more than {UNASKED:,} messages that nobody had asked for"
                 if watch.trouble:
@@ -42,6 +45,9 @@ async def streams(
                 return httpx2.Response(405)  # nothing that a server sends unasked is of use here
             if not _allowed(request.url, origin):
                 raise httpx2.UnsupportedProtocol(f"the server sent us to {request.url.scheme}://{request.url.host}")
+            if request.method == "POST" and b'"method"' not in request.content and not watch.asked():
+                watch.ended.set()  # what we send without a method answers something that the server asked
+                raise httpx2.WriteError(watch.trouble)
             request.headers["accept-encoding"] = "identity"  # a small answer must not become a large one
             response = await super().handle_async_request(request)
             if response.status_code >= 300:

@@ -51,7 +51,9 @@ class Catalog:
         if any(one.category != category for one in added.values()) or added.keys() & left.keys():
             raise ValueError(f"these operations do not belong to {category!r} alone")
         self._about = self._about | {category: about}
-        self._by_name = left | added
+        places = {name: place for place, name in enumerate(self._about)}  # one that changes keeps its own
+        ordered = sorted((left | added).items(), key=lambda pair: places.get(pair[1].category, -1))
+        self._by_name = dict(ordered)
         self._away = self._others_away(category) | dict(away or {})
         self._version += 1
 

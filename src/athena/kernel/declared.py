@@ -5,16 +5,22 @@ is `Any` and is left to whoever declared it. Patterns are not tried, since one c
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from athena.errors import InvalidInput
 
 DEEPEST = 24  # levels that are checked
-STEPS = 100_000  # that a check takes at most: a schema may branch at every level
+STEPS = 10_000  # that the checks of one call take at most: a schema may branch at every level
 SHOWN = 4  # levels that are written out
 LONGEST = 600  # characters of a type that is written out
+NODES = 400  # parts of a schema that are looked at to write a type out
+SHORTEST = 10  # parts, and characters, of each where a tool has very many parameters
 CHOICES = 12  # that are written out
+TAKEN = 60  # names in a hint
+_LONG = ("enum", "required")  # lists that a step goes through
 KINDS: dict[str, str] = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 SPOKEN = {
     "string": "text",
@@ -27,35 +33,46 @@ SPOKEN = {
 }
 
 
-class Declared:
-    """A JSON Schema that stands where an annotation would."""
+class Steps:
+    """How much more checking there may be; what comes later is left to whoever declared it."""
 
-    def __init__(self, schema: Any, root: Any = None) -> None:
+    def __init__(self, left: int = STEPS) -> None:
+        self.left = left
+
+
+class Declared:
+    """A JSON Schema that stands where an annotation would; it has a share of the room that a signature may take."""
+
+    def __init__(self, schema: Any, root: Any = None, among: int = 1) -> None:
         self.schema: dict[str, Any] = schema if isinstance(schema, dict) else {}
         self.root = self.schema if root is None else root
+        self._among = 1 + among // 10  # ten take what they need; of more, each takes less
 
     @property
     def help(self) -> str:
         text = self.schema.get("description")
         return " ".join(text.split()) if isinstance(text, str) else ""
 
-    @property
+    @cached_property
     def source(self) -> str:
         """Write it, with fewer levels where it would be long."""
-        for deep in range(SHOWN, 0, -1):
-            if len(written := _source(self.schema, self.root, deep)) <= LONGEST:
-                return written
+        room, longest = (max(SHORTEST, most // self._among) for most in (NODES, LONGEST))
+        for deep in range(SHOWN, -1, -1):
+            try:
+                if len(written := _Writing(self.root, room, longest).source(self.schema, deep)) <= longest:
+                    return written
+            except _TooLong:
+                continue
         return "Any"
 
-    def check(self, value: Any, where: str) -> Any:
+    def check(self, value: Any, where: str, steps: Steps | None = None) -> Any:
         """Return the value, or say what does not fit."""
-        _Checking(self.root).check(self.schema, value, where, DEEPEST)
+        _Checking(self.root, steps or Steps()).check(self.schema, value, where, DEEPEST)
         return value
 
-    @property
-    def nullable(self) -> bool:
+    def nullable(self, steps: Steps) -> bool:
         try:
-            self.check(None, "")
+            self.check(None, "", steps)
         except InvalidInput:
             return False
         return True
@@ -71,8 +88,9 @@ def _resolved(schema: Any, root: Any) -> dict[str, Any]:
             return schema
         schema = root if target.startswith("#") else None
         for part in target.split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            schema = schema.get(name) if isinstance(schema, dict) else None
+            if not isinstance(schema, dict):
+                break
+            schema = schema.get(part.replace("~1", "/").replace("~0", "~"))
     return {}
 
 
@@ -105,16 +123,70 @@ def needed(schema: dict[str, Any]) -> list[str]:
 # --- as Python ------------------------------------------------------------------------------------------------------
 
 
-def _source(schema: Any, root: Any, deep: int) -> str:
-    found = _resolved(schema, root)
-    if "const" in found:
-        return f"Literal[{found['const']!r:.60}]"
-    choices = found.get("enum")
-    if isinstance(choices, list) and choices:
-        return _literal(choices)
-    if options := _options(found):
-        return _joined(_source(option, root, deep - 1) for option in options[:CHOICES]) if deep > 0 else "Any"
-    return _joined(_kind(kind, found, root, deep) for kind in _kinds(found)) or "Any"
+class _TooLong(Exception):
+    """There is no room for so many levels."""
+
+
+class _Writing:
+    """One attempt to write a schema out, given up as soon as there is no room for it."""
+
+    def __init__(self, root: Any, nodes: int, characters: int) -> None:
+        self._root, self._nodes, self._characters = root, nodes, characters
+        self._inside: list[str] = []  # references that are being written out
+
+    def source(self, schema: Any, deep: int) -> str:
+        target = schema.get("$ref") if isinstance(schema, dict) else None
+        if not isinstance(target, str):
+            return self._written(schema, deep)
+        if target in self._inside:
+            return self._written(_resolved(schema, self._root), 0)
+        self._inside.append(target)
+        try:
+            return self._written(_resolved(schema, self._root), deep)
+        finally:
+            self._inside.pop()
+
+    def _written(self, schema: Any, deep: int) -> str:
+        self._nodes -= 1
+        if self._nodes < 0:
+            raise _TooLong
+        found = schema if isinstance(schema, dict) else {}
+        if "const" in found:
+            return self._spent(f"Literal[{found['const']!r:.60}]")
+        choices = found.get("enum")
+        if isinstance(choices, list) and choices:
+            return self._spent(_literal(choices))
+        if options := _options(found):
+            return _joined(self.source(option, deep - 1) for option in options[:CHOICES]) if deep > 0 else "Any"
+        return _joined(self._kind(kind, found, deep) for kind in _kinds(found)) or "Any"
+
+    def _spent(self, text: str) -> str:
+        self._characters -= len(text)
+        if self._characters < 0:
+            raise _TooLong
+        return text
+
+    def _kind(self, kind: str, schema: dict[str, Any], deep: int) -> str:
+        if kind in KINDS:
+            return self._spent(KINDS[kind])
+        if kind == "array":
+            items = schema.get("items")
+            return f"list[{self.source(items, deep - 1)}]" if isinstance(items, dict) and deep > 0 else "list"
+        if kind != "object":
+            return "Any"
+        parts = schema.get("properties")
+        if isinstance(parts, dict) and parts and deep > 0:
+            if len(parts) > self._nodes:
+                raise _TooLong
+            must = frozenset(needed(schema))
+            inner = (
+                self._spent(f"{name}{'' if name in must else '?'}: ") + self.source(part, deep - 1)
+                for name, part in parts.items()
+            )
+            return f"{{{', '.join(inner)}}}"
+        values = schema.get("additionalProperties")
+        known = isinstance(values, dict) and values and deep > 0
+        return f"dict[str, {self.source(values, deep - 1)}]" if known else "dict"
 
 
 def _literal(choices: list[Any]) -> str:
@@ -124,30 +196,9 @@ def _literal(choices: list[Any]) -> str:
     return _joined([text, "None"] if None in choices else [text])
 
 
-def _joined(kinds: Any) -> str:
+def _joined(kinds: Iterable[str]) -> str:
     found = [kind for kind in dict.fromkeys(kinds) if kind]
     return "Any" if "Any" in found else " | ".join(sorted(found, key=lambda kind: kind == "None"))
-
-
-def _kind(kind: str, schema: dict[str, Any], root: Any, deep: int) -> str:
-    if kind in KINDS:
-        return KINDS[kind]
-    if kind == "array":
-        items = schema.get("items")
-        return f"list[{_source(items, root, deep - 1)}]" if isinstance(items, dict) and deep > 0 else "list"
-    if kind != "object":
-        return "Any"
-    parts = fields(schema)
-    if parts and deep > 0:
-        must = needed(schema)
-        inner = (
-            f"{name}{'' if name in must else '?'}: {_source(part, root, deep - 1)}" for name, part in parts.items()
-        )
-        return f"{{{', '.join(inner)}}}"
-    values = schema.get("additionalProperties")
-    return (
-        f"dict[str, {_source(values, root, deep - 1)}]" if isinstance(values, dict) and values and deep > 0 else "dict"
-    )
 
 
 # --- checked --------------------------------------------------------------------------------------------------------
@@ -156,14 +207,14 @@ def _kind(kind: str, schema: dict[str, Any], root: Any, deep: int) -> str:
 class _Checking:
     """One check of one value, which gives up after so many steps."""
 
-    def __init__(self, root: Any) -> None:
-        self._root, self._left = root, STEPS
+    def __init__(self, root: Any, steps: Steps) -> None:
+        self._root, self._steps = root, steps
 
     def check(self, schema: Any, value: Any, where: str, deep: int) -> None:
-        self._left -= 1
-        if deep <= 0 or self._left <= 0:
+        if deep <= 0 or self._steps.left <= 0:
             return
         found = _resolved(schema, self._root)
+        self._steps.left -= 1 + sum(len(found[key]) // 20 for key in _LONG if isinstance(found.get(key), list))
         _check_choice(found, value, where)
         if options := _options(found):
             self._options(options, value, where, deep)
@@ -178,6 +229,8 @@ class _Checking:
             self._object(found, value, where, deep)
         elif isinstance(value, list | tuple) and isinstance(found.get("items"), dict):
             for place, item in enumerate(value):
+                if self._steps.left <= 0:
+                    return
                 self.check(found["items"], item, f"{where}[{place}]", deep - 1)
 
     def _options(self, options: list[Any], value: Any, where: str, deep: int) -> None:
@@ -195,11 +248,15 @@ class _Checking:
         return None
 
     def _object(self, schema: dict[str, Any], value: Mapping[Any, Any], where: str, deep: int) -> None:
-        parts = fields(schema)
-        takes = f"it takes {', '.join(parts)}" if parts else None
-        if missing := [name for name in needed(schema) if name not in value]:
-            raise InvalidInput(f"{where} lacks {missing[0]!r:.60}", hint=takes)
+        found = schema.get("properties")
+        parts = found if isinstance(found, dict) else {}
+        takes = f"it takes {', '.join(map(str, islice(parts, TAKEN)))}" if parts else None
+        for name in needed(schema):
+            if name not in value:
+                raise InvalidInput(f"{where} lacks {name!r:.60}", hint=takes)
         for name, item in value.items():
+            if self._steps.left <= 0:
+                return
             if not isinstance(name, str):
                 raise InvalidInput(f"{where}: keys must be text, not {type(name).__name__}")
             if name in parts:
@@ -210,11 +267,11 @@ class _Checking:
 
 def _check_choice(schema: dict[str, Any], value: Any, where: str) -> None:
     if "const" in schema and not _same(value, schema["const"]):
-        raise InvalidInput(f"{where} must be {schema['const']!r:.60}, not {value!r:.40}")
+        raise InvalidInput(f"{where} must be {schema['const']!r:.60}, not {_short(value)}")
     choices = schema.get("enum")
     if isinstance(choices, list) and choices and not any(_same(value, one) for one in choices):
         listed = ", ".join(f"{one!r:.40}" for one in choices[:30])
-        raise InvalidInput(f"{where} must be one of {listed}, not {value!r:.40}")
+        raise InvalidInput(f"{where} must be one of {listed}, not {_short(value)}")
 
 
 def _check_bounds(schema: dict[str, Any], value: Any, where: str) -> None:
@@ -233,6 +290,14 @@ def _check_bounds(schema: dict[str, Any], value: Any, where: str) -> None:
         raise InvalidInput(f"{subject} must be at least {least:,}")
     if isinstance(most, int | float) and size > most:
         raise InvalidInput(f"{subject} must be at most {most:,}")
+
+
+def _short(value: Any) -> str:
+    """Write a value in a few characters, without writing it out first."""
+    if isinstance(value, str):
+        return f"{value[:40]!r:.40}"
+    small = isinstance(value, bool | float | None) or (isinstance(value, int) and abs(value) < 1 << 60)
+    return f"{value!r:.40}" if small else type(value).__name__
 
 
 def _same(value: Any, other: Any) -> bool:

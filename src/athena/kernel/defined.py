@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from athena.errors import InvalidInput
-from athena.kernel.declared import Declared, fields, needed
+from athena.kernel.declared import Declared, Steps, fields, needed
 from athena.kernel.operation import Documentation, Effect, Operation, Parameter, meant
 
 Run = Callable[..., Awaitable[Any]]  # the context, then a mapping of arguments
@@ -45,6 +45,7 @@ class Defined(Operation[Any, ..., Any]):
         """Return the arguments to send, or say which one is wrong; an optional one that is None is left out."""
         ours = {theirs: name for name, theirs in self._theirs.items()}
         checked: dict[str, Any] = {}
+        steps = Steps()
         try:
             for name, value in given.items():
                 known = self._by_name.get(ours.get(name, name))
@@ -52,8 +53,8 @@ class Defined(Operation[Any, ..., Any]):
                     if not self._open:
                         raise InvalidInput(f"there is no parameter {name!r:.60}{meant(name, self.names)}")
                     checked[name] = value
-                elif value is not None or known.required or known.annotation.nullable:
-                    checked[known.name] = known.annotation.check(value, known.name)
+                elif value is not None or known.required or known.annotation.nullable(steps):
+                    checked[known.name] = known.annotation.check(value, known.name, steps)
             if missing := [p.name for p in self.parameters if p.required and p.name not in checked]:
                 raise InvalidInput(f"{missing[0]} is missing")
         except InvalidInput as error:
@@ -67,11 +68,11 @@ class Defined(Operation[Any, ..., Any]):
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         schema = dict(self.definition.arguments)
-        must, found = needed(schema), fields(schema)
+        must, found = frozenset(needed(schema)), fields(schema)
         ordered = sorted(found, key=lambda name: name not in must)
         ours = identifiers(ordered)
         return tuple(
-            Parameter(ours[name], Declared(found[name], schema), name in must, _default(found[name]))
+            Parameter(ours[name], Declared(found[name], schema, len(found)), name in must, _default(found[name]))
             for name in ordered
         )
 
@@ -83,7 +84,8 @@ class Defined(Operation[Any, ..., Any]):
     def _theirs(self) -> dict[str, str]:
         """Our name to theirs, where they differ."""
         schema = dict(self.definition.arguments)
-        ordered = sorted(fields(schema), key=lambda name: name not in needed(schema))
+        must = frozenset(needed(schema))
+        ordered = sorted(fields(schema), key=lambda name: name not in must)
         return {ours: name for name, ours in identifiers(ordered).items() if ours != name}
 
     @property
@@ -91,7 +93,7 @@ class Defined(Operation[Any, ..., Any]):
         """Tell whether arguments are welcome that are not named; without a schema we cannot know better."""
         return self.definition.arguments.get("additionalProperties") not in (None, False) or not self.parameters
 
-    @property
+    @cached_property
     def result(self) -> Any:
         return Declared(dict(self.definition.result))
 

@@ -5,7 +5,7 @@ import sys
 from functools import partial
 from typing import Annotated, Any
 
-from athena.errors import ApprovalNeeded, LimitExceeded
+from athena.errors import ApprovalNeeded, InvalidInput, LimitExceeded
 from athena.gateway.gateway import Tool
 from athena.kernel.operation import Effect, operation
 from athena.kernel.shapes import Param, plain
@@ -49,18 +49,36 @@ async def forward(ctx: Context, tool: Tool, arguments: dict[str, Any]) -> Any:
         raise ApprovalNeeded(
             f"{tool.path} needs a person's approval", hint="call it in a program, which can wait for it"
         )
-    database, call = ctx.store.database, ctx.call
-    if call.key is not None and (kept := await database.read(lambda tx: calls.receipt(tx, call))) is not None:
-        return json.loads(kept)
-    result = await _answer(ctx, tool, arguments)
-    if call.key is not None:
-        return await database.write(lambda tx: calls.once(tx, call, partial(_given, plain(result))))
+    if ctx.call.key is not None:
+        return await _once(ctx, tool, arguments)
+    result = await _answer(ctx, tool, arguments, _Progress())
     if not tool.reads:
-        database.later(partial(_note, call))
+        ctx.store.database.later(partial(_note, ctx.call))
     return result
 
 
-async def _answer(ctx: Context, tool: Tool, arguments: dict[str, Any]) -> Any:
+class _Progress:
+    """Whether a call may have done something."""
+
+    sent = False
+
+
+async def _once(ctx: Context, tool: Tool, arguments: dict[str, Any]) -> Any:
+    """Call under a key that is taken before anything is sent, and given back if nothing was done."""
+    database, call, progress = ctx.store.database, ctx.call, _Progress()
+    if (kept := await database.write(lambda tx: calls.begin(tx, call))) is not None:
+        return json.loads(kept)
+    try:
+        result = plain(await _answer(ctx, tool, arguments, progress))
+    except BaseException as error:
+        if tool.reads or not progress.sent or isinstance(error, InvalidInput):  # the tool's own refusal
+            await database.write(lambda tx: calls.abandon(tx, call))
+        raise
+    await database.write(lambda tx: calls.finish(tx, call, result))
+    return result
+
+
+async def _answer(ctx: Context, tool: Tool, arguments: dict[str, Any], progress: _Progress) -> Any:
     """Wait for an answer for as long as somebody waits for us."""
     pending = ctx.gateway.start(tool, plain(arguments))
     try:
@@ -71,6 +89,7 @@ async def _answer(ctx: Context, tool: Tool, arguments: dict[str, Any]) -> Any:
                 raise LimitExceeded("the run has ended", hint="nothing more is done for it")
         return pending.outcome.result()
     except BaseException:
+        progress.sent = pending.begun is None or pending.begun.is_set()
         pending.cancel()
         raise
 
@@ -79,10 +98,6 @@ def _abandoned() -> bool:
     """Tell whether the program that calls has ended."""
     sandbox = sys.modules.get("athena.sandbox")  # if nobody imported it, no program runs
     return sandbox is not None and sandbox.closed()
-
-
-async def _given(result: Any, number: int) -> Any:
-    return result
 
 
 async def _note(call: Call, tx: Transaction) -> None:

@@ -9,6 +9,7 @@ from athena.model.call import Call
 
 KEPT = 200_000  # calls
 SEEN = 10_000  # calls that are looked at to let go of some; the older ones are needed
+UNDER_WAY = ""  # in place of a result: somebody has begun, and nobody knows yet what came of it
 VALID = 7 * 86_400.0  # seconds that a key is remembered
 
 
@@ -56,16 +57,7 @@ async def once(
         return json.loads(kept)
     result = await work(await record(tx, call, "done") if number is None else number)
     if call.key is not None:
-        await tx.execute(
-            """INSERT INTO receipts (scope, key, operation, fingerprint, result, at)
-               VALUES (:scope, :key, :operation, :about, :result, :at)""",
-            scope=call.scope.project,
-            key=call.key,
-            operation=call.operation,
-            about=about,
-            result=json.dumps(result),
-            at=call.started,
-        )
+        await _keep(tx, call, about, json.dumps(result))
     return result
 
 
@@ -84,6 +76,52 @@ async def receipt(tx: Any, call: Call, *, about: str = "") -> str | None:
     if (row[0], row[1]) != (call.operation, about):
         raise Conflict(f"this idempotency key was used for another {row[0]}", hint="use a new key for each call")
     return str(row[2])
+
+
+async def begin(tx: Any, call: Call) -> str | None:
+    """Take the key of a call that happens elsewhere, before it does; return what it returned if it did."""
+    if (kept := await receipt(tx, call)) == UNDER_WAY:
+        raise Conflict(
+            "a call with this idempotency key was begun, and its outcome is not known",
+            hint="ask again with this key while it may be under way; else look before you repeat it",
+        )
+    if kept is None:
+        await _keep(tx, call, call.about, UNDER_WAY)
+    return kept
+
+
+async def finish(tx: Any, call: Call, result: Any) -> None:
+    """Write down what came of a call that was begun."""
+    await record(tx, call, "done")
+    await tx.execute(
+        "UPDATE receipts SET result = :result WHERE scope = :scope AND key = :key",
+        result=json.dumps(result),
+        scope=call.scope.project,
+        key=call.key,
+    )
+
+
+async def abandon(tx: Any, call: Call) -> None:
+    """Give the key back of a call that was begun and of which nothing was done."""
+    await tx.execute(
+        "DELETE FROM receipts WHERE scope = :scope AND key = :key AND result = :nothing",
+        scope=call.scope.project,
+        key=call.key,
+        nothing=UNDER_WAY,
+    )
+
+
+async def _keep(tx: Any, call: Call, about: str, result: str) -> None:
+    await tx.execute(
+        """INSERT INTO receipts (scope, key, operation, fingerprint, result, at)
+           VALUES (:scope, :key, :operation, :about, :result, :at)""",
+        scope=call.scope.project,
+        key=call.key,
+        operation=call.operation,
+        about=about,
+        result=result,
+        at=call.started,
+    )
 
 
 async def lasted(tx: Any, surface: str, operations: tuple[str, ...], most: int) -> list[tuple[str, str, float]]:

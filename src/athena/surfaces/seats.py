@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+SESSIONS = 1_000  # that are told apart; a client can make up as many names as it likes
+LONGEST = 200  # characters of a session's name that count
 IDLE = 1_800.0  # seconds after which a session that has not been heard of is taken to have ended
 
 
@@ -25,12 +27,15 @@ class Seats:
 
     def of_session(self, session: str, project: str) -> str:
         """Return the workspace of a session, which has the same one each time."""
-        now = self._clock()
+        now, session = self._clock(), session[:LONGEST]
         for (whose, name), used in list(self._taken.items()):
             if used is not None and used < now - IDLE:
                 del self._taken[whose, name]
         name = self._sessions.get((session, project), "")
         if (project, name) not in self._taken:
+            waiting = sorted((used, key) for key, used in self._taken.items() if used is not None)
+            for _, key in waiting[: max(0, len(waiting) + 1 - SESSIONS)]:
+                del self._taken[key]  # the one that was not heard of for the longest
             name = self._free(project)
             gone = [key for key, other in self._sessions.items() if (key[1], other) not in self._taken]
             for key in gone:
