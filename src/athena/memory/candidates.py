@@ -1,8 +1,9 @@
 """Finding in talk what is worth keeping, without a language model: decisions, preferences, rules, facts, causes.
 
 A sentence is kept for a cue ("we decided", "never", "root cause") or, as a fact, for saying something lasting of a
-particular thing. Whatever asks, plans, hedges, tells of the work itself or is code is not. When in doubt it is not:
-what is missed can be remembered by hand, and what is wrong is told to every session to come.
+particular thing. Whatever asks, plans, hedges, tells of the work itself or is code is not. Only people decide and make
+rules; of an agent's words, which may be a file's or a page's, facts and causes are kept. When in doubt nothing is: what
+is missed can be remembered by hand, and what is wrong is told to every session to come.
 """
 
 import re
@@ -178,6 +179,15 @@ BUGS = _any(  # what goes wrong, as people report it
     r"\b(fails?|crashes|breaks|happens|does(n't| not) work|is (blank|broken|empty|wrong))\b",
     r"\bsee (the )?log\b|\bevery time i\b|\btoo (big|small|slow)\b",
 )  # fmt: skip
+RUNS = _any(  # places to go to and commands to run, which only a person may plant
+    r"\b[a-z][a-z0-9+.-]{1,15}://", r"\bwww\.\w", r"\bmailto:",
+    r"\b(curl|wget|sudo|chmod|chown|eval|exec|ssh|scp|rsync|powershell|iex|xargs)\s+\S",
+    r"\b(rm|sh|bash|zsh|nc|perl|python3?|node|ruby|sed|awk|cat|cp|mv|ln|tar|git|make|go|cargo|uvx?|npx)\s+-",
+    r"\b(pip3?|npm|pnpm|yarn|npx|uvx?|apt(-get)?|brew|gem|docker|podman|kubectl|git|cargo|go|terraform|helm)\s+"
+    r"(install|run|exec|add|compose|apply|push|clone|commit|checkout|config|build|get|delete|up|pull|i)\b",
+    r"\b(python3?|node|perl|ruby|sh|bash|zsh)\s+[\w./~-]*[./~]",
+    r"[|&;]\s*(sh|bash|zsh|sudo|rm|curl|python3?)\b", r"&&|\|\||\$\(|\$\{", r"(?<!\w)>{1,2}\s*[~/.]",
+)  # fmt: skip
 LEAD = re.compile(r"^(ok(ay)?[ ,]+but|but|note|fyi|also|and|btw|remember)\b[:, ]+", re.IGNORECASE)
 SOMEWHERE = re.compile(r"\b(somewhere|something|some(how|one)|whatever|stuff|things?)\b", re.IGNORECASE)
 
@@ -199,13 +209,15 @@ def kind_of(sentence: str, role: str) -> str | None:
         return None
     if ASKS.search(sentence) or HEDGES.search(sentence) or PLANS.search(sentence):
         return None
+    if role != "user" and RUNS.search(sentence):
+        return None
     if CURE_FIRST.search(sentence) or (CAUSES.search(sentence) and CURES.search(sentence)):
         return "fix"
     if CHATTER.search(sentence) or WORK.search(sentence):
         return None
+    # To decide is people's: an agent repeats what files and pages say, and any of those could say "we decided".
     if DECIDES.search(sentence):
-        return "decision"
-    # Rules are people's to make: an agent repeats what files say, and any file could say "always run this".
+        return "decision" if role == "user" else None
     if role == "user" and PREFERS.search(sentence):
         return "preference"
     if role == "user" and RULES.search(sentence) and not LOOSE.search(sentence):

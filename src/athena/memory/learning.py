@@ -16,7 +16,7 @@ from athena.model.call import Call
 from athena.model.memory import Draft
 
 AUTO = "auto"  # the tag of what nobody asked to keep
-IMPORTANCE = 0.4
+IMPORTANCE = {"user": 0.4, "assistant": 0.25}  # an agent may repeat what any page says
 KNOWN = 0.6  # a memory that overlaps more with a candidate says it already
 WITHIN = 0.85  # so does one that has so much of its words
 READ = 20_000  # characters of a text in which secrets are looked for
@@ -100,4 +100,4 @@ async def _is_known(store: Store, one: Candidate, call: Call) -> bool:
 def _draft(one: Candidate, session: str) -> Draft:
     # The session is its source, and not its session_id: the same text in two sessions is one memory.
     facts = {"source": f"session {session}", "role": one.role}
-    return draft.clean(one.text, [AUTO, one.kind], one.kind, facts, IMPORTANCE)
+    return draft.clean(one.text, [AUTO, one.kind], one.kind, facts, IMPORTANCE[one.role])
