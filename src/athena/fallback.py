@@ -134,7 +134,8 @@ def _here(event: str, given: bytes, settings: "configuration.Settings") -> bytes
     try:
         context = app.context(DEFAULT_PROJECT, HOOK)
         project = os.environ.get("ATHENA_PROJECT", "").strip() or None
-        said = drive(hooks.answer(event, given, context, hook_rules(settings), hurry=True, project=project))
+        rules, key = hook_rules(settings), os.environ.get(hooks.KEY)
+        said = drive(hooks.answer(event, given, context, rules, hurry=True, project=project, key=key))
         note_hook(app.store, context.scope, event, "process", time.monotonic() - began)
         return said
     finally:

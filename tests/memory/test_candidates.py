@@ -74,3 +74,18 @@ def test_no_text_takes_long(piece: str) -> None:
     began = time.process_time()
     find([Said("user", piece * (200_000 // len(piece)))])
     assert time.process_time() - began < 10
+
+
+def test_a_talk_of_many_facts_takes_no_longer_and_its_end_is_kept() -> None:
+    names = [f"{chr(97 + number % 26) * 4}{chr(97 + number // 26 % 26) * 4}{number}" for number in range(5_000)]
+    said = [Said("user", f"The {name} server of {name[::-1]} only runs on port {4 * name}.") for name in names]
+    began = time.process_time()
+    assert [one.text for one in find(said)] == [one.text for one in said[-12:]]
+    assert time.process_time() - began < 2
+
+
+def test_of_a_talk_without_end_the_end_is_looked_at_and_agents_do_not_talk_people_down() -> None:
+    rule, chatter = "We decided to use PostgreSQL 16 for the billing service.", "I'll look at it again. " * 1_000
+    began = time.process_time()
+    assert [one.text for one in find([Said("user", rule), *[Said("assistant", chatter)] * 2_000])] == [rule]
+    assert time.process_time() - began < 10

@@ -1,5 +1,6 @@
 """Session hooks: what a client's JSON is answered with, and what is recorded of it."""
 
+import asyncio
 import json
 import os
 import random
@@ -114,6 +115,23 @@ def test_a_compaction_is_summed_up_and_the_session_told_again(app: App, repo: Pa
     assert "Redis Streams" in again
     assert "signature" not in again
     assert "billing job" in context(hook(app, "session-start", repo, session_id="s2"))
+
+
+@pytest.mark.sqlite_only("what is tested comes before the store")
+def test_others_are_answered_while_a_long_talk_is_read(app: App, repo: Path) -> None:
+    chatter = [{"role": "user", "text": "The ship came in on time and everybody saw it there. " * 350}] * 30
+
+    async def work() -> int:
+        ctx = app.context(str(repo), "hook")
+        learning = asyncio.ensure_future(app.catalog.find("learn")(ctx, session_id="s1", messages=chatter))
+        turns = 0
+        while not learning.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        await learning
+        return turns
+
+    assert asyncio.run(work()) > 30
 
 
 def hooks_counted(app: App, repo: Path) -> list[tuple[str, int, bool]]:

@@ -7,13 +7,15 @@ is missed can be remembered by hand, and what is wrong is told to every session 
 """
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from athena.memory.quoting import overlap, telling
 from athena.model.briefing import Candidate, Said
 
 LEAST_WORDS, MOST_WORDS, LONGEST = 4, 60, 400
 SAME = 0.6  # sentences that overlap more are one
+LOOKED = 300_000  # characters that are looked at, from the end, of what people and of what agents said
 FENCE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1[^\n]*$|^[ \t]*(```|~~~)[\s\S]*\Z", re.MULTILINE | re.DOTALL)
 BULLET = re.compile(r"^\s*(?:[-*+•>]|\d+[.)]|#{1,6})\s+")
 SPLIT = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z\"'`(\[])")
@@ -204,8 +206,9 @@ def sentences(text: str) -> Iterable[str]:
 
 def kind_of(sentence: str, role: str) -> str | None:
     """Return what kind of thing worth keeping a sentence says, if it does."""
-    words = WORDS.findall(sentence)
-    if not LEAST_WORDS <= len(words) <= MOST_WORDS or len(sentence) > LONGEST or CODE.search(sentence):
+    if len(sentence) > LONGEST or not LEAST_WORDS <= len(WORDS.findall(sentence)) <= MOST_WORDS:
+        return None
+    if CODE.search(sentence):
         return None
     if ASKS.search(sentence) or HEDGES.search(sentence) or PLANS.search(sentence):
         return None
@@ -242,14 +245,20 @@ def substance(text: str) -> str:
     return " ".join(kept) or text
 
 
-def find(said: Iterable[Said], most: int = 12) -> list[Candidate]:
-    """Return what is worth keeping of a talk, nothing twice, the last said first kept where there is too much."""
+def find(said: Sequence[Said], most: int = 12) -> list[Candidate]:
+    """Return what is worth keeping of a talk, nothing twice: the last word counts, and the last of too many."""
     found: list[tuple[Candidate, frozenset[str]]] = []
-    for role, text in said:
-        for sentence in sentences(text):
+    left: defaultdict[str, int] = defaultdict(lambda: LOOKED)
+    for role, text in reversed(said):
+        if left[role] <= 0:
+            continue
+        seen, left[role] = text[-left[role] :], left[role] - len(text)
+        for sentence in reversed(list(sentences(seen))):
             if (kind := kind_of(sentence, role)) is None:
                 continue
             words = telling(sentence)
-            found = [(one, theirs) for one, theirs in found if overlap(words, theirs) < SAME]  # the last word counts
-            found.append((Candidate(sentence, kind, role), words))
-    return [one for one, _ in found[-most:]]
+            if all(overlap(words, theirs) < SAME for _, theirs in found):
+                found.append((Candidate(sentence, kind, role), words))
+            if len(found) == most:
+                return [one for one, _ in reversed(found)]
+    return [one for one, _ in reversed(found)]

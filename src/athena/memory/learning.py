@@ -14,6 +14,7 @@ from athena.memory.store import Store
 from athena.model.briefing import Candidate, Said
 from athena.model.call import Call
 from athena.model.memory import Draft
+from athena.threads import aside
 
 AUTO = "auto"  # the tag of what nobody asked to keep
 IMPORTANCE = {"user": 0.4, "assistant": 0.25}  # an agent may repeat what any page says
@@ -49,7 +50,8 @@ async def learn(
 
     told = summary if summary and summary.strip() else None
     episode = await _episode(store, session, said, told, _part(call, "episode"))
-    found = candidates.find([*said, *([Said("assistant", told)] if told else [])]) if keep else []
+    every = [*said, *([Said("assistant", told)] if told else [])]
+    found = await aside(candidates.find, every) if keep else []
     fresh = [one for one in found if not await _is_known(store, one, call)]
     if not fresh:
         return Lesson(episode, (), len(found))
@@ -75,7 +77,7 @@ async def _episode(store: Store, session: str, said: Sequence[Said], summary: st
         more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
         parts.append(f"Asked: {_told(asked[0], ASKED)}{more}")
     if not summary and answers:
-        parts.append(f"Ended: {_told(substance(answers[-1]), ENDED)}")
+        parts.append(f"Ended: {_told(substance(answers[-1][:READ]), ENDED)}")
     if not parts:
         return None
     item: dict[str, Any] = {"event_type": "episode", "content": " ".join(parts), "session_id": session}

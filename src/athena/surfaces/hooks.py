@@ -23,6 +23,7 @@ from athena.threads import aside
 
 LONGEST = 9_500  # characters of an answer: clients replace a longer one by its beginning
 EVERY = "*"  # all events
+KEY = "ATHENA_HOOK_ID"  # the variable by which a client tells one event from another
 READ = 20_000  # characters of a text that are looked at
 TOLD = 300  # characters of an event that is recorded
 SUMMED_UP = 600  # characters of what a turn ended with
@@ -71,12 +72,20 @@ class Asked(NamedTuple):
 
 
 async def answer(
-    event: str, given: bytes, ctx: Context, rules: Rules, *, hurry: bool = False, project: str | None = None
+    event: str,
+    given: bytes,
+    ctx: Context,
+    rules: Rules,
+    *,
+    hurry: bool = False,
+    project: str | None = None,
+    key: str | None = None,
 ) -> bytes:
     """Return what to tell the client of an event, as its JSON; nothing where there is nothing to say.
 
     The project is the caller's own `ATHENA_PROJECT` if `project` says so, else the git root of the folder that
-    the client names. In a hurry no model is loaded: words, tags and time decide.
+    the client names. In a hurry no model is loaded: words, tags and time decide. What is written with a `key` is
+    written once, since whoever gave up waiting does the same event again.
     """
     said = read(given)
     folder = _folder(said)
@@ -84,7 +93,7 @@ async def answer(
     if event not in EVENTS or not said or not rules.allow(event, scope.project):
         return b""
     store = ctx.store._replace(encoder=ctx.store.encoder.at_rest()) if hurry else ctx.store
-    inside = replace(ctx, scope=scope, store=store, surface=HOOK, key=None)
+    inside = replace(ctx, scope=scope, store=store, surface=HOOK, key=_key(event, key))
     told = await EVENTS[event](Asked(said, inside, rules, folder, _session(said)))
     return json.dumps(told, ensure_ascii=False).encode() if told else b""
 
@@ -104,6 +113,11 @@ def _folder(said: dict[str, Any]) -> str | None:
     if not isinstance(folder, str) or not os.path.isabs(folder) or "\0" in folder or len(folder) > 4_096:
         return None
     return folder if os.path.isdir(folder) else None
+
+
+def _key(event: str, key: str | None) -> str | None:
+    """Return under which key an event is kept; not one of its input, as the same can happen twice."""
+    return f"hook {event} {key}" if key and len(key) <= 64 and key.isalnum() and key.isascii() else None
 
 
 def _session(said: dict[str, Any]) -> str | None:
