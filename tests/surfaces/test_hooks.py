@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -167,6 +168,31 @@ def test_the_project_is_the_clients_folder_and_nothing_of_another_is_said(app: A
         assert f"charges of {mine}" in told
         assert f"today on {mine}" in told
         assert theirs not in told
+
+
+def test_a_folder_that_is_gone_is_of_its_sessions_project_or_of_none(app: App, repo: Path, tmp_path: Path) -> None:
+    def recorded(project: str) -> list[str]:
+        events = drive(app.catalog.find("recall_events")(app.context(project, "test")))
+        return [one.content.split(":")[0] for one in events]
+
+    def stop(folder: Path, session: str, done: str) -> None:
+        said = f"{done}: this is what was done, and it is private"
+        assert hook(app, "stop", folder, session_id=session, last_assistant_message=said) == {}
+
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    run_git(tree, "init", "-q")
+    stop(tree, "s1", "first")
+    shutil.rmtree(tree)
+    stop(tree, "s1", "second")
+    assert recorded(str(tree)) == ["second", "first"]
+    stop(repo / "src" / "gone", "s2", "third")
+    assert recorded(str(repo.resolve())) == ["third"]
+    talk = written(tmp_path / "talk.jsonl", said("user", "We decided to buy the other harbour in March."))
+    stop(tree, "s3", "nobody knows where")
+    hook(app, "session-end", tree, session_id="s3", transcript_path=talk)
+    assert recorded("default") == []
+    assert drive(app.catalog.find("search_by_tag")(app.context("default", "test"), tags=["auto"])) == []
 
 
 def test_events_and_projects_can_be_switched_off(app: App, repo: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from athena import secrets
 from athena.home import DEFAULT_PROJECT, current_project
 from athena.kernel.invoke import invoke
+from athena.memory.events import project_of
 from athena.model.briefing import Briefing, Surroundings
 from athena.model.call import HOOK
 from athena.model.scope import Scope
@@ -88,10 +89,12 @@ async def answer(
     written once, since whoever gave up waiting does the same event again.
     """
     said = read(given)
-    folder = _folder(said)
-    scope = Scope.named(project or (current_project({}, folder) if folder else DEFAULT_PROJECT))
-    if event not in EVENTS or not said or not rules.allow(event, scope.project):
+    named = _named(said)
+    folder = _there(named)
+    found = project or await _project(ctx, said, named, folder is None)
+    if event not in EVENTS or not said or found is None or not rules.allow(event, found):
         return b""
+    scope = Scope.named(found)
     store = ctx.store._replace(encoder=ctx.store.encoder.at_rest()) if hurry else ctx.store
     inside = replace(ctx, scope=scope, store=store, surface=HOOK, key=_key(event, key))
     told = await EVENTS[event](Asked(said, inside, rules, folder, _session(said)))
@@ -107,12 +110,30 @@ def read(given: bytes) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _folder(said: dict[str, Any]) -> str | None:
+async def _project(ctx: Context, said: dict[str, Any], folder: str | None, gone: bool) -> str | None:
+    """Return the project of a folder; of one that is gone, that of its session's last event, or of what is around it.
+
+    None where neither is known: what all folders without a project share is no place for somebody's own.
+    """
+    if folder is None or not gone:
+        return current_project({}, folder) if folder else DEFAULT_PROJECT
+    session = _session(said)
+    known = await project_of(ctx.store, session) if session else None
+    around = known or current_project({}, folder)
+    return around if around != DEFAULT_PROJECT else None
+
+
+def _named(said: dict[str, Any]) -> str | None:
+    """Return the folder that the client names, which need not be there any more."""
     roots = said.get("workspace_roots")  # as Cursor has it
     folder = said.get("cwd") or (roots[0] if isinstance(roots, list) and roots else None)
     if not isinstance(folder, str) or not os.path.isabs(folder) or "\0" in folder or len(folder) > 4_096:
         return None
-    return folder if os.path.isdir(folder) else None
+    return folder
+
+
+def _there(folder: str | None) -> str | None:
+    return folder if folder and os.path.isdir(folder) else None
 
 
 def _key(event: str, key: str | None) -> str | None:
