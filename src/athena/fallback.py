@@ -20,6 +20,7 @@ LOOK = 0.03  # seconds between two looks at whether the daemon is there
 ALL = 0.95  # part of the time that we take
 OURS = 0.6  # and if another server can be asked afterwards
 UNTIL = "ATHENA_HOOK_UNTIL"
+COUNTING = 1.0  # seconds that must be left to count tokens exactly
 SECONDS = 4.0  # where nobody says until when
 
 
@@ -143,13 +144,18 @@ def _here(event: str, given: bytes, settings: "configuration.Settings") -> bytes
 
 
 def _elsewhere(event: str, given: bytes, settings: "configuration.Settings", seconds: float) -> bytes:
+    from athena import tokens
     from athena.app import hook_rules
-    from athena.elsewhere import ask
-    from athena.surfaces import hooks
+    from athena.elsewhere import EVENTS, ask
+    from athena.surfaces import foreign, hooks
 
     said, rules = hooks.read(given), hook_rules(settings)
     folder = said.get("cwd")
     project = current_project(folder=folder if isinstance(folder, str) else None)
     if not settings.hooks_mcp_url or not rules.allow(event, project):
         return b""
-    return ask(settings.hooks_mcp_url, event, said, rules.budget_tokens, seconds)
+    began = time.monotonic()
+    found = ask(settings.hooks_mcp_url, event, said, seconds)
+    if found and seconds - (time.monotonic() - began) > COUNTING:
+        tokens.load()
+    return foreign.told(EVENTS[event], found, rules.budget_tokens) if found else b""
