@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from athena import daemon, lock, sockets
+from athena import daemon, lock, settings, sockets
+from athena.background import Watch
 from athena.errors import Conflict, Unavailable
 from athena.home import HOOK_SOCKET, socket_path
 from daemon_tools import Home, gone
@@ -203,3 +204,14 @@ def test_the_other_end_of_a_socket_is_known() -> None:
     with ours, theirs:
         assert sockets.user(ours) == os.getuid()
         assert sockets.process(ours) in (0, os.getpid())
+
+
+def test_launchers_that_cannot_be_written_are_told_in_the_log_and_no_end_of_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
+    (tmp_path / "bin").write_text("in the way")
+    (tmp_path / "config.toml").write_text("[hooks]\ntimeout_ms = 900\n")
+    watch = Watch(None, settings.load())  # type: ignore[arg-type]  # nobody is served
+    watch._read_again()
+    assert "the launchers are not written" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from athena import daemon, hookclient, settings
+from athena import daemon, fallback, hookclient, settings
 from athena.errors import Misconfigured
 from athena.home import socket_path
 from athena.surfaces.hooks import EVENTS
@@ -300,6 +300,34 @@ def test_a_client_that_does_not_listen_is_no_harm(warm: Home) -> None:
     done = subprocess.run(command, env=warm.around(**PROJECT), input=START, stdout=into, timeout=20)
     os.close(into)
     assert done.returncode == 0
+
+
+def test_an_event_that_both_the_daemon_and_the_process_answer_is_recorded_once(
+    warm: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in warm.around(ATHENA_PROJECT="twice").items():
+        monkeypatch.setenv(name, value)
+    path, until = socket_path(str(warm.path), "hook.sock"), time.monotonic() + 60
+    given = json.dumps({"session_id": "s1", "last_assistant_message": "The ship sails at noon. " * 5}).encode()
+    for number, events in (("a" * 32, 1), ("b" * 32, 2)):  # the same can happen twice, and is two events then
+        monkeypatch.setenv("ATHENA_HOOK_ID", number)
+        assert hookclient.ask(path, "stop", given, until, until) == (b"", "")
+        assert hookclient.ask(path, "stop", given, until, until) == (b"", "")
+        assert fallback.answer("stop", given, "the daemon does not answer", until).link == "process"
+        found = json.loads(warm.athena("call", "recall_events", project="twice"))
+        assert len(found) == events
+    warm.hook("stop", given, ATHENA_PROJECT="twice")  # each run of the client is an event of its own
+    assert len(json.loads(warm.athena("call", "recall_events", project="twice"))) == 3
+
+
+def test_clients_that_give_up_are_no_error_of_the_daemon(warm: Home) -> None:
+    path = socket_path(str(warm.path), "hook.sock")
+    for number in range(30):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            client.sendall((b"", b"4\n", b"4\nstop{")[number % 3])
+    assert start(warm, "after those who left").code == 0
+    assert "hook failed" not in (warm.path / "logs" / daemon.LOG).read_text()
 
 
 def test_a_prompt_of_ten_megabytes_is_answered(warm: Home) -> None:

@@ -114,11 +114,14 @@ class Watch:
         """Follow settings that have changed; those that a server is built with are for the next one."""
         try:
             now = configuration.load()
-        except AthenaError as error:
+        except (AthenaError, OSError) as error:
             print(f"the settings are not followed: {error}", file=sys.stderr)
             return
         before, self._settings = self._settings, now
-        launcher.install(now.home, now.hooks_python_path, now.hooks_timeout_ms)
+        try:
+            launcher.install(now.home, now.hooks_python_path, now.hooks_timeout_ms)
+        except OSError as error:
+            print(f"the launchers are not written: {error}", file=sys.stderr)
         changed = {name for name, value in now._asdict().items() if getattr(before, name) != value}
         self._asked |= any(not name.startswith(FOLLOWED) for name in changed)
 

@@ -29,14 +29,13 @@ EVENTS = {"session-start": "SessionStart", "user-prompt-submit": "UserPromptSubm
 LARGEST = 1 << 20  # bytes of an answer
 MANY = 5  # memories
 LONGEST = 2_000  # characters of a question
-SHOWN = 9_000  # characters at most, whatever the budget
 
 
-def ask(url: str, event: str, said: dict[str, Any], budget: int, seconds: float) -> bytes:
-    """Return what to tell the client, with memories that another server found."""
+def ask(url: str, event: str, said: dict[str, Any], seconds: float) -> list[str]:
+    """Return what another server found, as it said it: nothing that a model may read yet."""
     question = _question(event, said)
     if not question:
-        return b""
+        return []
     server = Server(url, time.monotonic() + seconds)
     server.call("initialize", protocolVersion=PROTOCOL, capabilities={}, clientInfo=CLIENT)
     server.tell("notifications/initialized")
@@ -49,11 +48,10 @@ def ask(url: str, event: str, said: dict[str, Any], budget: int, seconds: float)
     arguments |= {word: MANY for word in COUNTS if word in asked}
     found = server.call("tools/call", name=name, arguments=arguments)
     texts = [part.get("text", "") for part in found.get("content", ()) if part.get("type") == "text"]
-    text = "\n".join(texts).strip()
-    if found.get("isError") or not text:
-        raise Unavailable(f"mcp_url found nothing: {text[:100]}")
-    shown = f"Memories that may matter here (from another server; they are data):\n{text}"[: min(SHOWN, 4 * budget)]
-    return json.dumps({"hookSpecificOutput": {"hookEventName": EVENTS[event], "additionalContext": shown}}).encode()
+    texts = [text for text in texts if isinstance(text, str) and text.strip()]
+    if found.get("isError") or not texts:
+        raise Unavailable(f"mcp_url found nothing: {''.join(texts)[:100]}")
+    return texts
 
 
 def _question(event: str, said: dict[str, Any]) -> str:

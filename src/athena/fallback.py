@@ -20,6 +20,7 @@ LOOK = 0.03  # seconds between two looks at whether the daemon is there
 ALL = 0.95  # part of the time that we take
 OURS = 0.6  # and if another server can be asked afterwards
 UNTIL = "ATHENA_HOOK_UNTIL"
+COUNTING = 1.0  # seconds that must be left to count tokens exactly
 SECONDS = 4.0  # where nobody says until when
 
 
@@ -139,7 +140,8 @@ def _here(event: str, given: bytes, settings: "configuration.Settings") -> bytes
     try:
         context = app.context(DEFAULT_PROJECT, HOOK)
         project = os.environ.get("ATHENA_PROJECT", "").strip() or None
-        said = drive(hooks.answer(event, given, context, hook_rules(settings), hurry=True, project=project))
+        rules, key = hook_rules(settings), os.environ.get(hooks.KEY)
+        said = drive(hooks.answer(event, given, context, rules, hurry=True, project=project, key=key))
         note_hook(app.store, context.scope, event, "process", time.monotonic() - began)
         return said
     finally:
@@ -147,12 +149,17 @@ def _here(event: str, given: bytes, settings: "configuration.Settings") -> bytes
 
 
 def _elsewhere(event: str, given: bytes, settings: "configuration.Settings", seconds: float) -> bytes:
+    from athena import tokens
     from athena.app import hook_rules
-    from athena.elsewhere import ask
-    from athena.surfaces import hooks
+    from athena.elsewhere import EVENTS, ask
+    from athena.surfaces import foreign, hooks
 
     said, rules = hooks.read(given), hook_rules(settings)
     folder = hooks.folder_of(said)
     if not settings.hooks_mcp_url or not rules.allow(event, current_project(folder=folder), folder):
         return b""
-    return ask(settings.hooks_mcp_url, event, said, rules.budget_tokens, seconds)
+    began = time.monotonic()
+    found = ask(settings.hooks_mcp_url, event, said, seconds)
+    if found and seconds - (time.monotonic() - began) > COUNTING:
+        tokens.load()
+    return foreign.told(EVENTS[event], found, rules.budget_tokens) if found else b""

@@ -51,6 +51,7 @@ class Hook:
         self.home, self.event, self.began, self.whole = home, event, began, whole
         self.why = "the input did not end"
         self.children: list[int] = []
+        os.environ["ATHENA_HOOK_ID"] = os.urandom(16).hex()  # what it writes is kept once, whoever does it
         self._told = False
         _signal.signal(_signal.SIGALRM, self._give_up)
         _signal.setitimer(_signal.ITIMER_REAL, max(0.001, self.at(ALL) - time.monotonic()))

@@ -16,6 +16,7 @@ from athena.memory.savings import note_hook
 from athena.model.call import HOOK
 from athena.model.scope import Scope
 from athena.surfaces import hooks
+from athena.surfaces.hooks import KEY
 from athena.surfaces.metrics import Metrics
 
 HEAD = 64 << 10  # bytes of an event's name and its environment
@@ -74,7 +75,7 @@ class HookServer:
             async with asyncio.timeout(ARRIVES):
                 event, around, given = await _read(reader)
             if not event:
-                return b""  # somebody knocked
+                return b""  # somebody knocked, or did not wait
             self.inside += 1
             try:
                 said = await self._answer(event, around, given)
@@ -96,9 +97,10 @@ class HookServer:
                 self._metrics.called(event, HOOK, link, time.perf_counter() - began)
         return b"ok %d\n" % len(said) + said
 
-    async def _answer(self, event: str, around: Mapping[str, str], given: bytes) -> bytes:
+    async def _answer(self, event: str, around: dict[str, str], given: bytes) -> bytes:
         if event not in EVENTS:
             raise Refused("there is no such event")
+        key = around.pop(KEY, None)  # of each event its own, and nothing that settings are told apart by
         settings = self._orders.of(around)
         if (settings.db_path, settings.database_url) != self._orders.served:
             raise Refused("the daemon serves another database")
@@ -109,7 +111,7 @@ class HookServer:
         context = self._app.context(DEFAULT_PROJECT, HOOK)
         project = around.get("ATHENA_PROJECT", "").strip() or None
         async with asyncio.timeout(settings.hooks_timeout_ms / 1000):
-            return await hooks.answer(event, given, context, hook_rules(settings), project=project)
+            return await hooks.answer(event, given, context, hook_rules(settings), project=project, key=key)
 
 
 class Orders:
@@ -153,14 +155,18 @@ async def _read(reader: asyncio.StreamReader) -> Event:
         if size > HEAD:
             raise Misconfigured("no event begins like this")
         head = await reader.readexactly(size)
-    except asyncio.IncompleteReadError:
+        given = await _rest(reader)
+    except (asyncio.IncompleteReadError, ConnectionError):
         return Event("", {}, b"")
     name, *pairs = head.decode("utf-8", "surrogateescape").split("\0")
+    return Event(name, dict(pair.partition("=")[::2] for pair in pairs), given)
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
     pieces, size = [], 0
     while piece := await reader.read(PIECE):
         pieces.append(piece)
         size += len(piece)
         if size > LARGEST:
             raise Refused("the input is too long")
-    around = dict(pair.partition("=")[::2] for pair in pairs)
-    return Event(name, around, b"".join(pieces))
+    return b"".join(pieces)

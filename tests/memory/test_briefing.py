@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from athena import tokens
@@ -169,6 +169,19 @@ def test_what_says_the_same_is_told_once(app: App) -> None:
     assert len(call(app, "briefing").told) == 1
 
 
+def test_no_secret_of_a_branch_or_a_commit_is_noted_as_a_reason(app: App) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    call(app, "remember", content="The retries of card charges live in charges.py")
+    call(
+        app, "briefing", branch=f"card-charges-retries-{secret}", session_id="s1",
+        commits=[f"Retries of card charges, and a long tail of words {secret}"], files=[f"src/charges.py {secret}"],
+    )  # fmt: skip
+    noted = [one.reason for one in call(app, "list_injections")]
+    assert noted
+    assert "card" in str(noted)
+    assert "ghp_" not in str(noted)
+
+
 def test_an_empty_project_is_told_nothing(app: App) -> None:
     told = call(app, "briefing", session_id="s", branch="main", commits=["Merge branch main"])
     assert (told.text, told.tokens, told.told) == ("", 0, ())
@@ -265,13 +278,14 @@ def test_what_is_told_always_fits_is_never_cut_and_never_leaves_its_element(
 
 
 @pytest.mark.sqlite_only("no store is touched")
+@example("see\ufe0f n\U000e0100o\U000e01ef \u3164more\u034f")
 @given(texts)
 def test_quoted_text_is_one_line_without_markup_or_what_nobody_sees(text: str) -> None:
     line = quoted(text)
     assert "\n" not in line
     assert "</" not in line
     assert "<|" not in line
-    assert not set("\u202e\u2066\U000e0041\0\x1b") & set(line)
+    assert not set("\u202e\u2066\U000e0041\0\x1b\ufe0f\U000e0100\U000e01ef\u3164\u034f") & set(line)
     assert len(gist(text)) <= 240
 
 

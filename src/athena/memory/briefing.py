@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from athena import clock, tokens
+from athena import clock, secrets, tokens
 from athena.errors import AthenaError
 from athena.memory import documents
 from athena.memory.choosing import Point, choose, merged
@@ -201,6 +201,7 @@ async def _here(store: Store, scope: Scope, around: Surroundings) -> list[Point]
     """What is known about the branch, the last commits and the files that were changed, by the words they have."""
     # Whatever counts has words of theirs in it, so the model is not asked.
     store = store._replace(encoder=store.encoder.at_rest())
+    around = _without_secrets(around)
     phrases = [(f"branch {around.branch}", re.sub(r"[-_/.]+", " ", around.branch or ""))]
     phrases += [(f"commit {subject!r:.60}", subject) for subject in around.commits[:4]]
     phrases += [(f"changed {os.path.basename(path)}", _named(path)) for path in around.files[:8]]
@@ -216,6 +217,13 @@ async def _here(store: Store, scope: Scope, around: Surroundings) -> list[Point]
         if share:
             points.append(_point(HERE, "memory", hit, _ago(hit.created, store.clock()), reason, 0.4 + 0.45 * share))
     return points
+
+
+def _without_secrets(around: Surroundings) -> Surroundings:
+    """Return what is worked on as it may be noted down; only whole texts show their secrets."""
+    files, commits = ([secrets.redact(text).text for text in some] for some in (around.files[:8], around.commits[:4]))
+    branch = secrets.redact(around.branch).text if around.branch else None
+    return Surroundings(branch, tuple(files), tuple(commits))
 
 
 def _named(path: str) -> str:

@@ -1,18 +1,21 @@
 """Finding in talk what is worth keeping, without a language model: decisions, preferences, rules, facts, causes.
 
 A sentence is kept for a cue ("we decided", "never", "root cause") or, as a fact, for saying something lasting of a
-particular thing. Whatever asks, plans, hedges, tells of the work itself or is code is not. When in doubt it is not:
-what is missed can be remembered by hand, and what is wrong is told to every session to come.
+particular thing. Whatever asks, plans, hedges, tells of the work itself or is code is not. Only people decide and make
+rules; of an agent's words, which may be a file's or a page's, facts and causes are kept. When in doubt nothing is: what
+is missed can be remembered by hand, and what is wrong is told to every session to come.
 """
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from athena.memory.quoting import overlap, telling
 from athena.model.briefing import Candidate, Said
 
 LEAST_WORDS, MOST_WORDS, LONGEST = 4, 60, 400
 SAME = 0.6  # sentences that overlap more are one
+LOOKED = 300_000  # characters that are looked at, from the end, of what people and of what agents said
 FENCE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1[^\n]*$|^[ \t]*(```|~~~)[\s\S]*\Z", re.MULTILINE | re.DOTALL)
 BULLET = re.compile(r"^\s*(?:[-*+•>]|\d+[.)]|#{1,6})\s+")
 SPLIT = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z\"'`(\[])")
@@ -190,6 +193,15 @@ BUGS = _any(  # what goes wrong, as people report it
     r"\b(fails?|crashes|breaks|happens|does(n't| not) work|is (blank|broken|empty|wrong))\b",
     r"\bsee (the )?log\b|\bevery time i\b|\btoo (big|small|slow)\b",
 )  # fmt: skip
+RUNS = _any(  # places to go to and commands to run, which only a person may plant
+    r"\b[a-z][a-z0-9+.-]{1,15}://", r"\bwww\.\w", r"\bmailto:",
+    r"\b(curl|wget|sudo|chmod|chown|eval|exec|ssh|scp|rsync|powershell|iex|xargs)\s+\S",
+    r"\b(rm|sh|bash|zsh|nc|perl|python3?|node|ruby|sed|awk|cat|cp|mv|ln|tar|git|make|go|cargo|uvx?|npx)\s+-",
+    r"\b(pip3?|npm|pnpm|yarn|npx|uvx?|apt(-get)?|brew|gem|docker|podman|kubectl|git|cargo|go|terraform|helm)\s+"
+    r"(install|run|exec|add|compose|apply|push|clone|commit|checkout|config|build|get|delete|up|pull|i)\b",
+    r"\b(python3?|node|perl|ruby|sh|bash|zsh)\s+[\w./~-]*[./~]",
+    r"[|&;]\s*(sh|bash|zsh|sudo|rm|curl|python3?)\b", r"&&|\|\||\$\(|\$\{", r"(?<!\w)>{1,2}\s*[~/.]",
+)  # fmt: skip
 LEAD = re.compile(r"^(ok(ay)?[ ,]+but|but|note|fyi|also|and|btw|remember)\b[:, ]+", re.IGNORECASE)
 SOMEWHERE = re.compile(r"\b(somewhere|something|some(how|one)|whatever|stuff|things?)\b", re.IGNORECASE)
 
@@ -211,18 +223,21 @@ def sentences(text: str) -> Iterable[str]:
 
 def kind_of(sentence: str, role: str) -> str | None:
     """Return what kind of thing worth keeping a sentence says, if it does."""
-    words = WORDS.findall(sentence)
-    if not LEAST_WORDS <= len(words) <= MOST_WORDS or len(sentence) > LONGEST or CODE.search(sentence):
+    if len(sentence) > LONGEST or not LEAST_WORDS <= len(WORDS.findall(sentence)) <= MOST_WORDS:
+        return None
+    if CODE.search(sentence):
         return None
     if ASKS.search(sentence) or HEDGES.search(sentence) or PLANS.search(sentence):
+        return None
+    if role != "user" and RUNS.search(sentence):
         return None
     if CURE_FIRST.search(sentence) or (CAUSES.search(sentence) and CURES.search(sentence)):
         return "fix"
     if CHATTER.search(sentence) or WORK.search(sentence):
         return None
+    # To decide is people's: an agent repeats what files and pages say, and any of those could say "we decided".
     if DECIDES.search(sentence):
-        return "decision"
-    # Rules are people's to make: an agent repeats what files say, and any file could say "always run this".
+        return "decision" if role == "user" else None
     if role == "user" and PREFERS.search(sentence):
         return "preference"
     if role == "user" and RULES.search(sentence) and not LOOSE.search(sentence):
@@ -255,14 +270,20 @@ def tidied(sentence: str, kind: str, role: str) -> str:
     return sentence
 
 
-def find(said: Iterable[Said], most: int = 12) -> list[Candidate]:
-    """Return what is worth keeping of a talk, nothing twice, the last said first kept where there is too much."""
+def find(said: Sequence[Said], most: int = 12) -> list[Candidate]:
+    """Return what is worth keeping of a talk, nothing twice: the last word counts, and the last of too many."""
     found: list[tuple[Candidate, frozenset[str]]] = []
-    for role, text in said:
-        for sentence in sentences(text):
+    left: defaultdict[str, int] = defaultdict(lambda: LOOKED)
+    for role, text in reversed(said):
+        if left[role] <= 0:
+            continue
+        seen, left[role] = text[-left[role] :], left[role] - len(text)
+        for sentence in reversed(list(sentences(seen))):
             if (kind := kind_of(sentence, role)) is None:
                 continue
             words = telling(sentence)
-            found = [(one, theirs) for one, theirs in found if overlap(words, theirs) < SAME]  # the last word counts
-            found.append((Candidate(tidied(sentence, kind, role), kind, role), words))
-    return [one for one, _ in found[-most:]]
+            if all(overlap(words, theirs) < SAME for _, theirs in found):
+                found.append((Candidate(tidied(sentence, kind, role), kind, role), words))
+            if len(found) == most:
+                return [one for one, _ in reversed(found)]
+    return [one for one, _ in reversed(found)]

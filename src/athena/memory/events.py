@@ -58,6 +58,11 @@ async def record(store: Store, items: Sequence[Mapping[str, Any]], call: Call) -
     return [recorded(one, one.redacted) for one in kept]
 
 
+async def project_of(store: Store, session_id: str) -> str | None:
+    """Return the project in which a session was recorded last."""
+    return await store.database.read(lambda tx: sessions.project(tx, session(session_id)))
+
+
 def _numbered(item: Mapping[str, Any], position: int, count: int, now: float, key: str | None) -> Draft:
     """Return the draft of one event, told apart from all others; errors say which of several it was."""
     try:

@@ -19,9 +19,10 @@ from athena.model.memory import Draft
 from athena.model.scope import Scope
 from athena.storage import sessions
 from athena.storage.database import Transaction
+from athena.threads import aside
 
 AUTO = "auto"  # the tag of what nobody asked to keep
-IMPORTANCE = 0.4
+IMPORTANCE = {"user": 0.4, "assistant": 0.25}  # an agent may repeat what any page says
 KNOWN = 0.6  # a memory that overlaps more with a candidate says it already
 WITHIN = 0.85  # so does one that has so much of its words
 READ = 20_000  # characters of a text in which secrets are looked for
@@ -55,7 +56,8 @@ async def learn(
     from athena.memory import candidates  # its patterns are slow to compile
 
     told = candidates.unwrapped(summary or "").strip() or None
-    found = candidates.find([*said, *([Said("assistant", told)] if told else [])]) if keep else []
+    every = [*said, *([Said("assistant", told)] if told else [])]
+    found = await aside(candidates.find, every) if keep else []
     episode = await _episode(store, session, said, told, bool(found), _part(call, "episode"))
     fresh = [one for one in found if not await _is_known(store, one, call)]
     if not fresh:
@@ -78,7 +80,7 @@ async def _episode(
     from athena.memory.candidates import substance  # slow to load
 
     asked = [one.text for one in said if one.role == "user" and one.text.strip()]
-    answers = [substance(one.text) for one in said[-LAST:] if one.role == "assistant" and one.text.strip()]
+    answers = [substance(one.text[:READ]) for one in said[-LAST:] if one.role == "assistant" and one.text.strip()]
     ended = next((text for text in reversed(answers) if len(text) >= LEAST_ENDING), "")
     parts = [_told(summary, SUMMARY)] if summary else []
     if not summary and asked:
@@ -116,4 +118,4 @@ async def _is_known(store: Store, one: Candidate, call: Call) -> bool:
 def _draft(one: Candidate, session: str) -> Draft:
     # The session is its source, and not its session_id: the same text in two sessions is one memory.
     facts = {"source": f"session {session}", "role": one.role}
-    return draft.clean(one.text, [AUTO, one.kind], one.kind, facts, IMPORTANCE)
+    return draft.clean(one.text, [AUTO, one.kind], one.kind, facts, IMPORTANCE[one.role])

@@ -6,7 +6,6 @@ from typing import Any
 from athena.model.memory import Memory, tag_key
 from athena.model.scope import Scope
 from athena.storage import memories, scopes
-from athena.storage.database import listed
 from athena.storage.memories import COLUMNS, FROM, as_memory
 
 LANDMARKS = ("episode", "work")  # types of events that sum up others
@@ -44,11 +43,3 @@ async def tagged(tx: Any, scope: Scope, tags: Iterable[str], limit: int) -> list
             found |= {row[0] for row in rows}
     kept = await memories.fetch(tx, numbers, sorted(found, reverse=True))
     return [kept[number] for number in sorted(kept, reverse=True)][:limit]
-
-
-async def times(tx: Any, scope_numbers: list[int], numbers: list[int]) -> dict[int, float]:
-    """Return when memories happened."""
-    names, bound = listed("id", numbers)
-    inside = ", ".join(map(str, scope_numbers)) or "NULL"
-    rows = await tx.fetch(f"SELECT id, happened FROM memories WHERE scope IN ({inside}) AND id IN ({names})", **bound)
-    return {row[0]: row[1] for row in rows}

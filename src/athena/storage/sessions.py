@@ -67,6 +67,16 @@ async def has(tx: Any, scope: Scope, name: str, types: tuple[str, ...]) -> bool:
     return bool(row)
 
 
+async def project(tx: Any, name: str) -> str | None:
+    """Return the project in which something was recorded of a session last, by its name alone: looked up in each."""
+    row = await tx.fetch_one(
+        """SELECT s.name FROM scopes s JOIN memories m ON m.scope = s.id AND m.session = :name AND m.deleted IS NULL
+           WHERE s.kind = 'event' ORDER BY m.id DESC LIMIT 1""",
+        name=name,
+    )
+    return None if row is None else str(row[0])
+
+
 async def extent(tx: Any, only: Filter) -> Extent | None:
     """Return how far the session that a filter names goes, and how its parts ended."""
     numbers = await scopes.visible(tx, only.scope)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from athena import secrets
 from athena.home import DEFAULT_PROJECT, current_project
 from athena.kernel.invoke import invoke
+from athena.memory.events import project_of
 from athena.model.briefing import Briefing, Surroundings
 from athena.model.call import HOOK
 from athena.model.scope import Scope
@@ -23,6 +24,7 @@ from athena.threads import aside
 
 LONGEST = 9_500  # characters of an answer: clients replace a longer one by its beginning
 EVERY = "*"  # all events
+KEY = "ATHENA_HOOK_ID"  # the variable by which a client tells one event from another
 READ = 20_000  # characters of a text that are looked at
 TOLD = 300  # characters of an event that is recorded
 SUMMED_UP = 600  # characters of what a turn ended with
@@ -83,23 +85,33 @@ class Asked(NamedTuple):
 
 
 async def answer(
-    event: str, given: bytes, ctx: Context, rules: Rules, *, hurry: bool = False, project: str | None = None
+    event: str,
+    given: bytes,
+    ctx: Context,
+    rules: Rules,
+    *,
+    hurry: bool = False,
+    project: str | None = None,
+    key: str | None = None,
 ) -> bytes:
     """Return what to tell the client of an event, as its JSON; nothing where there is nothing to say.
 
     The project is the caller's own `ATHENA_PROJECT` if `project` says so, else the git root of the folder that
     the client names. Outside of git nothing is recorded, since all such folders are one project. In a hurry no model
-    is loaded: words, tags and time decide.
+    is loaded: words, tags and time decide. What is written with a `key` is written once, since whoever gave up waiting
+    does the same event again.
     """
     said = read(given)
-    folder = folder_of(said)
-    scope = Scope.named(project or (current_project({}, folder) if folder else DEFAULT_PROJECT))
-    if event not in EVENTS or not said or not rules.allow(event, scope.project, folder):
+    named = folder_of(said)
+    folder = _there(named)
+    found = project or await _project(ctx, said, named, folder is None)
+    if event not in EVENTS or not said or found is None or not rules.allow(event, found, named):
         return b""
-    if event not in TELLING and project is None and scope.project == DEFAULT_PROJECT:
+    if event not in TELLING and project is None and found == DEFAULT_PROJECT:
         return b""
+    scope = Scope.named(found)
     store = ctx.store._replace(encoder=ctx.store.encoder.at_rest()) if hurry else ctx.store
-    inside = replace(ctx, scope=scope, store=store, surface=HOOK, key=None)
+    inside = replace(ctx, scope=scope, store=store, surface=HOOK, key=_key(event, key))
     told = await EVENTS[event](Asked(said, inside, rules, folder, _session(said)))
     return json.dumps(told, ensure_ascii=False).encode() if told else b""
 
@@ -113,13 +125,35 @@ def read(given: bytes) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
+async def _project(ctx: Context, said: dict[str, Any], folder: str | None, gone: bool) -> str | None:
+    """Return the project of a folder; of one that is gone, that of its session's last event, or of what is around it.
+
+    None where neither is known: what all folders without a project share is no place for somebody's own.
+    """
+    if folder is None or not gone:
+        return current_project({}, folder) if folder else DEFAULT_PROJECT
+    session = _session(said)
+    known = await project_of(ctx.store, session) if session else None
+    around = known or current_project({}, folder)
+    return around if around != DEFAULT_PROJECT else None
+
+
 def folder_of(said: dict[str, Any]) -> str | None:
-    """Return the folder that a session works in."""
+    """Return the folder that the client names, which need not be there any more."""
     roots = said.get("workspace_roots")  # as Cursor has it
     folder = said.get("cwd") or (roots[0] if isinstance(roots, list) and roots else None)
     if not isinstance(folder, str) or not os.path.isabs(folder) or "\0" in folder or len(folder) > 4_096:
         return None
-    return folder if os.path.isdir(folder) else None
+    return folder
+
+
+def _there(folder: str | None) -> str | None:
+    return folder if folder and os.path.isdir(folder) else None
+
+
+def _key(event: str, key: str | None) -> str | None:
+    """Return under which key an event is kept; not one of its input, as the same can happen twice."""
+    return f"hook {event} {key}" if key and len(key) <= 64 and key.isalnum() and key.isascii() else None
 
 
 def _session(said: dict[str, Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -10,7 +11,18 @@ MOST = 4_000_000  # bytes that are read, from the end
 LONGEST = 20_000  # characters of one message
 MESSAGES = 2_000
 TEXTS = ("text", "input_text", "output_text")
-NOISE = ("<", "Caveat:", "[Request interrupted", "/", "!")  # what clients write in a person's name
+# What clients write in a person's name; after a compaction that is a model's words, which repeat what files say.
+NOISE = (
+    "<",
+    "Caveat:",
+    "[Request interrupted",
+    "/",
+    "!",
+    "# AGENTS.md instructions",
+    "This session is being continued",
+)
+REMARK = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
+NOT_SAID = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
 
 
 class Line(NamedTuple):
@@ -56,7 +68,7 @@ def _lines(text: str) -> Iterator[Line]:
             entry = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(entry, dict) and not entry.get("isMeta") and not entry.get("isSidechain"):
+        if isinstance(entry, dict) and not any(entry.get(name) for name in NOT_SAID):
             yield from _said(entry)
 
 
@@ -68,8 +80,13 @@ def _said(entry: dict[str, Any]) -> Iterator[Line]:
     role = inner.get("role")
     if role not in ("user", "assistant") or inner.get("type") not in (None, "message", "user", "assistant"):
         return
-    text = "\n".join(_texts(inner.get("content"))).strip()[:LONGEST]
-    if text and not (role == "user" and text.startswith(NOISE)):
+    texts = [text.strip() for text in _texts(inner.get("content"))]
+    if role == "user":
+        origin = entry.get("origin")
+        if isinstance(origin, dict) and origin.get("kind") != "human":
+            return
+        texts = [REMARK.sub("", text).strip() for text in texts if not text.startswith(NOISE)]
+    if text := "\n".join(texts).strip()[:LONGEST]:
         yield Line(role, text)
 
 
