@@ -70,7 +70,7 @@ def test_headings_thanks_and_what_a_summary_is_wrapped_in_are_not_kept() -> None
         "Key decisions: we decided to use Redis for the queue",
         "<analysis>We decided to think of MySQL.</analysis>\n<summary>We decided to use Redis for the queue</summary>",
     ):
-        assert [one.text for one in find([Said("assistant", text)])] == ["We decided to use Redis for the queue"]
+        assert [one.text for one in find([Said("user", text)])] == ["We decided to use Redis for the queue"]
     (kept,) = find([Said("user", "Decision: PostgreSQL 16 for the ledger")])
     assert kept.text.startswith("Decision:"), "without it, it would not say so"
     for text in ("Let us start with the README", "Always nice to see green tests", "We use the first option then"):

@@ -80,7 +80,8 @@ async def _episode(
     from athena.memory.candidates import substance  # slow to load
 
     asked = [one.text for one in said if one.role == "user" and one.text.strip()]
-    answers = [substance(one.text[:READ]) for one in said[-LAST:] if one.role == "assistant" and one.text.strip()]
+    last = [one.text[:READ] for one in said[-LAST:] if one.role == "assistant" and one.text.strip()]
+    answers = await aside(lambda: [substance(text) for text in last])
     ended = next((text for text in reversed(answers) if len(text) >= LEAST_ENDING), "")
     parts = [_told(summary, SUMMARY)] if summary else []
     if not summary and asked:

@@ -102,8 +102,8 @@ async def answer(
     does the same event again.
     """
     said = read(given)
-    named = folder_of(said)
-    folder = _there(named)
+    named = named_by(said)
+    folder = folder_of(said)
     found = project or await _project(ctx, said, named, folder is None)
     if event not in EVENTS or not said or found is None or not rules.allow(event, found, named):
         return b""
@@ -138,7 +138,7 @@ async def _project(ctx: Context, said: dict[str, Any], folder: str | None, gone:
     return around if around != DEFAULT_PROJECT else None
 
 
-def folder_of(said: dict[str, Any]) -> str | None:
+def named_by(said: dict[str, Any]) -> str | None:
     """Return the folder that the client names, which need not be there any more."""
     roots = said.get("workspace_roots")  # as Cursor has it
     folder = said.get("cwd") or (roots[0] if isinstance(roots, list) and roots else None)
@@ -147,7 +147,9 @@ def folder_of(said: dict[str, Any]) -> str | None:
     return folder
 
 
-def _there(folder: str | None) -> str | None:
+def folder_of(said: dict[str, Any]) -> str | None:
+    """Return the folder that a session works in, if it is there."""
+    folder = named_by(said)
     return folder if folder and os.path.isdir(folder) else None
 
 
