@@ -144,7 +144,7 @@ def running(settings: tuple[str, ...] = ()) -> Generator[Server]:
         yield server
     finally:
         if server is not None:
-            server.stop(signal.SIGQUIT)  # what would be written is removed next
+            server.kill()  # what it would still write is removed next
         shutil.rmtree(folder, ignore_errors=True)
 
 

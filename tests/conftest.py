@@ -45,6 +45,8 @@ ON_ONE = (
     "test_tokens.py",
 )
 MANY = 1_000  # rows of a table that is better made anew than emptied
+# What is about time, threads and processes of programs: their tables are tried on both engines by the other tests.
+QUICKLY_ON_ONE = () if FULL else ("test_programs_rough.py",)
 _model = MiniLM()
 
 
@@ -132,7 +134,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what touches a store on both engines."""
     where = metafunc.definition.path.relative_to(HERE).as_posix()
     only = metafunc.definition.get_closest_marker("sqlite_only")
-    if "engine" in metafunc.fixturenames and not where.startswith(ON_ONE) and only is None:
+    if "engine" in metafunc.fixturenames and not where.startswith(ON_ONE + QUICKLY_ON_ONE) and only is None:
         metafunc.parametrize("engine", ["sqlite", "postgres"], indirect=True, scope="function")
 
 
