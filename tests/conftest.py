@@ -45,8 +45,10 @@ ON_ONE = (
     "test_tokens.py",
 )
 MANY = 1_000  # rows of a table that is better made anew than emptied
-# What is about time, threads and processes of programs: their tables are tried on both engines by the other tests.
-QUICKLY_ON_ONE = () if FULL else ("test_programs_rough.py",)
+# What is about arguments, time, threads and processes: the tables behind it are tried on both engines by other tests.
+QUICKLY_ON_ONE = (
+    () if FULL else ("api/test_bad_input.py", "cli/test_process.py", "surfaces/test_hooks.py", "test_programs_rough.py")
+)
 _model = MiniLM()
 
 
