@@ -78,12 +78,12 @@ def test_a_tool_is_described_by_any_of_its_names_and_several_at_once(app: App) -
 
 
 def test_use_is_counted_for_each_project(app: App) -> None:
-    now = app.store.clock()
+    today = int(app.store.clock() // usage.DAY)
 
     async def work(tx: Transaction) -> None:
-        await usage.add(tx, "test", now, "timeline", "python", usage.Spent(1, 1, 0))
-        await usage.add(tx, "test", now, "timeline", "mcp", usage.Spent(1, 1, 0))
-        await usage.add(tx, "test", now - 100 * usage.DAY, "verify", "mcp", usage.Spent(1, 1, 0))
+        await usage.add(tx, "test", today, "timeline", "python", usage.Spent(1, 1, 0))
+        await usage.add(tx, "test", today, "timeline", "mcp", usage.Spent(1, 1, 0))
+        await usage.add(tx, "test", today - 100, "verify", "mcp", usage.Spent(1, 1, 0))
 
     drive(app.store.database.write(work))
     assert drive(finding.used(app.context("test", "python"))) == {"timeline": 2}

@@ -26,6 +26,7 @@ from athena.operations.servers import forward
 from athena.programs.programs import Programs
 from athena.settings import Settings, load
 from athena.storage.database import Copying, Database
+from athena.storage.ledger import Ledger
 from athena.storage.sqlite.store import Sqlite
 from athena.surfaces.hooks import Rules
 from athena.workspace import put_handle
@@ -54,6 +55,7 @@ class App:
         servers: str | None = None,
     ) -> None:
         self.store = Store(database, Encoder(embedder), time, weights, chat)
+        self.ledger = Ledger(database)
         self.programs = Programs(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
         self.finder = Finder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # to which servers add theirs
@@ -62,8 +64,8 @@ class App:
             self.catalog.watch = lambda: self.gateway.refresh(self.catalog)
 
     def context(self, project: str, surface: str, key: str | None = None, workspace: str | None = None) -> Context:
-        given = self.store, self.catalog, Scope.named(project), surface, self.programs, self.finder, self.gateway
-        made = Context(*given, key=key, workspace=workspace)
+        given = self.store, self.ledger, self.catalog, Scope.named(project), surface
+        made = Context(*given, self.programs, self.finder, self.gateway, key=key, workspace=workspace)
         # A person sits at the command line; at the other end of everything else there may be the agent that asks.
         return replace(made, allowed=frozenset(Effect)) if surface in PEOPLE else made
 

@@ -121,14 +121,21 @@ async def change(store: Store, call: Call, act: Callable[..., Any], fetch: Any) 
         return None if fetch is None else await fetch(tx, done)
 
     result = await store.database.write(work)
-    store.database.later(partial(index_some, store))
+    index_later(store)
     return result
 
 
 async def index_some(store: Store, tx: Transaction) -> None:
     """Write passages that wait; the model reads them afterwards."""
-    if await write.index_waiting(store, tx) and store.encoder.works:
+    written = await write.index_waiting(store, tx)
+    if written and store.encoder.works:
         catch_up(store, SOON)
+    if written >= write.AT_ONCE:
+        index_later(store)
+
+
+def index_later(store: Store) -> None:
+    store.database.later(partial(index_some, store), once="index")
 
 
 def triple(edge: Edge) -> tuple[str, str, str]:

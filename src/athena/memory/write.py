@@ -15,6 +15,8 @@ from athena.storage import memories, passages, waiting
 from athena.storage.database import Indexed, Transaction
 from athena.storage.memories import Kept
 
+AT_ONCE = 500  # rows whose passages are written in one transaction
+
 
 async def add(store: Store, tx: Transaction, scope: int, one: Prepared, now: float) -> int:
     """Write a new memory and return its number."""
@@ -32,7 +34,7 @@ async def add_unindexed(tx: Transaction, scope: int, one: Prepared, now: float) 
     return number
 
 
-async def index_waiting(store: Store, tx: Transaction, most: int = 500) -> int:
+async def index_waiting(store: Store, tx: Transaction, most: int = AT_ONCE) -> int:
     """Write the passages of rows that wait for it, and return of how many."""
     found = await waiting.first(tx, most)
     for scope in {scope for scope, _ in found}:

@@ -4,7 +4,6 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from athena import tokens
@@ -24,8 +23,8 @@ from athena.model.skill import Skill
 from athena.programs.host import Host
 from athena.programs.programs import Programs
 from athena.skills.shipped import shipped
-from athena.storage import calls, usage
-from athena.storage.database import Transaction
+from athena.storage import usage
+from athena.storage.ledger import Ledger
 
 PROGRAMS = {"python", "http", "program"}  # surfaces whose results a program gets, and a model does not read
 
@@ -33,6 +32,7 @@ PROGRAMS = {"python", "http", "program"}  # surfaces whose results a program get
 @dataclass(frozen=True)
 class Context:
     store: Store
+    ledger: Ledger
     catalog: Catalog
     scope: Scope
     surface: str
@@ -64,8 +64,11 @@ class Context:
         )
 
     def _inside(self, run: str, workspace: str) -> "Context":
+        store = self.store._replace(database=self.store.database.relaxed)  # the run's own end waits for the disk
         allowed = self.allowed - {Effect.APPROVE}
-        return replace(self, surface="program", allowed=allowed, key=None, current=None, run=run, workspace=workspace)
+        return replace(
+            self, store=store, surface="program", allowed=allowed, key=None, current=None, run=run, workspace=workspace
+        )
 
     async def _skills(self) -> list[Skill]:
         return [*shipped().values(), *await skills.every(self.store, self.scope)]
@@ -85,7 +88,7 @@ class Context:
         finally:
             if effect is Effect.READ or outcome != "done":
                 elapsed = (self.store.clock() - began) * 1000
-                self.store.database.later(partial(_note, call, outcome, elapsed))
+                self.ledger.note(call, outcome, elapsed)
 
     def spend(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
         """Note how many tokens went in and out, without being waited for."""
@@ -96,13 +99,4 @@ class Context:
         else:
             given, returned = tokens.measure(arguments), tokens.measure(result)
             spent = usage.Spent(given, returned, 0 if self.surface in PROGRAMS else given + returned)
-        at = self.store.clock()
-        self.store.database.later(partial(_spend, self.scope.project, at, operation, self.surface, spent))
-
-
-async def _spend(project: str, at: float, operation: str, surface: str, spent: usage.Spent, tx: Transaction) -> None:
-    await usage.add(tx, project, at, operation, surface, spent)
-
-
-async def _note(call: Call, outcome: str, elapsed: float, tx: Transaction) -> None:
-    await calls.record(tx, call, outcome, elapsed)
+        self.ledger.spend(self.scope.project, self.store.clock(), operation, self.surface, spent)

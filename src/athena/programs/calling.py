@@ -20,6 +20,7 @@ from athena.storage import runs
 from athena.storage.database import Transaction
 from athena.threads import drive
 
+OUTSIDE = (Effect.DESTROY, Effect.EXECUTE)
 MOST_WAITING = 100  # programs of a project that wait for a person
 
 
@@ -57,6 +58,8 @@ class Calling:
             if closed():
                 raise LimitExceeded("the run has ended", hint="nothing more is done for it")
             self._note()
+        if operation.foreign or operation.effect in OUTSIDE:  # it may tell others of what was written
+            drive(self._host.database.sync())
         return plain(drive(invoke(self._host.catalog, operation.name, arguments, self._caller)))
 
     @property

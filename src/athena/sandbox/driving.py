@@ -4,7 +4,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from athena.sandbox import prelude
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pydantic_monty
 
 _FAMILY = uuid.UUID("6f0d2d3e-0000-5000-8000-000000000001")
+NO_SPOTS = Spots()
 _FEED = re.compile(r"<python-input-(\d+)>")
 
 
@@ -210,7 +211,7 @@ class Drive:
                 snapshot = snapshot.resume(self.together.settled(snapshot.pending_call_ids))
 
     def _looked_up(self, snapshot: "pydantic_monty.NameLookupSnapshot") -> Any:
-        place = self.paths.get(snapshot.object_id) if snapshot.object_id else None
+        place = self.paths.get(owner) if (owner := snapshot.object_id) else None
         path = f"{place}.{snapshot.variable_name}" if place else snapshot.variable_name
         kind = None if self.quiet else self.names.kind(path)
         if kind == "namespace":
@@ -233,7 +234,7 @@ class Drive:
         name = str(snapshot.function_name)
         if snapshot.is_os_function:
             return self._system(snapshot, name)
-        place = self.paths.get(snapshot.object_id, "?") if snapshot.object_id else ""
+        place = self.paths.get(owner, "?") if (owner := snapshot.object_id) else ""
         path = f"{place}.{name}" if place else name
         if self.quiet:
             return snapshot.resume({"exc_type": "RuntimeError", "message": "not here"})
@@ -241,8 +242,9 @@ class Drive:
             return snapshot.resume(self.together.collect(snapshot.args, snapshot.kwargs))
         if self.names.kind(path) != "function":
             return snapshot.resume(self._unknown(path))
-        spots = self._spots(snapshot.position.filename)
-        where = (snapshot.position.start, snapshot.position.end)
+        position = snapshot.position
+        spots = self.spots.get(_feed_of(position.filename), NO_SPOTS)
+        where = (position.start, position.end)
         if where in spots.parallel:
             import pydantic_monty as pm
 
@@ -273,10 +275,6 @@ class Drive:
         said = [f"did you mean {' or '.join(near)}?"] if near else []
         hint = f" (hint: {'; '.join(filter(None, [*said, self.names.note]))})" if said or self.names.note else ""
         return {"exc_type": "NameError", "message": f"name {path!r} is not defined{hint}"}
-
-    def _spots(self, filename: str) -> Spots:
-        match = _FEED.fullmatch(filename)
-        return self.spots.get(int(match[1]), Spots()) if match else Spots()
 
     def _system(self, snapshot: "pydantic_monty.FunctionSnapshot", name: str) -> Any:
         """Sleep for the program; everything else of the system is refused as Monty does by default."""
@@ -371,6 +369,13 @@ class Drive:
             "before": (self.running.before or b"").hex(),
         }
         return paused(self.key, self.owner, head, dump, error.request, self.running.limits.state_bytes)
+
+
+@lru_cache(maxsize=256)
+def _feed_of(filename: str) -> int:
+    """Return which text of the session a place is in; -1 where it is none of ours."""
+    match = _FEED.fullmatch(filename)
+    return int(match[1]) if match else -1
 
 
 class _Paused(Exception):

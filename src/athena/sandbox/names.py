@@ -10,7 +10,7 @@ from athena.errors import InvalidInput
 RESERVED = frozenset({"parallel", "ToolError"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Function:
     """One name that a program can call."""
 
@@ -21,11 +21,11 @@ class Function:
     approval: bool = False  # a person may have to agree first
     runs: bool = False  # it runs a program itself
 
-    @property
+    @cached_property
     def order(self) -> list[str]:
         return list(self.parameters.get("properties", ()))
 
-    @property
+    @cached_property
     def required(self) -> list[str]:
         return list(self.parameters.get("required", ()))
 

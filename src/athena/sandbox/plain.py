@@ -40,9 +40,9 @@ class Copier:
             return value if math.isfinite(value) else str(value)
         if depth >= DEEPEST:
             raise TooLarge(f"nested more than {DEEPEST} levels deep")
-        if isinstance(value, Mapping):
+        if kind is dict or isinstance(value, Mapping):
             return {self._key(key): self.copy(inner, depth + 1) for key, inner in value.items()}
-        if isinstance(value, list | tuple | set | frozenset):
+        if kind is list or isinstance(value, tuple | set | frozenset | list):
             return [self.copy(inner, depth + 1) for inner in value]
         return self.copy(_simpler(value), depth + 1)
 

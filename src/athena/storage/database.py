@@ -233,12 +233,21 @@ class Database(Protocol):
         """Commit what `work` does and return its value once it is durable."""
         ...
 
+    @property
+    def relaxed(self) -> "Database":
+        """The same store for a program's calls: their writes are durable once any write after them is, or `sync`."""
+        ...
+
+    async def sync(self) -> None:
+        """Make durable what was written so far."""
+        ...
+
     async def free(self) -> bool:
         """Tell whether a write could begin now, or nearly: nobody else holds the store for long."""
         ...
 
-    def later(self, work: Work[None]) -> None:
-        """Commit soon, together with other writes; nobody waits for it."""
+    def later(self, work: Work[None], *, once: str = "") -> None:
+        """Commit soon, together with other writes; nobody waits for it. Of those named `once` only one waits."""
         ...
 
     async def compact(self) -> bool:

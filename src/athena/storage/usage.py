@@ -24,17 +24,19 @@ class Used(NamedTuple):
     shown: int
 
 
-async def add(tx: Any, project: str, at: float, operation: str, surface: str, spent: Spent) -> None:
+async def add(tx: Any, project: str, day: int, operation: str, surface: str, spent: Spent, calls: int = 1) -> None:
+    """Add calls of an operation on a day, and what they moved together."""
     await tx.execute(
         """INSERT INTO usage (scope, day, operation, surface, calls, given, returned, shown)
-           VALUES (:scope, :day, :operation, :surface, 1, :given, :returned, :shown)
-           ON CONFLICT (scope, day, operation, surface) DO UPDATE SET calls = usage.calls + 1,
+           VALUES (:scope, :day, :operation, :surface, :calls, :given, :returned, :shown)
+           ON CONFLICT (scope, day, operation, surface) DO UPDATE SET calls = usage.calls + excluded.calls,
                given = usage.given + excluded.given, returned = usage.returned + excluded.returned,
                shown = usage.shown + excluded.shown""",
         scope=project,
-        day=int(at // DAY),
+        day=day,
         operation=operation,
         surface=surface,
+        calls=calls,
         **spent._asdict(),
     )
 

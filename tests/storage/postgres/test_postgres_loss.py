@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import postgres
 import psycopg
@@ -35,6 +36,9 @@ from athena.storage.database import Transaction
 from athena.storage.postgres.store import CONNECTIONS
 from athena.threads import drive
 
+# Who stores waits for a lock; what was put off waits for one too.
+WAITING = """SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+             AND query LIKE 'INSERT INTO memories%'"""
 LONG = " ".join(f"On day {i} the wind came from the west and the lamps were lit early." for i in range(600))
 
 
@@ -227,6 +231,17 @@ def test_a_store_that_is_closed_says_so(url: str) -> None:
     app.close()
 
 
+def test_an_interrupt_is_one_although_the_driver_fails_to_cancel(url: str) -> None:
+    async def work(tx: Any) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            await tx.fetch("SELECT 1/0")
+
+    with opened(url) as app, pytest.raises(KeyboardInterrupt):
+        drive(app.store.database.write(work))
+
+
 def test_a_program_that_is_interrupted_while_it_waits_can_go_on(url: str) -> None:
     with opened(url) as app:
         call(app, "remember", content="before")
@@ -250,7 +265,7 @@ def test_a_program_that_is_interrupted_while_it_waits_can_go_on(url: str) -> Non
     with psycopg.connect(url) as holding:
         holding.execute("LOCK TABLE athena.memories IN EXCLUSIVE MODE")
         say(process, "go")
-        until(lambda: query(url, "SELECT 1 FROM pg_locks WHERE NOT granted"))
+        until(lambda: query(url, WAITING))
         process.send_signal(signal.SIGINT)
         assert hear(process) == "stopped"
     say(process, "go")

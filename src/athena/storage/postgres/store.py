@@ -21,7 +21,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from athena.errors import AthenaError, Misconfigured, Unavailable
 from athena.storage import forking
-from athena.storage.database import Copying, Row, Work
+from athena.storage.database import Copying, Database, Row, Work
 from athena.storage.postgres import opening
 from athena.storage.postgres.bulk import PostgresBulk
 from athena.storage.postgres.fulltext import PostgresWords
@@ -110,6 +110,7 @@ class Postgres:
         self.words.unfolded = random.randrange(FOLDED)  # so that processes which write once fold too, now and then
         self._closed = False
         self._deferred: list[Work[None]] = []
+        self._named: set[str] = set()  # those of them of which one is enough
         self._guard = threading.Condition()
         self._later: threading.Thread | None = None
         self._writing = COPYING if copying == "to" else WRITING
@@ -166,13 +167,22 @@ class Postgres:
             self.later(self._tidy)
         return made
 
+    @property
+    def relaxed(self) -> Database:
+        return self  # a server can fail while the program goes on
+
+    async def sync(self) -> None:
+        """Every write has waited for the server's disk."""
+
     async def free(self) -> bool:
         return True  # many write at once
 
-    def later(self, work: Work[None]) -> None:
+    def later(self, work: Work[None], *, once: str = "") -> None:
         with self._guard:
-            if self._closed:
+            if self._closed or once in self._named:
                 return
+            if once:
+                self._named.add(once)
             self._deferred.append(work)
             if self._later is None:
                 self._later = threading.Thread(target=self._do_later, name="athena-later", daemon=True)
@@ -259,8 +269,10 @@ class Postgres:
                     raise
             else:
                 return made
-        except BaseException:
+        except BaseException as error:
             _roll_back(connection)
+            if isinstance(error.__context__, KeyboardInterrupt):  # the driver's attempt to cancel met another error
+                raise error.__context__ from None
             raise
         finally:
             self._pool.putconn(connection)
@@ -315,6 +327,7 @@ class Postgres:
                 self._guard.wait_for(lambda: self._deferred or self._closed)
                 self._guard.wait_for(lambda: len(self._deferred) >= GROUP or self._closed, SOON)
                 jobs, self._deferred = self._deferred[:GROUP], self._deferred[GROUP:]
+                self._named.clear()
                 closed = self._closed
             if jobs:
                 self._finish(jobs)

@@ -31,16 +31,32 @@ def connect(path: str, *, create: bool) -> apsw.Connection:
     connection.create_scalar_function(
         "spaced", lambda *text: spaced(str(text[0])), 1, deterministic=True, flags=apsw.SQLITE_INNOCUOUS
     )
-    for name, value in (("synchronous", 2), ("secure_delete", 1), ("cell_size_check", 1), ("temp_store", 2)):
+    for name, value in (("secure_delete", 1), ("cell_size_check", 1), ("temp_store", 2)):
         connection.pragma(name, value)
-    if connection.pragma("synchronous") != 2:
-        raise Misconfigured("SQLite does not take synchronous=FULL", hint="is another library setting it?")
+    set_durable(connection, True)
     if path != MEMORY and (mode := _use_wal(connection)) != "wal":
         raise Misconfigured(
             f"{path} cannot use a write-ahead log (it is {mode})",
             hint="put ATHENA_HOME on a local disk: network file systems cannot share a log",
         )
     return connection
+
+
+def set_durable(connection: apsw.Connection, durable: bool) -> None:
+    """Let commits wait until the disk has them; otherwise only a checkpoint does, before it touches the file."""
+    wanted = 2 if durable else 1  # FULL or NORMAL
+    connection.pragma("synchronous", wanted)
+    if connection.pragma("synchronous") != wanted:
+        raise Misconfigured("SQLite does not take another synchronous mode", hint="is another library setting it?")
+
+
+def sync(path: str) -> None:
+    """Wait until the disk has a file."""
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _make_private(path: str) -> None:

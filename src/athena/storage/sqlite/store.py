@@ -3,23 +3,28 @@
 One at a time holds the pen. A caller who finds it free, and nobody waiting, writes on its own thread; all others hand
 their work to the writer's thread, several to a commit. Readers each have a connection. Statements are read to their
 end, one a call, because apsw runs them lazily.
+
+A commit waits for the disk unless all in it is relaxed. The log is a sequence: what a commit makes durable includes
+all commits before it, and if the machine fails, a relaxed one is lost only with all that came after it.
 """
 
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import apsw
 
 from athena.errors import AthenaError, Unavailable
 from athena.storage import forking
-from athena.storage.database import Copying, Row, Work
+from athena.storage.database import Copying, Database, Row, Work
 from athena.storage.sqlite import opening
 from athena.storage.sqlite.bulk import SqliteBulk
 from athena.storage.sqlite.fulltext import SqliteWords
+from athena.storage.sqlite.job import STOP, Job, nothing
 from athena.storage.sqlite.opening import MEMORY, PATIENCE, translated
 from athena.storage.sqlite.schema import migrate
 from athena.storage.sqlite.vectors import SqliteVectors
@@ -48,28 +53,6 @@ class SqliteTransaction:
         return rows[0] if rows else None
 
 
-class _Job:
-    """What one caller wants done: work in a transaction, or statements that must stand outside of one."""
-
-    __slots__ = ("error", "outcome", "outside", "value", "work")
-
-    def __init__(self, work: Work[Any], outcome: Outcome[Any] | None, outside: tuple[str, ...] = ()) -> None:
-        self.work = work
-        self.outcome = outcome
-        self.outside = outside
-        self.value: Any = None
-        self.error: BaseException | None = None
-
-    def tell(self) -> None:
-        outcome, self.outcome = self.outcome, None
-        if outcome is None:
-            return
-        if self.error is not None:
-            outcome.fail(self.error)
-        else:
-            outcome.deliver(self.value)
-
-
 class Sqlite:
     """A store in one file, or in memory for tests."""
 
@@ -83,13 +66,15 @@ class Sqlite:
         self.vectors = SqliteVectors()
         self.bulk = SqliteBulk(self.path)
         self._idle: list[apsw.Connection] = []
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._deferred: list[_Job] = []
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._deferred: list[Job] = []
+        self._named: set[str] = set()  # those of them of which one is enough
         self._due = 0.0  # when the first of them has waited long enough
         self._guard = threading.Lock()
         self._pen = threading.Lock()
         self._writer: threading.Thread | None = None
         self._writing: apsw.Connection | None = None
+        self._hasty: apsw.Connection | None = None  # the one that does not wait for the disk now
         self._turnstile = Turnstile()
         self._closed = False
         opening.check_there(self.path, copying)
@@ -119,16 +104,25 @@ class Sqlite:
             return await self.write(work)
         return await aside(self._read, work)
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, relaxed: bool = False) -> T:
         if running_loop() is None and self._jobs.empty() and self._pen.acquire(blocking=False):
-            return self._write_now(work)
+            return self._write_now(work, relaxed)
         outcome: Outcome[T] = Outcome()
-        self._submit(_Job(work, outcome))
+        self._submit(Job(work, outcome, relaxed=relaxed))
         return await outcome
 
-    def _write_now(self, work: Work[T]) -> T:
+    @property
+    def relaxed(self) -> Database:
+        return cast(Database, Relaxed(self))
+
+    async def sync(self) -> None:
+        if self._only is None:
+            with suppress(FileNotFoundError):  # all of it is in the file itself
+                await aside(opening.sync, self.path + "-wal")
+
+    def _write_now(self, work: Work[T], relaxed: bool) -> T:
         """Write on the caller's own thread, which holds the pen; changing threads would take as long as the disk."""
-        job = _Job(work, None)
+        job = Job(work, None, relaxed=relaxed)
         try:
             check_may_wait()
             with self._turnstile:
@@ -158,23 +152,25 @@ class Sqlite:
         finally:
             self._pen.release()
 
-    def later(self, work: Work[None]) -> None:
+    def later(self, work: Work[None], *, once: str = "") -> None:
         with self._guard:
-            if self._closed:
+            if self._closed or once in self._named:
                 return
+            if once:
+                self._named.add(once)
             if not self._deferred:
                 self._due = time.monotonic() + SOON
-            self._deferred.append(_Job(work, None))
+            self._deferred.append(Job(work, None))
             waiting = len(self._deferred)
         if waiting >= GROUP:
-            self._submit(_Job(_nothing, None))
+            self._submit(Job(nothing, None))
         elif waiting == 1:
             self._submit(None)
 
     async def compact(self) -> bool:
         """Rewrite the file and empty the log; False where another process keeps it from being emptied."""
         outcome: Outcome[bool] = Outcome()
-        self._submit(_Job(_nothing, outcome, ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")))
+        self._submit(Job(nothing, outcome, ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")))
         return await outcome
 
     def close(self) -> None:
@@ -195,7 +191,7 @@ class Sqlite:
         for connection in self._idle:
             connection.close()
 
-    def _submit(self, job: _Job | None) -> None:
+    def _submit(self, job: Job | None) -> None:
         with self._guard:
             if self._closed:
                 raise Unavailable("the store is closed", hint="open it again", retry=False)
@@ -256,7 +252,7 @@ class Sqlite:
                         connection.close()
                     return
 
-    def _finish(self, jobs: list[_Job]) -> None:
+    def _finish(self, jobs: list[Job]) -> None:
         try:
             with translated(self.path):
                 self._writing = self._only or self._writing or self._open()
@@ -281,9 +277,9 @@ class Sqlite:
         if now != self._inode:
             raise Unavailable(f"{self.path} was removed or replaced while it was open", hint="start again", retry=False)
 
-    def _take(self) -> tuple[list[_Job], bool]:
+    def _take(self) -> tuple[list[Job], bool]:
         """Wait for work and take all that is there; deferred work only when its time has come."""
-        waiting: list[_Job] = []
+        waiting: list[Job] = []
         try:
             while not waiting:
                 # None only says that there is deferred work now, and so a time limit on this wait.
@@ -299,15 +295,16 @@ class Sqlite:
         stop = len(jobs) < len(waiting)
         return jobs + self._take_deferred(stop), stop
 
-    def _take_deferred(self, stop: bool) -> list[_Job]:
+    def _take_deferred(self, stop: bool) -> list[Job]:
         """Return deferred work once it has waited long enough, or is much, so that a caller seldom waits for it."""
         with self._guard:
             if not stop and len(self._deferred) < GROUP and time.monotonic() < self._due:
                 return []
             deferred, self._deferred = self._deferred, []
+            self._named.clear()
             return deferred
 
-    def _maintain(self, connection: apsw.Connection, job: _Job) -> None:
+    def _maintain(self, connection: apsw.Connection, job: Job) -> None:
         try:
             with translated(self.path):
                 rows = [connection.execute(statement).fetchall() for statement in job.outside]
@@ -318,7 +315,7 @@ class Sqlite:
             job.error = error
         job.tell()
 
-    def _commit(self, connection: apsw.Connection, jobs: list[_Job]) -> None:
+    def _commit(self, connection: apsw.Connection, jobs: list[Job]) -> None:
         """Run jobs in one transaction, several each in a savepoint of its own, and tell each caller its outcome."""
         if not jobs:
             return
@@ -327,6 +324,7 @@ class Sqlite:
             with translated(self.path):
                 if connection.in_transaction:  # an interrupt cut somebody short
                     connection.execute("ROLLBACK").fetchall()
+                self._relax(connection, all(job.relaxed for job in jobs))
                 connection.execute("BEGIN IMMEDIATE").fetchall()
                 if len(jobs) == 1:
                     jobs[0].value = drive(jobs[0].work(tx), closed_to=ONLY_THE_TRANSACTION)
@@ -346,7 +344,12 @@ class Sqlite:
         for job in jobs:
             job.tell()
 
-    def _run(self, tx: SqliteTransaction, job: _Job) -> None:
+    def _relax(self, connection: apsw.Connection, relaxed: bool) -> None:
+        if relaxed is not (connection is self._hasty):
+            opening.set_durable(connection, not relaxed)
+            self._hasty = connection if relaxed else None
+
+    def _run(self, tx: SqliteTransaction, job: Job) -> None:
         connection = tx.connection
         connection.execute("SAVEPOINT job").fetchall()
         try:
@@ -364,8 +367,14 @@ class Sqlite:
             return opening.connect(self.path, create=create)
 
 
-async def _nothing(_: Any) -> None:
-    """A job that only brings a commit about."""
+class Relaxed:
+    """A store whose writes do not wait for the disk."""
 
+    def __init__(self, store: Sqlite) -> None:
+        self._store = store
 
-STOP = _Job(_nothing, None)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._store.write(work, relaxed=True)
