@@ -32,6 +32,7 @@ ON_ONE = (
     "memory/test_kill.py",
     "memory/test_passages.py",
     "memory/test_patterns.py",
+    "memory/test_ranking.py",
     "memory/test_timephrase.py",
     "sandbox",
     "storage/sqlite",
@@ -44,10 +45,19 @@ ON_ONE = (
     "test_threads.py",
     "test_tokens.py",
 )
+SOON = 0.1  # seconds until what nobody waits for is written, when a test waits for it
 MANY = 1_000  # rows of a table that is better made anew than emptied
 # What is about arguments, time, threads and processes: the tables behind it are tried on both engines by other tests.
 QUICKLY_ON_ONE = (
-    () if FULL else ("api/test_bad_input.py", "cli/test_process.py", "surfaces/test_hooks.py", "test_programs_rough.py")
+    ()
+    if FULL
+    else (
+        "api/test_bad_input.py",
+        "cli/test_commands.py",
+        "cli/test_process.py",
+        "surfaces/test_hooks.py",
+        "test_programs_rough.py",
+    )
 )
 _model = MiniLM()
 
@@ -70,10 +80,10 @@ class Engine:
     kind = "sqlite"
 
     def open(self, file: Path | str) -> Database:
-        return Sqlite(file)
+        return Sqlite(file, soon=SOON)
 
     def in_memory(self) -> Database:
-        return Sqlite(MEMORY)
+        return Sqlite(MEMORY, soon=SOON)
 
     def written(self, home: Path) -> bytes:
         """Return everything that was written down."""
@@ -89,10 +99,10 @@ class PostgresEngine(Engine):
         self._connection = psycopg.connect(url, autocommit=True)
 
     def open(self, file: Path | str) -> Database:
-        return Postgres(self.url)
+        return Postgres(self.url, soon=SOON)
 
     def in_memory(self) -> Database:
-        return Postgres(self.url)
+        return Postgres(self.url, soon=SOON)
 
     def written(self, home: Path) -> bytes:
         connect.close()

@@ -15,7 +15,7 @@ from athena.memory.ranking import Weights
 from athena.storage.sqlite.opening import MEMORY
 from athena.storage.sqlite.store import Sqlite
 from athena.threads import drive
-from conftest import _model
+from conftest import Engine, _model
 
 NOTES = [
     "The deployment pipeline runs on Fridays at three.",
@@ -133,9 +133,9 @@ def test_each_hit_can_say_why_it_was_chosen() -> None:
     app.close()
 
 
-def test_what_is_recalled_often_grows_stronger_and_fades_unused() -> None:
+def test_what_is_recalled_often_grows_stronger_and_fades_unused(engine: Engine) -> None:
     now = [1_800_000_000.0]
-    app = App(Sqlite(MEMORY), _model, time=lambda: now[0])
+    app = App(engine.in_memory(), _model, time=lambda: now[0])
     one = call(app, "remember", content="The red key opens the shed.")
     for _ in range(5):
         call(app, "recall", query="red key", k=1)

@@ -101,9 +101,10 @@ class Postgres:
 
     kind = "postgres"
 
-    def __init__(self, url: str, patience: float = PATIENCE, *, copying: Copying = "") -> None:
+    def __init__(self, url: str, patience: float = PATIENCE, *, copying: Copying = "", soon: float = SOON) -> None:
         self.url = url
         self._patience = patience
+        self._soon = soon
         self.words = PostgresWords()
         self.vectors = PostgresVectors()
         self.bulk = PostgresBulk(self.words)
@@ -325,7 +326,7 @@ class Postgres:
         while True:
             with self._guard:
                 self._guard.wait_for(lambda: self._deferred or self._closed)
-                self._guard.wait_for(lambda: len(self._deferred) >= GROUP or self._closed, SOON)
+                self._guard.wait_for(lambda: len(self._deferred) >= GROUP or self._closed, self._soon)
                 jobs, self._deferred = self._deferred[:GROUP], self._deferred[GROUP:]
                 self._named.clear()
                 closed = self._closed

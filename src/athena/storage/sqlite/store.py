@@ -60,8 +60,9 @@ class Sqlite:
     hindrance = ""
     contended = float("-inf")  # who writes has the store alone
 
-    def __init__(self, path: str | Path, *, copying: Copying = "") -> None:
+    def __init__(self, path: str | Path, *, copying: Copying = "", soon: float = SOON) -> None:
         self.path = str(path)
+        self._soon = soon
         self.words = SqliteWords()
         self.vectors = SqliteVectors()
         self.bulk = SqliteBulk(self.path)
@@ -159,7 +160,7 @@ class Sqlite:
             if once:
                 self._named.add(once)
             if not self._deferred:
-                self._due = time.monotonic() + SOON
+                self._due = time.monotonic() + self._soon
             self._deferred.append(Job(work, None))
             waiting = len(self._deferred)
         if waiting >= GROUP:
