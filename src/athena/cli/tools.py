@@ -32,7 +32,7 @@ def tools(context: click.Context) -> None:
 def list_tools(category: str | None, json_output: bool) -> None:
     """List operations, all or of one category. Example: athena tools list memory"""
     if json_output:
-        return shown.as_json([_summary(operation) for operation in _catalog().listed(category)])
+        return shown.as_json([_line(one.name, one) for one in _catalog().listed(category)])
     return _print_all(category)
 
 
@@ -45,7 +45,7 @@ def search_tools(query: str, k: int, category: str | None, json_output: bool) ->
     """Find tools and skills by what they do. Example: athena tools search "undo a change" """
     found = drive(finding.found(_context(), query, category))[:k]
     if json_output:
-        return shown.as_json([_entry(one) for one in found])
+        return shown.as_json([_line(one.key, one) for one in found])
     for one in found:
         click.echo(shown.safe(finding.line(one.thing)))
     if not found:
@@ -61,7 +61,7 @@ def show_tool(name: str, json_output: bool) -> None:
     if json_output:
         operation = _catalog().find(name)
         more = {"approval": operation.approval, "arguments": operation.arguments_schema}
-        return shown.as_json(_summary(operation) | more)
+        return shown.as_json(_line(operation.name, operation) | more)
     return click.echo(drive(finding.described(_context(), name)))
 
 
@@ -92,22 +92,8 @@ def _catalog() -> Catalog:
     return connect.shared_app().catalog
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "name": entry.key,
-        "category": entry.category,
-        "description": entry.summary,
-        "effect": str(entry.effect),
-    }
-
-
-def _summary(operation: AnyOperation) -> dict[str, Any]:
-    return {
-        "name": operation.name,
-        "category": operation.category,
-        "description": operation.summary,
-        "effect": str(operation.effect),
-    }
+def _line(name: str, one: Entry | AnyOperation) -> dict[str, Any]:
+    return {"name": name, "category": one.category, "description": one.summary, "effect": str(one.effect)}
 
 
 def _print_all(category: str | None) -> None:
