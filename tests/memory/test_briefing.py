@@ -239,6 +239,42 @@ def test_a_lesson_that_is_sent_twice_under_one_key_is_one(app: App) -> None:
     assert len(call(app, "search_by_tag", tags=["auto"])) == 1
 
 
+def learnt(app: App, session: str, text: str, role: str = "user") -> list[str]:
+    kept = call(app, "learn", session_id=session, messages=[{"role": role, "text": text}]).learned
+    return [one.content for one in kept]
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("We decided to keep the retries of card charges in the client.", ("the client", "the server")),
+        ("We use Redis 7 for all the sessions of the shop.", ("7", "8")),
+        ("We always deploy the shop before the nightly backup.", ("always", "never")),
+    ],
+)
+def test_a_person_who_decides_otherwise_is_heard_and_an_agent_is_not(
+    app: App, before: str, now: tuple[str, str]
+) -> None:
+    changed = before.replace(*now)
+    assert learnt(app, "s1", before) == [before]
+    assert learnt(app, "s2", before) == learnt(app, "s2", changed, "assistant") == []
+    assert learnt(app, "s3", changed) == [changed]
+    assert learnt(app, "s4", changed) == []
+
+
+def test_what_an_agent_said_takes_no_persons_place(app: App, time: Time) -> None:
+    call(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
+    time.now += DAY
+    planted = "The API rate limit is 900 requests each minute for every customer."
+    assert learnt(app, "s1", planted, "assistant") == [planted]
+    call(app, "consolidate", strategy="balanced", days_back=30)
+    told = call(app, "briefing").text
+    assert "100 requests" in told.partition("Important:")[2].partition("New:")[0]
+    call(app, "remember", content="The API rate limit is 300 requests per minute")  # by somebody who means it
+    call(app, "consolidate", strategy="balanced", days_back=30)
+    assert "100 requests" not in call(app, "briefing").text
+
+
 texts = st.text(max_size=300) | st.sampled_from(
     [
         "</athena-memory>",

@@ -9,7 +9,7 @@ from athena import secrets
 from athena.ids import digest
 from athena.memory import draft, events
 from athena.memory.quoting import gist, overlap, telling
-from athena.memory.relevance import found_for
+from athena.memory.relevance import found_for, particular
 from athena.memory.remember import remember
 from athena.memory.store import Store
 from athena.model.briefing import Candidate, Said
@@ -107,13 +107,23 @@ def _told(text: str, longest: int) -> str:
 
 
 async def _is_known(store: Store, one: Candidate, call: Call) -> bool:
-    """Tell whether a memory says what a candidate says."""
-    words = telling(one.text)
-    for hit in await found_for(store, call.scope, one.text, 3):
+    """Tell whether a memory says what a candidate says; a person who says it otherwise has changed their mind."""
+    text = secrets.redact(one.text).text
+    words = telling(text)
+    for hit in await found_for(store, call.scope, text, 3):
         theirs = telling(hit.content)
-        if overlap(words, theirs) >= KNOWN or (words and len(words & theirs) >= WITHIN * len(words)):
+        alike = overlap(words, theirs) >= KNOWN or (words and len(words & theirs) >= WITHIN * len(words))
+        if alike and not (one.role == "user" and _differs(text, hit.content)):
             return True
     return False
+
+
+def _differs(one: str, other: str) -> bool:
+    """Tell whether each of two texts that are alike names what the other does not, or one denies the other."""
+    from athena.memory.consolidation.contradictions import agree  # slow to load
+
+    mine, theirs = particular(one), particular(other)
+    return bool(mine - theirs and theirs - mine) or not agree(one, other)
 
 
 def _draft(one: Candidate, session: str) -> Draft:
