@@ -60,11 +60,13 @@ def test_what_one_session_is_told_by_its_environment_is_not_for_all(
     assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
 
 
-def test_of_twenty_that_start_at_once_one_stays(home: Home) -> None:
+def test_of_twenty_that_start_at_once_one_stays_and_can_be_stopped_before_it_serves(home: Home) -> None:
     children = [daemon.spawn(str(home.path)) for _ in range(20)]
     ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert sorted(ended) == [0] + [daemon.TAKEN] * 19
-    home.until(served=True)
+    stopped = daemon.stop(str(home.path))
+    assert stopped is not None
+    gone(stopped["pid"])
     assert home.starts() == 1
 
 
@@ -117,18 +119,26 @@ def test_one_that_nobody_uses_ends(home: Home, monkeypatch: pytest.MonkeyPatch) 
     gone(daemon.start(str(home.path))["pid"])
 
 
-def test_one_whose_home_or_socket_is_taken_away_ends(home: Home, tmp_path: Path) -> None:
+def test_one_whose_home_or_socket_is_taken_away_ends_and_leaves_the_next_ones_sockets_alone(
+    home: Home, tmp_path: Path
+) -> None:
     first = daemon.start(str(home.path))["pid"]
     (home.path / "hook.sock").unlink()
     other = Home(tmp_path / "other")
     second = daemon.start(str(other.path))["pid"]
+    os.kill(second, signal.SIGSTOP)
     shutil.rmtree(other.path)
     try:
+        third = daemon.start(str(other.path))["pid"]
+        os.kill(second, signal.SIGCONT)
         gone(first)
         gone(second)
+        assert len(list(other.path.glob("*.sock"))) == 3
+        assert other.pid == third
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(second, signal.SIGKILL)
+        other.end()
 
 
 def test_settings_of_hooks_are_followed_and_others_are_for_the_next_one(home: Home) -> None:
