@@ -356,3 +356,16 @@ def test_of_two_briefings_of_a_session_at_once_one_is_told(app: App) -> None:
     assert call(app, "briefing", session_id="s1", again=True).told == max(told, key=len)
     late = partial(injections.add, Scope.named("p"), Turn("s1", "briefing", 0), max(told, key=len), NOW)
     assert drive(app.store.database.write(late)) is False
+
+
+def test_whoever_asks_again_because_nobody_heard_is_told(app: App) -> None:
+    filled(app)
+    first, second = (call(app, "briefing", key="k1", session_id="s1") for _ in range(2))
+    assert first.text == second.text != ""
+    assert len(call(app, "list_injections", session_id="s1")) == len(first.told)
+    assert call(app, "briefing", key="k2", session_id="s1").text == ""
+    call(app, "remember", content="Webhooks are verified with an HMAC over the raw body")
+    prompt = "how do we verify webhooks, with an HMAC?"
+    assert "HMAC" in call(app, "remind", key="k3", prompt=prompt, session_id="s1").text
+    assert "HMAC" in call(app, "remind", key="k3", prompt=prompt, session_id="s1").text
+    assert call(app, "remind", key="k4", prompt=prompt, session_id="s1").text == ""
