@@ -209,6 +209,19 @@ for number in range(100):
     assert int(now.split()[1]) == int(before.splitlines()[-1].split()[1]) + 1
 
 
+def test_a_log_that_somebody_removed_is_no_trouble(tmp_path: Path) -> None:
+    program = f"""
+import shutil, sys
+sys.path.insert(0, {str(ROOT)!r})
+from athena.logs import Log
+sys.stderr = Log({str(tmp_path)!r}, "some.log", 100)
+print("." * 200, file=sys.stderr)
+shutil.rmtree({str(tmp_path / "logs")!r})
+print("." * 200, file=sys.stderr)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+
+
 def test_the_other_end_of_a_socket_is_known() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:

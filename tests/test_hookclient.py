@@ -190,6 +190,19 @@ def test_hooks_that_are_off_ask_nobody_but_the_other_server(home: Home, other: s
     assert home.links == ["nothing", "mcp"]
 
 
+@pytest.mark.parametrize("folder", ["secret", "secret/gone"])
+def test_a_folder_that_is_switched_off_is_not_told_to_another_server_either(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    (tmp_path / "secret").mkdir()
+    address = "http://127.0.0.1:9/mcp"  # where nobody is
+    home.settings(f'[hooks]\nenabled = false\nmcp_url = "{address}"\n[hooks.projects]\n"{tmp_path}/secret" = "*"\n')
+    monkeypatch.setenv("ATHENA_HOME", str(home.path))
+    given = json.dumps({"cwd": str(tmp_path / folder), "prompt": "what is it"}).encode()
+    found = fallback.answer("user-prompt-submit", given, "hooks are off", time.monotonic() + 5)
+    assert (found.link, found.why) == ("mcp", "hooks are off")
+
+
 def test_events_and_projects_can_be_switched_off_while_the_daemon_runs(home: Home) -> None:
     daemon.start(str(home.path))
     home.settings('[hooks]\noff = ["session-start"]\n')

@@ -155,7 +155,7 @@ def _elsewhere(event: str, given: bytes, settings: "configuration.Settings", sec
     from athena.surfaces import foreign, hooks
 
     said, rules = hooks.read(given), hook_rules(settings)
-    folder = hooks.folder_of(said)
+    folder = hooks.named_by(said)
     if not settings.hooks_mcp_url or not rules.allow(event, current_project(folder=folder), folder):
         return b""
     began = time.monotonic()

@@ -290,6 +290,13 @@ texts = st.text(max_size=300) | st.sampled_from(
 
 
 @pytest.mark.sqlite_only("no store is touched")
+def test_signs_that_clients_count_twice_are_counted_twice() -> None:
+    points = [Point("New", "memory", i, "", chr(0x1F600 + i) * 240, "", "", 0.9, steady=True) for i in range(60)]
+    _, text = choose(points, 9_000, briefing.CHARACTERS, briefing.written)
+    assert 0 < len(text.encode("utf-16-le")) / 2 <= briefing.CHARACTERS
+
+
+@pytest.mark.sqlite_only("no store is touched")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(texts, st.floats(0, 1)), max_size=60), st.integers(50, 20_000), st.integers(300, 9_000))
 def test_what_is_told_always_fits_is_never_cut_and_never_leaves_its_element(

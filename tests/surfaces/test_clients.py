@@ -153,6 +153,17 @@ def test_every_way_to_write_json_is_given_back_byte_for_byte(name: str, kind: st
     assert desk.text == before
 
 
+def test_a_table_has_the_line_ends_of_the_others_and_takes_no_empty_line_with_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "codex", "user")
+    before = desk.write(TOML.replace("\n", "\r\n"))
+    desk.put()
+    assert desk.text.count("\n") == desk.text.count("\r\n")
+    more = "\r\n# the new one\r\n[profiles.new]\r\nx = 1\r\n"
+    desk.write(desk.text + more)
+    desk.take()
+    assert desk.text == before + more
+
+
 def test_what_others_change_meanwhile_is_kept_when_we_go(desk: Desk) -> None:
     before = desk.write(sample(desk))
     desk.put()

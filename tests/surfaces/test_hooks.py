@@ -371,6 +371,16 @@ def test_without_git_there_is_still_the_branch(repo: Path, monkeypatch: pytest.M
     assert git.look(str(repo)) == Surroundings("fix/card-charges")
 
 
+def test_a_folder_with_a_space_at_its_end_is_another_project(app: App, repo: Path) -> None:
+    call(app, "remember", repo, content="Never deploy on Fridays", tags=["important"])
+    other = repo.with_name("shop ")
+    (other / ".git").mkdir(parents=True)
+    assert context(hook(app, "session-start", other)) == ""
+    hook(app, "post-tool-use", other, tool_name="Bash", tool_input={"command": "make"})
+    assert call(app, "recall_events", repo) == []
+    assert not Rules(projects={str(other): frozenset({"stop"})}).allow("stop", current_project({}, str(other)))
+
+
 @pytest.mark.sqlite_only("no store is touched")
 @pytest.mark.parametrize("path", [".:{}", ":{}", "tools/..", ""])
 def test_a_git_of_the_repository_itself_is_not_run(repo: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
