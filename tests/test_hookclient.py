@@ -75,6 +75,14 @@ def start(home: Home, session: str = "s1", **more: str) -> Said:
     return home.hook("session-start", given, **PROJECT, **more)
 
 
+def unharmed(home: Home) -> None:
+    """The launcher ends with 0 whatever happens; its log and the daemon's say whether something did."""
+    assert not (home.path / "logs" / "launcher.log").exists()
+    log = home.path / "logs" / daemon.LOG
+    assert not log.exists() or "hook failed" not in log.read_text()
+    assert not [line for line in home.lines if "Error" in line["why"]]
+
+
 def spoilt(home: Home) -> None:
     (home.path / "athena.db").write_bytes(os.urandom(100_000))
 
@@ -310,9 +318,12 @@ def test_a_client_that_does_not_listen_is_no_harm(warm: Home) -> None:
     command = [str(warm.path / "bin" / "athena-hook"), "session-start"]
     out, into = os.pipe()
     os.close(out)
+    before = len(warm.lines)
     done = subprocess.run(command, env=warm.around(**PROJECT), input=START, stdout=into, timeout=20)
     os.close(into)
     assert done.returncode == 0
+    assert len(warm.lines) == before
+    unharmed(warm)
 
 
 def test_an_event_that_both_the_daemon_and_the_process_answer_is_recorded_once(
@@ -405,6 +416,8 @@ def test_nothing_that_comes_in_is_executed_or_breaks_anything(warm: Home, home: 
         list(pool.map(one, range(rounds(100, 1_000))))
     assert not canary.exists()
     assert warm.pid == pid
+    unharmed(warm)
+    unharmed(home)
     assert FACT in start(warm, "after all that").context
 
 
