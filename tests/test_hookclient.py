@@ -466,6 +466,28 @@ def test_its_log_never_grows_for_ever(tmp_path: Path) -> None:
         assert json.loads(line)["link"] == "nothing"
 
 
+def test_of_many_that_write_its_log_at_once_none_loses_a_line(tmp_path: Path) -> None:
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(hookclient.__file__).parent)!r})
+import hookclient
+hookclient.LOG_LARGEST = 6_000  # it begins anew once
+sys.stdin.read()
+for attempt in range(30):
+    for number in range(10):
+        hookclient.note(f"{tmp_path}/{{attempt}}", "stop", "nothing", 0.0, "so it is")
+"""
+    command = [sys.executable, "-I", "-S", "-c", program]
+    many = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(8)]
+    for one in many:
+        assert one.stdin is not None
+        one.stdin.close()
+    assert [one.wait(20) for one in many] == [0] * 8
+    for attempt in range(30):
+        logs = (tmp_path / str(attempt) / "logs").iterdir()
+        assert sum(len(path.read_text().splitlines()) for path in logs) == 80
+
+
 def test_who_answered_and_how_long_it_took_is_counted(home: Home) -> None:
     start(home, "s1")
     home.until(served=True)

@@ -231,6 +231,11 @@ def test_a_broken_file_is_left_alone(desk: Desk) -> None:
         with pytest.raises(InvalidInput, match=desk.file.name):
             desk.put()
         assert desk.text == before
+    desk.file.unlink()
+    os.mkfifo(desk.file)  # nobody waits for a pipe
+    with pytest.raises(Denied, match="no file"):
+        desk.put()
+    desk.file.unlink()
     desk.file.write_bytes(b"\xff\xfe{}")
     with pytest.raises(InvalidInput, match="no text"):
         desk.put()

@@ -5,6 +5,7 @@ import difflib
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +33,9 @@ class Change(NamedTuple):
 def read(path: Path) -> str | None:
     """Return the text of a file, None where there is none; one that we should not touch is refused."""
     try:
-        with path.open("rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # no pipe holds us up
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(0, "it is no file")
             data = file.read(LARGEST + 1)
     except FileNotFoundError:
         return None
