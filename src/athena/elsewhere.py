@@ -12,7 +12,6 @@ from http.client import HTTPResponse
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from athena import secrets
 from athena.errors import Unavailable
 from athena.version import __version__
 
@@ -29,7 +28,6 @@ COUNTS = ("k", "limit", "n_results", "top_k")
 EVENTS = {"session-start": "SessionStart", "user-prompt-submit": "UserPromptSubmit"}  # in which something can be said
 LARGEST = 1 << 20  # bytes of an answer
 MANY = 5  # memories
-READ = 20_000  # characters of a prompt in which secrets are looked for
 LONGEST = 2_000  # characters of a question
 
 
@@ -59,7 +57,7 @@ def ask(url: str, event: str, said: dict[str, Any], seconds: float) -> list[str]
 def _question(event: str, said: dict[str, Any]) -> str:
     if event == "session-start":
         return f"recent work and decisions {os.path.basename(str(said.get('cwd') or ''))}".strip()
-    return secrets.redact(str(said.get("prompt") or "")[:READ]).text[:LONGEST] if event in EVENTS else ""
+    return str(said.get("prompt") or "")[:LONGEST] if event in EVENTS else ""
 
 
 CLIENT = {"name": "athena-hook", "version": __version__}

@@ -262,6 +262,12 @@ def test_a_person_who_decides_otherwise_is_heard_and_an_agent_is_not(
     assert learnt(app, "s4", changed) == []
 
 
+def test_what_a_longer_memory_says_among_other_things_is_known(app: App) -> None:
+    call(app, "remember", content="PostgreSQL 16 keeps the orders. We use Redis 7 for the sessions. Backups run at 3.")
+    assert learnt(app, "s1", "We use Redis 7 for the sessions.") == []
+    assert learnt(app, "s2", "We use Redis 8 for the sessions.") == ["We use Redis 8 for the sessions."]
+
+
 def test_what_an_agent_said_takes_no_persons_place(app: App, time: Time) -> None:
     call(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
     time.now += DAY

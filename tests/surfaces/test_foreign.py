@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from athena import elsewhere, tokens
+from athena import fallback, tokens
 from athena.surfaces.foreign import told
 from athena.surfaces.hooks import LONGEST
 
@@ -44,13 +46,16 @@ class Other(BaseHTTPRequestHandler):
         pass
 
 
-def test_no_secret_of_a_prompt_is_sent_to_it() -> None:
+def test_no_secret_of_a_prompt_is_sent_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
+    monkeypatch.setenv("ATHENA_HOOKS_ENABLED", "off")
     with HTTPServer(("127.0.0.1", 0), Other) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/mcp"
-        prompt = f"why is {SECRET} refused? {'x' * 1_950} {SECRET}"
-        assert elsewhere.ask(url, "user-prompt-submit", {"prompt": prompt}, 10) == ["found"]
+        monkeypatch.setenv("ATHENA_HOOKS_MCP_URL", f"http://127.0.0.1:{server.server_port}/mcp")
+        given = json.dumps({"prompt": f"why is {SECRET} refused? {'x' * 1_950} {SECRET}"}).encode()
+        found = fallback.answer("user-prompt-submit", given, "hooks are off", time.monotonic() + 10)
         server.shutdown()
+    assert b"found" in found.said
     assert "refused?" in Other.asked[-1]
     assert SECRET[:20] not in "".join(Other.asked)
 

@@ -88,7 +88,8 @@ async def brief(
     points = await store.database.read(partial(_newer, scope, merged(points)))
     points = [one for one in points if one.id not in found.seen]
     chosen, text = choose(points, budget, CHARACTERS, written)
-    return await finish(store, scope, chosen, text, Turn(session, "briefing", found.mark, afresh, key) if session else None)
+    turn = Turn(session, "briefing", found.mark, afresh, key) if session else None
+    return await finish(store, scope, chosen, text, turn)
 
 
 async def finish(store: Store, scope: Scope, chosen: Sequence[Point], text: str, turn: Turn | None) -> Briefing:

@@ -108,14 +108,17 @@ def _told(text: str, longest: int) -> str:
 
 async def _is_known(store: Store, one: Candidate, call: Call) -> bool:
     """Tell whether a memory says what a candidate says; a person who says it otherwise has changed their mind."""
+    from athena.memory.candidates import sentences  # slow to load
+
     text = secrets.redact(one.text).text
-    words = telling(text)
-    for hit in await found_for(store, call.scope, text, 3):
-        theirs = telling(hit.content)
-        alike = overlap(words, theirs) >= KNOWN or (words and len(words & theirs) >= WITHIN * len(words))
-        if alike and not (one.role == "user" and _differs(text, hit.content)):
-            return True
-    return False
+    found = await found_for(store, call.scope, text, 3)
+    known = [part for hit in found for part in (hit.content, *sentences(hit.content)) if _is_alike(text, part)]
+    return any(one.role != "user" or not _differs(text, part) for part in known)
+
+
+def _is_alike(one: str, other: str) -> bool:
+    words, theirs = telling(one), telling(other)
+    return overlap(words, theirs) >= KNOWN or (bool(words) and len(words & theirs) >= WITHIN * len(words))
 
 
 def _differs(one: str, other: str) -> bool:

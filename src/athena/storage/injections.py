@@ -61,7 +61,7 @@ async def last(tx: Any, scope: Scope, session: str) -> int:
 
 
 async def seen(tx: Any, scope: Scope, session: str, key: str | None) -> dict[int, float]:
-    """Return what a session still has in sight, and when it was told it; what was found for this very key it has not."""
+    """Return what a session still has in sight, and since when; what was found for this very key was not heard."""
     others = "" if key is None else "AND (key IS NULL OR key <> :key)"
     rows = await tx.fetch(
         f"""SELECT memory, max(at) FROM injections WHERE scope = :scope AND session = :session AND over = 0
