@@ -80,6 +80,11 @@ def test_one_that_was_killed_is_followed_by_another_although_its_sockets_are_the
     assert daemon.start(str(home.path))["pid"] != killed
 
 
+def test_where_there_is_no_home_none_is_made_to_stop_nothing(tmp_path: Path) -> None:
+    assert daemon.stop(str(tmp_path / "none")) is None
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_server_takes_over_and_is_not_taken_for_a_daemon(home: Home) -> None:
     old = daemon.start(str(home.path))["pid"]
     command = [sys.executable, "-m", "athena", "serve", "--port", "0"]
