@@ -60,11 +60,13 @@ def test_what_one_session_is_told_by_its_environment_is_not_for_all(
     assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
 
 
-def test_of_twenty_that_start_at_once_one_stays(home: Home) -> None:
+def test_of_twenty_that_start_at_once_one_stays_and_can_be_stopped_before_it_serves(home: Home) -> None:
     children = [daemon.spawn(str(home.path)) for _ in range(20)]
     ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert sorted(ended) == [0] + [daemon.TAKEN] * 19
-    home.until(served=True)
+    stopped = daemon.stop(str(home.path))
+    assert stopped is not None
+    gone(stopped["pid"])
     assert home.starts() == 1
 
 
@@ -76,6 +78,11 @@ def test_one_that_was_killed_is_followed_by_another_although_its_sockets_are_the
     assert home.served is None
     assert daemon.stop(str(home.path)) is None
     assert daemon.start(str(home.path))["pid"] != killed
+
+
+def test_where_there_is_no_home_none_is_made_to_stop_nothing(tmp_path: Path) -> None:
+    assert daemon.stop(str(tmp_path / "none")) is None
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_server_takes_over_and_is_not_taken_for_a_daemon(home: Home) -> None:
@@ -117,18 +124,26 @@ def test_one_that_nobody_uses_ends(home: Home, monkeypatch: pytest.MonkeyPatch) 
     gone(daemon.start(str(home.path))["pid"])
 
 
-def test_one_whose_home_or_socket_is_taken_away_ends(home: Home, tmp_path: Path) -> None:
+def test_one_whose_home_or_socket_is_taken_away_ends_and_leaves_the_next_ones_sockets_alone(
+    home: Home, tmp_path: Path
+) -> None:
     first = daemon.start(str(home.path))["pid"]
     (home.path / "hook.sock").unlink()
     other = Home(tmp_path / "other")
     second = daemon.start(str(other.path))["pid"]
+    os.kill(second, signal.SIGSTOP)
     shutil.rmtree(other.path)
     try:
+        third = daemon.start(str(other.path))["pid"]
+        os.kill(second, signal.SIGCONT)
         gone(first)
         gone(second)
+        assert len(list(other.path.glob("*.sock"))) == 3
+        assert other.pid == third
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(second, signal.SIGKILL)
+        other.end()
 
 
 def test_settings_of_hooks_are_followed_and_others_are_for_the_next_one(home: Home) -> None:
@@ -197,6 +212,19 @@ for number in range(100):
     assert max(len(now), len(before)) < 1_200
     assert now.endswith("line 99 ".ljust(49, ".") + "\n")
     assert int(now.split()[1]) == int(before.splitlines()[-1].split()[1]) + 1
+
+
+def test_a_log_that_somebody_removed_is_no_trouble(tmp_path: Path) -> None:
+    program = f"""
+import shutil, sys
+sys.path.insert(0, {str(ROOT)!r})
+from athena.logs import Log
+sys.stderr = Log({str(tmp_path)!r}, "some.log", 100)
+print("." * 200, file=sys.stderr)
+shutil.rmtree({str(tmp_path / "logs")!r})
+print("." * 200, file=sys.stderr)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 
 
 def test_the_other_end_of_a_socket_is_known() -> None:

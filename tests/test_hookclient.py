@@ -75,6 +75,14 @@ def start(home: Home, session: str = "s1", **more: str) -> Said:
     return home.hook("session-start", given, **PROJECT, **more)
 
 
+def unharmed(home: Home) -> None:
+    """The launcher ends with 0 whatever happens; its log and the daemon's say whether something did."""
+    assert not (home.path / "logs" / "launcher.log").exists()
+    log = home.path / "logs" / daemon.LOG
+    assert not log.exists() or "hook failed" not in log.read_text()
+    assert not [line for line in home.lines if "Error" in line["why"]]
+
+
 def spoilt(home: Home) -> None:
     (home.path / "athena.db").write_bytes(os.urandom(100_000))
 
@@ -190,6 +198,19 @@ def test_hooks_that_are_off_ask_nobody_but_the_other_server(home: Home, other: s
     assert home.links == ["nothing", "mcp"]
 
 
+@pytest.mark.parametrize("folder", ["secret", "secret/gone"])
+def test_a_folder_that_is_switched_off_is_not_told_to_another_server_either(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    (tmp_path / "secret").mkdir()
+    address = "http://127.0.0.1:9/mcp"  # where nobody is
+    home.settings(f'[hooks]\nenabled = false\nmcp_url = "{address}"\n[hooks.projects]\n"{tmp_path}/secret" = "*"\n')
+    monkeypatch.setenv("ATHENA_HOME", str(home.path))
+    given = json.dumps({"cwd": str(tmp_path / folder), "prompt": "what is it"}).encode()
+    found = fallback.answer("user-prompt-submit", given, "hooks are off", time.monotonic() + 5)
+    assert (found.link, found.why) == ("mcp", "hooks are off")
+
+
 def test_events_and_projects_can_be_switched_off_while_the_daemon_runs(home: Home) -> None:
     daemon.start(str(home.path))
     home.settings('[hooks]\noff = ["session-start"]\n')
@@ -297,9 +318,12 @@ def test_a_client_that_does_not_listen_is_no_harm(warm: Home) -> None:
     command = [str(warm.path / "bin" / "athena-hook"), "session-start"]
     out, into = os.pipe()
     os.close(out)
+    before = len(warm.lines)
     done = subprocess.run(command, env=warm.around(**PROJECT), input=START, stdout=into, timeout=20)
     os.close(into)
     assert done.returncode == 0
+    assert len(warm.lines) == before
+    unharmed(warm)
 
 
 def test_an_event_that_both_the_daemon_and_the_process_answer_is_recorded_once(
@@ -392,6 +416,8 @@ def test_nothing_that_comes_in_is_executed_or_breaks_anything(warm: Home, home: 
         list(pool.map(one, range(rounds(100, 1_000))))
     assert not canary.exists()
     assert warm.pid == pid
+    unharmed(warm)
+    unharmed(home)
     assert FACT in start(warm, "after all that").context
 
 
@@ -438,6 +464,28 @@ def test_its_log_never_grows_for_ever(tmp_path: Path) -> None:
     assert max(sizes) < hookclient.LOG_LARGEST + 1_000
     for line in (tmp_path / "logs" / "hooks.log").read_text().splitlines():
         assert json.loads(line)["link"] == "nothing"
+
+
+def test_of_many_that_write_its_log_at_once_none_loses_a_line(tmp_path: Path) -> None:
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(hookclient.__file__).parent)!r})
+import hookclient
+hookclient.LOG_LARGEST = 6_000  # it begins anew once
+sys.stdin.read()
+for attempt in range(30):
+    for number in range(10):
+        hookclient.note(f"{tmp_path}/{{attempt}}", "stop", "nothing", 0.0, "so it is")
+"""
+    command = [sys.executable, "-I", "-S", "-c", program]
+    many = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(8)]
+    for one in many:
+        assert one.stdin is not None
+        one.stdin.close()
+    assert [one.wait(20) for one in many] == [0] * 8
+    for attempt in range(30):
+        logs = (tmp_path / str(attempt) / "logs").iterdir()
+        assert sum(len(path.read_text().splitlines()) for path in logs) == 80
 
 
 def test_who_answered_and_how_long_it_took_is_counted(home: Home) -> None:

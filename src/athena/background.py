@@ -84,8 +84,7 @@ class Watch:
 
     def __init__(self, server: "Server", settings: configuration.Settings) -> None:
         self._server, self._settings = server, settings
-        self._file = os.path.join(settings.home, configuration.CONFIG)
-        self._stamp = _stamp(self._file)
+        self._stamp = configuration.stamp(settings.home)
         self._asked = False
 
     def ask(self, *_: Any) -> None:
@@ -102,7 +101,7 @@ class Watch:
     def _is_over(self) -> bool:
         if not self._server.is_reachable():
             return True  # the home was removed, or taken from under us
-        if (stamp := _stamp(self._file)) != self._stamp:
+        if (stamp := configuration.stamp(self._settings.home)) != self._stamp:
             self._stamp = stamp
             self._read_again()
         if self._server.busy:
@@ -124,14 +123,6 @@ class Watch:
             print(f"the launchers are not written: {error}", file=sys.stderr)
         changed = {name for name, value in now._asdict().items() if getattr(before, name) != value}
         self._asked |= any(not name.startswith(FOLLOWED) for name in changed)
-
-
-def _stamp(file: str) -> tuple[int, int]:
-    try:
-        found = os.stat(file)
-    except OSError:
-        return 0, 0
-    return found.st_mtime_ns, found.st_ino
 
 
 def _replaced() -> bool:

@@ -111,7 +111,10 @@ def make_room(home: str, facts: Facts) -> bool:
 
 def stop(home: str, wait: float = DRAIN) -> Facts | None:
     """Stop the daemon of a home, and return what it said of itself; None if there was none."""
-    found = lock.served(home)
+    found, deadline = lock.served(home), time.monotonic() + WAIT
+    while found is None and not lock.is_free(home) and time.monotonic() < deadline:  # it starts just now
+        time.sleep(lock.LOOK)
+        found = lock.served(home)
     if found is None:
         return None
     if not found.get("daemon"):

@@ -21,6 +21,7 @@ ALL = 0.95  # part of the time that we take
 OURS = 0.6  # and if another server can be asked afterwards
 UNTIL = "ATHENA_HOOK_UNTIL"
 COUNTING = 1.0  # seconds that must be left to count tokens exactly
+READ = 20_000  # characters of a prompt in which secrets are looked for
 SECONDS = 4.0  # where nobody says until when
 
 
@@ -149,15 +150,17 @@ def _here(event: str, given: bytes, settings: "configuration.Settings") -> bytes
 
 
 def _elsewhere(event: str, given: bytes, settings: "configuration.Settings", seconds: float) -> bytes:
-    from athena import tokens
+    from athena import secrets, tokens
     from athena.app import hook_rules
     from athena.elsewhere import EVENTS, ask
     from athena.surfaces import foreign, hooks
 
     said, rules = hooks.read(given), hook_rules(settings)
-    folder = hooks.folder_of(said)
+    folder = hooks.named_by(said)
     if not settings.hooks_mcp_url or not rules.allow(event, current_project(folder=folder), folder):
         return b""
+    if isinstance(prompt := said.get("prompt"), str):
+        said["prompt"] = secrets.redact(prompt[:READ]).text
     began = time.monotonic()
     found = ask(settings.hooks_mcp_url, event, said, seconds)
     if found and seconds - (time.monotonic() - began) > COUNTING:

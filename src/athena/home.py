@@ -112,7 +112,8 @@ def current_project(environment: Mapping[str, str] = os.environ, folder: str | N
         return DEFAULT_PROJECT
     mark = os.path.join(root, ".git")
     root = root if os.path.isdir(mark) else _main_root(root, mark)
-    return root.encode("utf-8", "backslashreplace").decode()  # a path may hold bytes that are no text
+    root = root.encode("utf-8", "backslashreplace").decode()  # a path may hold bytes that are no text
+    return root if root == root.strip() else root + os.sep  # names are stripped, and "shop " is not "shop"
 
 
 def git_root(folder: str) -> str | None:

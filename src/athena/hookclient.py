@@ -208,9 +208,11 @@ def note(home: str, event: str, link: str, began: float, why: str) -> None:
         os.makedirs(home, mode=0o700, exist_ok=True)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-        if os.fstat(file).st_size > LOG_LARGEST:
-            os.replace(path, f"{path}.1")
         os.write(file, line.encode("utf-8", "replace"))
+        if os.fstat(file).st_size > LOG_LARGEST:
+            os.lockf(file, os.F_TLOCK, 0)  # of many at once, one begins a new one
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                os.replace(path, f"{path}.1")
         os.close(file)
     except OSError:
         pass  # a disk that is full must not break the session

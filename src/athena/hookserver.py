@@ -119,27 +119,19 @@ class Orders:
 
     def __init__(self, home: str) -> None:
         self._home = home
-        self._file = os.path.join(home, configuration.CONFIG)
         self._known: dict[tuple[tuple[str, str], ...], configuration.Settings] = {}
-        self._stamp = self._changed()
+        self._stamp = configuration.stamp(home)
         own = configuration.load()
         self.served = own.db_path, own.database_url
 
     def of(self, around: Mapping[str, str]) -> configuration.Settings:
-        if (stamp := self._changed()) != self._stamp or len(self._known) > KEPT:
+        if (stamp := configuration.stamp(self._home)) != self._stamp or len(self._known) > KEPT:
             self._known.clear()
             self._stamp = stamp
         key = tuple(sorted(around.items()))
         if key not in self._known:
             self._known[key] = configuration.load({**around, "ATHENA_HOME": self._home})
         return self._known[key]
-
-    def _changed(self) -> tuple[int, int]:
-        try:
-            found = os.stat(self._file)
-        except OSError:
-            return 0, 0
-        return found.st_mtime_ns, found.st_ino
 
 
 class Event(NamedTuple):

@@ -87,6 +87,8 @@ def end(home: str, facts: dict[str, Any], patience: float, told: Callable[[int],
 
 def is_free(home: str) -> bool:
     """Tell whether no process has the right to serve a home: one that waits for its parent has lost it."""
+    if not os.path.exists(os.path.join(home, LOCK)):
+        return True
     try:
         Held(home).let_go()
     except Conflict:

@@ -1,6 +1,7 @@
 """Files that say what went on, and never grow for ever. Standard library only."""
 
 import os
+from contextlib import suppress
 
 FOLDER = "logs"
 LARGEST = 1 << 20  # bytes; the file before is kept beside it
@@ -25,8 +26,9 @@ class Log:
 
     def write(self, text: str) -> int:
         if os.fstat(2).st_size > self._largest:
-            os.replace(self.path, f"{self.path}.1")
-            self._open()
+            with suppress(OSError):  # somebody has removed it: what is said goes where it went
+                os.replace(self.path, f"{self.path}.1")
+                self._open()
         data = text.encode(self.encoding, self.errors)
         while data:
             data = data[os.write(2, data) :]

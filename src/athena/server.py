@@ -210,7 +210,7 @@ class Server:
         try:
             server.run(sockets=self._sockets)
         finally:
-            for path in self._paths:
+            for path in self._paths if self._held.is_ours() else ():  # else they are another server's by now
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
             self._held.let_go()

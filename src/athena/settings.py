@@ -127,6 +127,15 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
     )
 
 
+def stamp(home: str) -> tuple[int, int]:
+    """Return what tells one `config.toml` of a home from the next."""
+    try:
+        found = os.stat(os.path.join(home, CONFIG))
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_ino
+
+
 def _url(text: str | None) -> str | None:
     if text and not text.startswith(("postgresql://", "postgres://")):
         raise Misconfigured(

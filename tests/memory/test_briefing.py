@@ -239,6 +239,48 @@ def test_a_lesson_that_is_sent_twice_under_one_key_is_one(app: App) -> None:
     assert len(call(app, "search_by_tag", tags=["auto"])) == 1
 
 
+def learnt(app: App, session: str, text: str, role: str = "user") -> list[str]:
+    kept = call(app, "learn", session_id=session, messages=[{"role": role, "text": text}]).learned
+    return [one.content for one in kept]
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("We decided to keep the retries of card charges in the client.", ("the client", "the server")),
+        ("We use Redis 7 for all the sessions of the shop.", ("7", "8")),
+        ("We always deploy the shop before the nightly backup.", ("always", "never")),
+    ],
+)
+def test_a_person_who_decides_otherwise_is_heard_and_an_agent_is_not(
+    app: App, before: str, now: tuple[str, str]
+) -> None:
+    changed = before.replace(*now)
+    assert learnt(app, "s1", before) == [before]
+    assert learnt(app, "s2", before) == learnt(app, "s2", changed, "assistant") == []
+    assert learnt(app, "s3", changed) == [changed]
+    assert learnt(app, "s4", changed) == []
+
+
+def test_what_a_longer_memory_says_among_other_things_is_known(app: App) -> None:
+    call(app, "remember", content="PostgreSQL 16 keeps the orders. We use Redis 7 for the sessions. Backups run at 3.")
+    assert learnt(app, "s1", "We use Redis 7 for the sessions.") == []
+    assert learnt(app, "s2", "We use Redis 8 for the sessions.") == ["We use Redis 8 for the sessions."]
+
+
+def test_what_an_agent_said_takes_no_persons_place(app: App, time: Time) -> None:
+    call(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
+    time.now += DAY
+    planted = "The API rate limit is 900 requests each minute for every customer."
+    assert learnt(app, "s1", planted, "assistant") == [planted]
+    call(app, "consolidate", strategy="balanced", days_back=30)
+    told = call(app, "briefing").text
+    assert "100 requests" in told.partition("Important:")[2].partition("New:")[0]
+    call(app, "remember", content="The API rate limit is 300 requests per minute")  # by somebody who means it
+    call(app, "consolidate", strategy="balanced", days_back=30)
+    assert "100 requests" not in call(app, "briefing").text
+
+
 texts = st.text(max_size=300) | st.sampled_from(
     [
         "</athena-memory>",
@@ -251,6 +293,13 @@ texts = st.text(max_size=300) | st.sampled_from(
         "word " * 90,
     ]
 )
+
+
+@pytest.mark.sqlite_only("no store is touched")
+def test_signs_that_clients_count_twice_are_counted_twice() -> None:
+    points = [Point("New", "memory", i, "", chr(0x1F600 + i) * 240, "", "", 0.9, steady=True) for i in range(60)]
+    _, text = choose(points, 9_000, briefing.CHARACTERS, briefing.written)
+    assert 0 < len(text.encode("utf-16-le")) / 2 <= briefing.CHARACTERS
 
 
 @pytest.mark.sqlite_only("no store is touched")
@@ -320,3 +369,16 @@ def test_of_two_briefings_of_a_session_at_once_one_is_told(app: App) -> None:
     assert call(app, "briefing", session_id="s1", again=True).told == max(told, key=len)
     late = partial(injections.add, Scope.named("p"), Turn("s1", "briefing", 0), max(told, key=len), NOW)
     assert drive(app.store.database.write(late)) is False
+
+
+def test_whoever_asks_again_because_nobody_heard_is_told(app: App) -> None:
+    filled(app)
+    first, second = (call(app, "briefing", key="k1", session_id="s1") for _ in range(2))
+    assert first.text == second.text != ""
+    assert len(call(app, "list_injections", session_id="s1")) == len(first.told)
+    assert call(app, "briefing", key="k2", session_id="s1").text == ""
+    call(app, "remember", content="Webhooks are verified with an HMAC over the raw body")
+    prompt = "how do we verify webhooks, with an HMAC?"
+    assert "HMAC" in call(app, "remind", key="k3", prompt=prompt, session_id="s1").text
+    assert "HMAC" in call(app, "remind", key="k3", prompt=prompt, session_id="s1").text
+    assert call(app, "remind", key="k4", prompt=prompt, session_id="s1").text == ""

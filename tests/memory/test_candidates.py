@@ -28,6 +28,7 @@ def test_of_ten_sentences_that_are_kept_eight_deserve_it_and_most_that_deserve_i
 
 def test_code_tables_and_quotes_of_a_message_are_not_read() -> None:
     text = "```\nWe decided to use MySQL for billing.\n```\n| We always use tabs here | yes |\n    Never do this here\n"
+    assert find([Said("user", "They write:\n> We decided to use MySQL for billing.\n- > Always use tabs here.")]) == []
     assert list(sentences(text + "We decided to use PostgreSQL for billing.")) == [
         "We decided to use PostgreSQL for billing."
     ]

@@ -22,10 +22,11 @@ from athena import api, hookclient, launcher, tokens
 from athena.app import App
 from athena.cli.commands import athena
 from athena.cli.init import INSTRUCTIONS, NAMES, SKILL
-from athena.errors import Conflict, Denied, InvalidInput, Unavailable
+from athena.errors import Conflict, Denied, InvalidInput, Misconfigured, Unavailable
 from athena.operations import CATALOG
 from athena.surfaces import clients, mcptools
 from athena.surfaces.clients import CLIENTS, hooklists, jsontext, plugin, tomltext
+from athena.surfaces.clients.files import Record
 from athena.surfaces.clients.steps import Place
 from daemon_tools import Home
 
@@ -152,6 +153,17 @@ def test_every_way_to_write_json_is_given_back_byte_for_byte(name: str, kind: st
     assert desk.text == before
 
 
+def test_a_table_has_the_line_ends_of_the_others_and_takes_no_empty_line_with_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "codex", "user")
+    before = desk.write(TOML.replace("\n", "\r\n"))
+    desk.put()
+    assert desk.text.count("\n") == desk.text.count("\r\n")
+    more = "\r\n# the new one\r\n[profiles.new]\r\nx = 1\r\n"
+    desk.write(desk.text + more)
+    desk.take()
+    assert desk.text == before + more
+
+
 def test_what_others_change_meanwhile_is_kept_when_we_go(desk: Desk) -> None:
     before = desk.write(sample(desk))
     desk.put()
@@ -219,6 +231,11 @@ def test_a_broken_file_is_left_alone(desk: Desk) -> None:
         with pytest.raises(InvalidInput, match=desk.file.name):
             desk.put()
         assert desk.text == before
+    desk.file.unlink()
+    os.mkfifo(desk.file)  # nobody waits for a pipe
+    with pytest.raises(Denied, match="no file"):
+        desk.put()
+    desk.file.unlink()
     desk.file.write_bytes(b"\xff\xfe{}")
     with pytest.raises(InvalidInput, match="no text"):
         desk.put()
@@ -561,6 +578,35 @@ def test_two_at_once_both_remember_what_was_there(tmp_path: Path) -> None:
     assert {str(slow.file), str(quick.file)} <= set(kept)
 
 
+def test_what_somebody_writes_just_then_is_not_lost(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = desk.write(sample(desk))
+    theirs, keep = f"{before}\n", Record.keep
+
+    def meanwhile(record: Record, path: Path, was: str | None, after: str | None) -> None:
+        keep(record, path, was, after)
+        if path == desk.file:
+            desk.write(theirs)
+
+    monkeypatch.setattr(Record, "keep", meanwhile)
+    with pytest.raises(Conflict, match="somebody else just now"):
+        desk.put()
+    assert desk.text == theirs
+    monkeypatch.undo()
+    desk.put()
+    desk.take()
+    assert desk.text == theirs
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "7"])
+def test_a_record_that_is_damaged_is_said_so(tmp_path: Path, text: str) -> None:
+    desk = Desk(tmp_path, "cursor", "user")
+    Path(desk.place.home).mkdir()
+    (Path(desk.place.home) / "clients.json").write_text(text)
+    with pytest.raises(Misconfigured, match="damaged"):
+        desk.put()
+    assert not desk.file.exists()
+
+
 # --- as a command -----------------------------------------------------------------------------------------------------
 
 
@@ -759,6 +805,26 @@ def test_a_plugin_that_nobody_set_up_finds_athena_or_says_nothing(tmp_path: Path
     assert said("/usr/bin:/bin") == (0, "athena-hook stop\n")
     (tmp_path / "home" / "bin" / "athena-hook").unlink()
     assert said(f"{tmp_path}:/usr/bin:/bin") == (0, "athena hook stop\n")
+    (tmp_path / "athena").write_text("#!/bin/sh\necho no such command >&2\nexit 2\n")  # which would block a prompt
+    assert said(f"{tmp_path}:/usr/bin:/bin") == (0, "")
+
+
+def test_a_plugin_that_nobody_set_up_runs_nothing_of_the_folder_that_it_is_in(tmp_path: Path) -> None:
+    (tmp_path / "athena" / "bin").mkdir(parents=True)
+    launched = tmp_path / "athena" / "bin" / "athena-hook"
+    launched.write_text("#!/bin/sh\necho ran\n")
+    launched.chmod(0o755)
+    script = tmp_path / "script"
+    script.write_text(plugin.files()["hooks/athena-hook"])
+
+    def said(data: str) -> bytes:
+        around = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "XDG_DATA_HOME": data}
+        return subprocess.run(
+            ["/bin/sh", script, "stop"], env=around, cwd=tmp_path, capture_output=True, check=True
+        ).stdout
+
+    assert said(".") == said("") == b""
+    assert said(str(tmp_path)) == b"ran\n" or sys.platform == "darwin"
 
 
 def test_the_launcher_of_the_server_says_what_is_missing(tmp_path: Path) -> None:

@@ -3,10 +3,15 @@
 import json
 import subprocess
 import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from athena import tokens
+from athena import fallback, tokens
 from athena.surfaces.foreign import told
 from athena.surfaces.hooks import LONGEST
 
@@ -20,6 +25,39 @@ STRANGE = {
     "quotes": "\n".join('"\\' * 250 + str(line) for line in range(40)),
     "prose": "\n".join(f"The ship number {line} sails at noon because of tide {line}. " * 4 for line in range(40)),
 }
+
+
+class Other(BaseHTTPRequestHandler):
+    """A memory server that notes what it was asked."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"])).decode()
+        self.asked.append(body)
+        result = {"tools": [{"name": "recall"}], "content": [{"type": "text", "text": "found"}]}
+        answer = json.dumps({"jsonrpc": "2.0", "id": json.loads(body).get("id"), "result": result}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_no_secret_of_a_prompt_is_sent_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
+    monkeypatch.setenv("ATHENA_HOOKS_ENABLED", "off")
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("ATHENA_HOOKS_MCP_URL", f"http://127.0.0.1:{server.server_port}/mcp")
+        given = json.dumps({"prompt": f"why is {SECRET} refused? {'x' * 1_950} {SECRET}"}).encode()
+        found = fallback.answer("user-prompt-submit", given, "hooks are off", time.monotonic() + 10)
+        server.shutdown()
+    assert b"found" in found.said
+    assert "refused?" in Other.asked[-1]
+    assert SECRET[:20] not in "".join(Other.asked)
 
 
 def text_of(answer: bytes) -> str:

@@ -103,6 +103,15 @@ def test_the_next_session_knows_what_the_last_one_did(app: App, repo: Path, tmp_
     assert (event.content, event.outcome, event.duration_ms) == ("Bash: pytest -q", "success", 12)
 
 
+def test_what_no_client_should_say_loses_no_event(app: App, repo: Path) -> None:
+    for took in (float("inf"), float("nan"), 10**400, -1, True, "12"):
+        hook(app, "post-tool-use", repo, tool_name="Bash", tool_input={"command": f"ls {took!r:.9}"}, duration_ms=took)
+    found = call(app, "recall_events", repo)
+    assert [one.duration_ms for one in found] == [None] * 6
+    assert hook(app, "session-start", Path("/\ud800/there")) == {}
+    assert hook(app, "session-end", repo, transcript_path="/\ud800.jsonl") == {}
+
+
 def test_a_compaction_is_summed_up_and_the_session_told_again(app: App, repo: Path) -> None:
     call(app, "remember", repo, content="Never deploy on Fridays", tags=["important"])
     first = context(hook(app, "session-start", repo, source="startup"))
@@ -362,6 +371,27 @@ def test_without_git_there_is_still_the_branch(repo: Path, monkeypatch: pytest.M
     assert git.look(str(repo)) == Surroundings("fix/card-charges")
 
 
+def test_a_folder_with_a_space_at_its_end_is_another_project(app: App, repo: Path) -> None:
+    call(app, "remember", repo, content="Never deploy on Fridays", tags=["important"])
+    other = repo.with_name("shop ")
+    (other / ".git").mkdir(parents=True)
+    assert context(hook(app, "session-start", other)) == ""
+    hook(app, "post-tool-use", other, tool_name="Bash", tool_input={"command": "make"})
+    assert call(app, "recall_events", repo) == []
+    assert not Rules(projects={str(other): frozenset({"stop"})}).allow("stop", current_project({}, str(other)))
+
+
+@pytest.mark.sqlite_only("no store is touched")
+@pytest.mark.parametrize("path", [".:{}", ":{}", "tools/..", ""])
+def test_a_git_of_the_repository_itself_is_not_run(repo: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    (repo / "tools").mkdir()
+    (repo / "git").write_text("#!/bin/sh\ntouch ran\n")
+    (repo / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", path.format(os.environ["PATH"]))
+    git.look(str(repo), seconds=20)
+    assert not (repo / "ran").exists()
+
+
 @pytest.mark.sqlite_only("no store is touched")
 def test_a_hostile_repository_runs_nothing(repo: Path, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
@@ -462,8 +492,9 @@ def test_what_a_client_writes_in_a_persons_name_is_not_what_a_person_said(tmp_pa
         said("user", f"# AGENTS.md instructions for /srv/shop\n\n{rule}"),
         said("user", [{"type": "text", "text": "hello"}, part], origin={"kind": "human"}),
         said("user", f"please go on\n{part['text']}"),
+        said("user", f"look at it\n<system-reminder>a file:\n</system-reminder>\n{rule}\n</system-reminder>"),
     )
-    assert transcript.read(talk) == [("user", "hello"), ("user", "please go on")]
+    assert transcript.read(talk) == [("user", "hello"), ("user", "please go on"), ("user", "look at it")]
 
 
 @pytest.mark.sqlite_only("no store is touched")

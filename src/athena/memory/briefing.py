@@ -73,12 +73,12 @@ async def brief(
     session_id: str | None = None,
     *,
     afresh: bool = False,
-    event: str = "briefing",
+    key: str | None = None,
 ) -> Briefing:
     """Return what is worth its tokens; a session that is named is told nothing twice, unless `afresh`."""
     now = store.clock()
     session = session_name(session_id) if session_id else None
-    found = await store.database.read(partial(_gather, scope, now, session, afresh))
+    found = await store.database.read(partial(_gather, scope, now, session, key, afresh))
     points = [*_due(found.due, now), *_done(found.episodes, session, now), *_tagged(found.tagged, now)]
     points += [*_new(found.newest, now), *await _here(store, scope, around)]
     if found.seen:  # a session that goes on: only what is new since it was told the last time
@@ -88,7 +88,8 @@ async def brief(
     points = await store.database.read(partial(_newer, scope, merged(points)))
     points = [one for one in points if one.id not in found.seen]
     chosen, text = choose(points, budget, CHARACTERS, written)
-    return await finish(store, scope, chosen, text, Turn(session, event, found.mark, afresh) if session else None)
+    turn = Turn(session, "briefing", found.mark, afresh, key) if session else None
+    return await finish(store, scope, chosen, text, turn)
 
 
 async def finish(store: Store, scope: Scope, chosen: Sequence[Point], text: str, turn: Turn | None) -> Briefing:
@@ -106,9 +107,11 @@ async def finish(store: Store, scope: Scope, chosen: Sequence[Point], text: str,
     return Briefing(text, tokens.count(text), direct, told)
 
 
-async def _gather(scope: Scope, now: float, session: str | None, afresh: bool, tx: Transaction) -> Gathered:
+async def _gather(
+    scope: Scope, now: float, session: str | None, key: str | None, afresh: bool, tx: Transaction
+) -> Gathered:
     known = scope.of("memory")
-    seen = await injections.seen(tx, scope, session) if session and not afresh else {}
+    seen = await injections.seen(tx, scope, session, key) if session and not afresh else {}
     rows = await task_rows.of_states(tx, Filter(scope.of("task"), until=now + DAY), tasking.UNFINISHED)
     needs = {number for row in rows for number in tasking.plan(row).get("depends_on", ())}
     waiting = await task_rows.unfinished(tx, await scopes.visible(tx, scope.of("task")), needs) if needs else set()

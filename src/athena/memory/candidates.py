@@ -17,7 +17,7 @@ LEAST_WORDS, MOST_WORDS, LONGEST = 4, 60, 400
 SAME = 0.6  # sentences that overlap more are one
 LOOKED = 300_000  # characters that are looked at, from the end, of what people and of what agents said
 FENCE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1[^\n]*$|^[ \t]*(```|~~~)[\s\S]*\Z", re.MULTILINE | re.DOTALL)
-BULLET = re.compile(r"^\s*(?:[-*+•>]|\d+[.)]|#{1,6})\s+")
+BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|#{1,6})\s+")
 SPLIT = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z\"'`(\[])")
 WRAPPED = re.compile(r"<analysis>.*?(?:</analysis>|\Z)|</?summary>", re.DOTALL | re.IGNORECASE)
 LABEL = re.compile(

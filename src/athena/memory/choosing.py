@@ -60,10 +60,15 @@ def choose(
     chosen = _greedy(worthy, room - tokens.count(write([])))
     while chosen:
         text = write(chosen)
-        if tokens.count(text) <= room and len(json.dumps(text, ensure_ascii=False)) <= characters:
+        if tokens.count(text) <= room and _length(text) <= characters:
             return chosen, text
         chosen.pop()  # the last one taken has the least worth for its tokens
     return [], ""
+
+
+def _length(text: str) -> int:
+    """Return how long a text is in JSON as clients count it: a sign beyond the first 65,536 is two."""
+    return len(json.dumps(text, ensure_ascii=False).encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _greedy(points: Sequence[Point], room: int) -> list[Point]:

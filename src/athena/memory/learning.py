@@ -9,7 +9,7 @@ from athena import secrets
 from athena.ids import digest
 from athena.memory import draft, events
 from athena.memory.quoting import gist, overlap, telling
-from athena.memory.relevance import found_for
+from athena.memory.relevance import found_for, particular
 from athena.memory.remember import remember
 from athena.memory.store import Store
 from athena.model.briefing import Candidate, Said
@@ -107,13 +107,26 @@ def _told(text: str, longest: int) -> str:
 
 
 async def _is_known(store: Store, one: Candidate, call: Call) -> bool:
-    """Tell whether a memory says what a candidate says."""
-    words = telling(one.text)
-    for hit in await found_for(store, call.scope, one.text, 3):
-        theirs = telling(hit.content)
-        if overlap(words, theirs) >= KNOWN or (words and len(words & theirs) >= WITHIN * len(words)):
-            return True
-    return False
+    """Tell whether a memory says what a candidate says; a person who says it otherwise has changed their mind."""
+    from athena.memory.candidates import sentences  # slow to load
+
+    text = secrets.redact(one.text).text
+    found = await found_for(store, call.scope, text, 3)
+    known = [part for hit in found for part in (hit.content, *sentences(hit.content)) if _is_alike(text, part)]
+    return any(one.role != "user" or not _differs(text, part) for part in known)
+
+
+def _is_alike(one: str, other: str) -> bool:
+    words, theirs = telling(one), telling(other)
+    return overlap(words, theirs) >= KNOWN or (bool(words) and len(words & theirs) >= WITHIN * len(words))
+
+
+def _differs(one: str, other: str) -> bool:
+    """Tell whether each of two texts that are alike names what the other does not, or one denies the other."""
+    from athena.memory.consolidation.contradictions import agree  # slow to load
+
+    mine, theirs = particular(one), particular(other)
+    return bool(mine - theirs and theirs - mine) or not agree(one, other)
 
 
 def _draft(one: Candidate, session: str) -> Draft:

@@ -19,6 +19,7 @@ class Turn(NamedTuple):
     event: str
     after: int  # the last thing that it had been told, when it was decided what to tell
     afresh: bool = False  # it does not know any more what it was told before
+    key: str | None = None  # of whoever asks: what was found under the same one was not heard, as they ask again
 
 
 class Said(NamedTuple):

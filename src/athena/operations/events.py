@@ -170,7 +170,7 @@ async def briefing(
     >>> events.briefing(budget_tokens=400, branch="fix/retries")
     """
     around = Surroundings(branch, tuple(files or ()), tuple(commits or ()))
-    return await briefings.brief(ctx.store, ctx.scope, around, budget_tokens, session_id, afresh=again)
+    return await briefings.brief(ctx.store, ctx.scope, around, budget_tokens, session_id, afresh=again, key=ctx.key)
 
 
 @operation(Effect.READ)
@@ -184,7 +184,7 @@ async def remind(
 
     >>> events.remind(prompt="why does the billing job retry failed charges?", session_id="s1")
     """
-    return await reminding.remind(ctx.store, ctx.scope, prompt, session_id, budget_tokens)
+    return await reminding.remind(ctx.store, ctx.scope, prompt, session_id, budget_tokens, ctx.key)
 
 
 @operation(Effect.READ)

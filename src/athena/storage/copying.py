@@ -66,7 +66,7 @@ TABLES = (
            snapshot, answer, claimed""",
         "scope, id",
     ),
-    Table("injections", "id, scope, session, at, event, memory, reason, score, tokens, over", "id"),
+    Table("injections", "id, scope, session, at, event, memory, reason, score, tokens, over, key", "id"),
 )
 RUN = "copy run"  # a counter with the number of the run that copies: a later one takes over
 ROWS, SIZE = 2_000, 4_000_000  # rows of a batch, and about how many characters, at most

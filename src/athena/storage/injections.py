@@ -14,6 +14,10 @@ KEPT = 90 * 86_400.0  # seconds
 async def add(scope: Scope, turn: Turn, told: Sequence[Told], at: float, tx: Any) -> bool:
     """Note what a session is told; `afresh`, what it was told before is out of its sight. False: another was first."""
     where = {"scope": scope.project, "session": turn.session}
+    if turn.key is not None:
+        await tx.execute(
+            "DELETE FROM injections WHERE scope = :scope AND session = :session AND key = :key", key=turn.key, **where
+        )
     rows = await tx.fetch(
         "SELECT event, memory FROM injections WHERE scope = :scope AND session = :session AND id > :after",
         after=turn.after,
@@ -32,8 +36,9 @@ async def add(scope: Scope, turn: Turn, told: Sequence[Told], at: float, tx: Any
         )
     for one in told:
         await tx.execute(
-            """INSERT INTO injections (scope, session, at, event, memory, reason, score, tokens)
-               VALUES (:scope, :session, :at, :event, :memory, :reason, :score, :tokens)""",
+            """INSERT INTO injections (scope, session, at, event, memory, reason, score, tokens, key)
+               VALUES (:scope, :session, :at, :event, :memory, :reason, :score, :tokens, :key)""",
+            key=turn.key,
             at=at,
             event=turn.event,
             memory=one.id,
@@ -55,13 +60,15 @@ async def last(tx: Any, scope: Scope, session: str) -> int:
     return int(row[0] or 0)
 
 
-async def seen(tx: Any, scope: Scope, session: str) -> dict[int, float]:
-    """Return what a session still has in sight, and when it was told it."""
+async def seen(tx: Any, scope: Scope, session: str, key: str | None) -> dict[int, float]:
+    """Return what a session still has in sight, and since when; what was found for this very key was not heard."""
+    others = "" if key is None else "AND (key IS NULL OR key <> :key)"
     rows = await tx.fetch(
-        """SELECT memory, max(at) FROM injections WHERE scope = :scope AND session = :session AND over = 0
-           GROUP BY memory""",
+        f"""SELECT memory, max(at) FROM injections WHERE scope = :scope AND session = :session AND over = 0
+           {others} GROUP BY memory""",
         scope=scope.project,
         session=session,
+        **({} if key is None else {"key": key}),
     )
     return {int(number): at for number, at in rows}
 

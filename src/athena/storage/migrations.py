@@ -217,7 +217,8 @@ STEPS: tuple[str, ...] = (
         reason TEXT NOT NULL,
         score DOUBLE PRECISION NOT NULL,
         tokens BIGINT NOT NULL,
-        over BIGINT NOT NULL DEFAULT 0
+        over BIGINT NOT NULL DEFAULT 0,
+        key TEXT
         {scope_and_id}
     );
     CREATE INDEX injections_of_session ON injections (scope, session, id);

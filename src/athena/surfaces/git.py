@@ -35,7 +35,7 @@ ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "HOME": os.devnull,
 }
-LOG = ("log", "-n", str(COMMITS), "--no-show-signature", "--no-color", "--decorate=full", "--format=%D%x1f%s")
+LOG = ("log", "-n", str(COMMITS), "--no-show-signature", "--no-color", "--no-decorate", "--format=%s")
 # Every repository has the second of these, so that an answer without it is none.
 FILTERS = ("config", "--includes", "--name-only", "--get-regexp", r"^(filter\.|core\.repositoryformatversion$)")
 CHANGED = ("diff-files", "--name-only", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "-z")
@@ -53,9 +53,8 @@ def look(folder: str, seconds: float = SECONDS) -> Surroundings:
     harmless = filters == ["core.repositoryformatversion"]
     commands = (LOG, STAGED, CHANGED) if harmless else (LOG, STAGED)
     log, staged, changed = (*_answers(root, commands, until - time.monotonic()), "")[:3]
-    commits = [line.partition("\x1f") for line in log.splitlines()]
     files = dict.fromkeys(name for name in (*changed.split("\0"), *staged.split("\0")) if name)
-    subjects = tuple(subject[:200] for _, _, subject in commits if subject)
+    subjects = tuple(subject[:200] for subject in log.split("\n") if subject)
     return Surroundings(_branch(root), tuple(files)[:FILES], subjects)
 
 
@@ -76,7 +75,7 @@ def _answers(root: str, commands: tuple[tuple[str, ...], ...], seconds: float) -
     """Run git commands side by side and return what each said until the time is up."""
     options = [part for setting in OFF for part in ("-c", setting)]
     environment = ENVIRONMENT | {
-        "PATH": os.environ.get("PATH", os.defpath),
+        "PATH": _path(),
         "GIT_CEILING_DIRECTORIES": os.path.dirname(root),
     }
     running: list[subprocess.Popen[bytes]] = []
@@ -90,6 +89,11 @@ def _answers(root: str, commands: tuple[tuple[str, ...], ...], seconds: float) -
         for process in running:
             _end(process)
     return [text.decode("utf-8", "replace") for text in said]
+
+
+def _path() -> str:
+    """Return where git is looked for: in no folder that is named from the repository's own."""
+    return os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep))) or os.defpath
 
 
 def _start(root: str, environment: dict[str, str], options: list[str]) -> subprocess.Popen[bytes]:

@@ -30,6 +30,7 @@ TOLD = 300  # characters of an event that is recorded
 SUMMED_UP = 600  # characters of what a turn ended with
 LEAST_WORK = 40  # characters of an answer that says what was done
 LONGEST_SESSION = 200
+LONGEST_TOOL = 1e10  # milliseconds
 # Tools that only look, and our own, whose calls are recorded already.
 QUIET = (
     "Read", "Grep", "Glob", "LS", "NotebookRead", "TodoWrite", "TodoRead", "ToolSearch", "ExitPlanMode",
@@ -142,7 +143,7 @@ def named_by(said: dict[str, Any]) -> str | None:
     """Return the folder that the client names, which need not be there any more."""
     roots = said.get("workspace_roots")  # as Cursor has it
     folder = said.get("cwd") or (roots[0] if isinstance(roots, list) and roots else None)
-    if not isinstance(folder, str) or not os.path.isabs(folder) or "\0" in folder or len(folder) > 4_096:
+    if not isinstance(folder, str) or not os.path.isabs(folder) or storable(folder) != folder or len(folder) > 4_096:
         return None
     return folder
 
@@ -205,17 +206,22 @@ async def tool_used(asked: Asked) -> Answer:
     if not tool or tool in QUIET or tool.startswith(OWN):
         return None
     given, got = (asked.said.get(name) for name in ("tool_input", "tool_response"))
-    took = asked.said.get("duration_ms")
     await asked.call(
         "record_event",
         event_type="command" if tool in SHELLS else "edit" if _file(given) else "tool",
         content=_did(tool, given, asked.folder),
         outcome="failure" if asked.said.get("hook_event_name") == "PostToolUseFailure" else _outcome(got),
         session_id=asked.session,
-        duration_ms=float(took) if isinstance(took, int | float) and not isinstance(took, bool) and took >= 0 else None,
+        duration_ms=_took(asked.said.get("duration_ms")),
         metadata={"tool": tool},
     )
     return None
+
+
+def _took(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= LONGEST_TOOL else None
 
 
 def _file(given: object) -> str | None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import stat
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ NOISE = (
     "# AGENTS.md instructions",
     "This session is being continued",
 )
-REMARK = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
+REMARK = "<system-reminder>"  # what follows may quote a file, which may say that the remark ends
 NOT_SAID = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
 
 
@@ -32,11 +31,11 @@ class Line(NamedTuple):
 
 def read(path: object) -> list[Line]:
     """Return what people and the agent said, in order; nothing of a file that is no transcript of ours to read."""
-    if not isinstance(path, str) or not path.endswith(".jsonl") or "\0" in path:
+    if not isinstance(path, str) or not path.endswith(".jsonl"):
         return []
     try:
         text = _end_of(os.path.expanduser(path))
-    except OSError:
+    except (OSError, ValueError):  # there is none, or the path is none
         return []
     return list(_lines(text))[-MESSAGES:]
 
@@ -85,7 +84,7 @@ def _said(entry: dict[str, Any]) -> Iterator[Line]:
         origin = entry.get("origin")
         if isinstance(origin, dict) and origin.get("kind") != "human":
             return
-        texts = [REMARK.sub("", text).strip() for text in texts if not text.startswith(NOISE)]
+        texts = [text.partition(REMARK)[0].strip() for text in texts if not text.startswith(NOISE)]
     if text := "\n".join(texts).strip()[:LONGEST]:
         yield Line(role, text)
 

@@ -91,13 +91,18 @@ async def strengthen(hand: Hand, number: int) -> bool:
 async def oppose(hand: Hand, pattern: Pattern) -> bool:
     """Say which newer memory contradicts an older one; where that is certain, let the older count for less, once."""
     older, newer = [await hand.kept(number) for number in pattern.evidence]
-    if older is None or newer is None:
+    if older is None or newer is None or (_is_hearsay(newer.memory) and not _is_hearsay(older.memory)):
         return False
     first = not await links.linked(hand.tx, hand.scope, older.memory.id, CONTRADICTED)
     await hand.link(older.memory.id, newer.memory.id, CONTRADICTED)
     if not (first and pattern.details.get("certain")) or await _given(hand, older) > ORDINARY:
         return False
     return await _weigh(hand, older, older.memory.importance * LESS, FADED)
+
+
+def _is_hearsay(memory: Memory) -> bool:
+    """Tell whether a memory is what an agent said, which may be what any page says: it takes no other's place."""
+    return memory.metadata.get("role") == "assistant"
 
 
 async def _given(hand: Hand, kept: Kept) -> float:

@@ -97,7 +97,7 @@ class Installed(NamedTuple):
         for path in PARTS:
             wanted = jsontext.put(wanted, path, jsontext.lookup(parsed(now, jsontext.parse), path))
         if wanted != now and parsed(wanted, jsontext.parse) == parsed(now, jsontext.parse):
-            files.write(self.settings, wanted)
+            files.write(Change(self.settings, now, wanted))
 
     def _give_back(self, record: Record) -> None:
         """Leave the settings as they were, byte for byte where nobody else has changed them."""
@@ -109,7 +109,7 @@ class Installed(NamedTuple):
         if parsed(left, jsontext.parse) == parsed(known, jsontext.parse):
             left = known
         if left != now:
-            files.write(self.settings, left)
+            files.write(Change(self.settings, now, left))
         record.forget(self.settings)
 
     def _stripped(self, text: str | None, known: str | None) -> str | None:

@@ -5,11 +5,12 @@ import difflib
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from athena.errors import Denied, InvalidInput, Misconfigured
+from athena.errors import Conflict, Denied, InvalidInput, Misconfigured
 
 LARGEST = 16 << 20  # bytes of a configuration
 RECORD = "clients.json"
@@ -32,7 +33,9 @@ class Change(NamedTuple):
 def read(path: Path) -> str | None:
     """Return the text of a file, None where there is none; one that we should not touch is refused."""
     try:
-        with path.open("rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # no pipe holds us up
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(0, "it is no file")
             data = file.read(LARGEST + 1)
     except FileNotFoundError:
         return None
@@ -47,12 +50,17 @@ def read(path: Path) -> str | None:
     return text
 
 
-def write(path: Path, text: str | None, mode: int = 0o644) -> None:
-    """Give a file another text in one step, or remove it; a link to it stays a link, and its mode what it was."""
+def write(change: Change, mode: int = 0o644) -> None:
+    """Give a file another text in one step, or remove it; a link to it stays a link, and its mode what it was.
+
+    What somebody else has written meanwhile is not written over.
+    """
+    path, _, text = change
     target = Path(os.path.realpath(path))
     part = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
     try:
         if text is None:
+            _check(change)
             with contextlib.suppress(FileNotFoundError):
                 target.unlink()
             return
@@ -68,6 +76,7 @@ def write(path: Path, text: str | None, mode: int = 0o644) -> None:
             os.fsync(file.fileno())
         if there:
             part.chmod(mode)  # whatever the umask took away
+        _check(change)
         part.replace(target)
     except OSError as error:
         raise Denied(
@@ -76,6 +85,11 @@ def write(path: Path, text: str | None, mode: int = 0o644) -> None:
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
+
+
+def _check(change: Change) -> None:
+    if read(change.path) != change.before:
+        raise Conflict(f"{change.path} was changed by somebody else just now", hint="nothing was changed; try again")
 
 
 @contextlib.contextmanager
@@ -100,10 +114,10 @@ class Record:
 
     def __init__(self, home: str) -> None:
         self._path = Path(home) / RECORD
-        text = read(self._path)
+        self._text = read(self._path)
         try:
-            self._files: dict[str, dict[str, Any]] = json.loads(text) if text else {}
-        except ValueError:
+            self._files: dict[str, dict[str, Any]] = dict(json.loads(self._text or "{}"))
+        except (ValueError, TypeError):
             raise Misconfigured(f"{self._path} is damaged", hint="move it away; athena init makes a new one") from None
 
     def before(self, path: Path) -> str | None:
@@ -134,7 +148,9 @@ class Record:
 
     def _save(self) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write(self._path, json.dumps(self._files, indent=2) + "\n" if self._files else None, 0o600)
+        text = json.dumps(self._files, indent=2) + "\n" if self._files else None
+        write(Change(self._path, self._text, text), 0o600)
+        self._text = text
 
 
 def _digest(text: str | None) -> str | None:

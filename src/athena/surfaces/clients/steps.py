@@ -100,7 +100,7 @@ class Edited(NamedTuple):
         for change in changes:
             if not remove:
                 record.keep(self.path, self.without(record, change.before), change.after)
-            files.write(change.path, change.after)
+            files.write(change)
         if remove:
             record.forget(self.path)
         return changes
@@ -198,7 +198,7 @@ class Folder(NamedTuple):
     def run(self, record: Record, remove: bool) -> Sequence[Change]:
         changes = self.plan(record, remove)
         for change in changes:
-            files.write(change.path, change.after, 0o755 if (change.after or "").startswith("#!") else 0o644)
+            files.write(change, 0o755 if (change.after or "").startswith("#!") else 0o644)
         self._note(record, remove)
         if remove and changes:
             self._tidy()

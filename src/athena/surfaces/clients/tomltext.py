@@ -8,8 +8,9 @@ from typing import Any
 
 from athena.errors import Conflict, InvalidInput
 
-TRAILING = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?(?:\n|\Z))*\Z", re.MULTILINE)
+TRAILING = re.compile(r"(?:^[ \t\r]*(?:#[^\n]*)?(?:\n|\Z))*\Z", re.MULTILINE)
 VALUE = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\[[^\[\]]*\])"""  # a string, or a list of them
+EMPTY = re.compile(r"(?<=\n)\r?\n\Z")  # the line that we put before a table
 HEADER = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
@@ -32,7 +33,8 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
     rest = _take(text, path)
     gap = "" if not rest.strip() else "\n" if rest.endswith("\n") else "\n\n"
     lines = [f"{name} = {json.dumps(item, ensure_ascii=False)}" for name, item in value.items()]
-    made = rest + gap + f"[{path[0]}.{path[1]}]\n" + "\n".join(lines) + "\n"
+    ours = gap + f"[{path[0]}.{path[1]}]\n" + "\n".join(lines) + "\n"
+    made = rest + (ours.replace("\n", "\r\n") if "\r\n" in rest else ours)
     _check(made, _with(parse(rest), path, value))
     return made
 
@@ -92,8 +94,7 @@ def _take(text: str, path: Sequence[str]) -> str:
         return text
     made = text
     for start, end in reversed(_spans(text, path)):
-        start -= made[:start].endswith("\n\n")  # the empty line that we put before it
-        made = made[:start] + made[end:]
+        made = EMPTY.sub("", made[:start]) + made[end:]
     left = {key: item for key, item in holder.items() if key != path[1]}
     rest = {key: item for key, item in before.items() if key != path[0]}
     _check(made, rest | ({path[0]: left} if left else {}), rest | {path[0]: left})

@@ -39,12 +39,12 @@ class Words(NamedTuple):
         if remove:
             # Its command took ours out; where it says the same as before, the bytes shall be the same too.
             if self._same(now, wanted):
-                files.write(path, wanted)
+                files.write(Change(path, now, wanted))
                 record.forget(path)
                 return planned
             return [*planned, *self.edit.run(record, remove)]
         if now != wanted and self._same(now, wanted):
-            files.write(path, wanted)  # commands tidy up what others wrote, too
+            files.write(Change(path, now, wanted))  # commands tidy up what others wrote, too
             now = wanted
         record.keep(path, record.before(path), now)
         # Some commands only hand it to a window that is open, or have nobody to hand it to.
