@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from athena import secrets
 from athena.home import DEFAULT_PROJECT, current_project
@@ -20,8 +20,10 @@ from athena.model.scope import Scope
 from athena.model.text import storable
 from athena.operations.context import Context
 from athena.surfaces import transcript
-from athena.threads import aside
+from athena.threads import Crew, aside, running_loop
 
+T = TypeVar("T")
+P = ParamSpec("P")
 LONGEST = 9_500  # characters of an answer: clients replace a longer one by its beginning
 EVERY = "*"  # all events
 KEY = "ATHENA_HOOK_ID"  # the variable by which a client tells one event from another
@@ -39,6 +41,7 @@ QUIET = (
 OWN = ("mcp__athena", "mcp__plugin_athena", "mcp_athena")
 SHELLS = ("Bash", "run_shell_command")
 TELLING = ("session-start", "user-prompt-submit")  # events that are answered; of the others something is kept
+_lookers = Crew(2, "athena-folders")
 AFRESH = ("compact", "clear")  # ways to start from which the session does not know what it was told before
 
 
@@ -104,7 +107,7 @@ async def answer(
     """
     said = read(given)
     named = named_by(said)
-    folder = folder_of(said)
+    folder = await _look(folder_of, said)
     found = project or await _project(ctx, said, named, folder is None)
     if event not in EVENTS or not said or found is None or not rules.allow(event, found, named):
         return b""
@@ -132,11 +135,16 @@ async def _project(ctx: Context, said: dict[str, Any], folder: str | None, gone:
     None where neither is known: what all folders without a project share is no place for somebody's own.
     """
     if folder is None or not gone:
-        return current_project({}, folder) if folder else DEFAULT_PROJECT
+        return await _look(current_project, {}, folder) if folder else DEFAULT_PROJECT
     session = _session(said)
     known = await project_of(ctx.store, session) if session else None
-    around = known or current_project({}, folder)
+    around = known or await _look(current_project, {}, folder)
     return around if around != DEFAULT_PROJECT else None
+
+
+async def _look(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Look at a folder, which may be on a disk that never answers: only events of such folders wait for it."""
+    return function(*args, **kwargs) if running_loop() is None else await _lookers.start(function, *args, **kwargs)
 
 
 def named_by(said: dict[str, Any]) -> str | None:
