@@ -513,6 +513,8 @@ def test_a_tool_that_needs_approval_waits_in_a_program_and_is_refused_elsewhere(
     with pytest.raises(ApprovalNeeded, match=r"careful\.bad needs a person's approval"):
         home.call("careful.bad", "http")
     assert home.call("careful.bad", "cli") == "did fine"  # a person calls
+    for words in ("dry_run=True", "dry_run=1"):  # which means something with our own operations alone
+        assert home.run(f"careful.bad({words})").status == "needs_approval"
     waiting = home.run("x = careful.bad()\nx + '!'")
     assert waiting.status == "needs_approval"
     assert waiting.waiting.operation == "careful.bad"
