@@ -16,8 +16,9 @@ from athena.gateway.config import Entry, checked, foreign_entries, not_ourselves
 from athena.gateway.gateway import Gateway, Known
 from athena.threads import drive
 
-LISTED = 40  # tools that are printed one by one
 SHOWN = 200  # characters of what each says of itself
+WIDEST = 2_000  # characters of a line of a difference
+LONGEST = 200  # lines of it
 
 
 def opened() -> Gateway:
@@ -159,7 +160,7 @@ def _said(name: str, made: pins.Pins) -> dict[str, Any]:
 
 def _show(offered: pins.Tools, changes: dict[str, Any], before: pins.Pins | None) -> None:
     """Print the tools, or what is different about them; nothing that hides stays hidden."""
-    for count, (tool, definition) in enumerate(offered.items()):
+    for tool, definition in offered.items():
         why = changes.get(tool, "") if before else ""
         if before and not why:
             continue
@@ -168,12 +169,9 @@ def _show(offered: pins.Tools, changes: dict[str, Any], before: pins.Pins | None
             click.echo(f"changed: {cleaning.visible(tool)}{hides}")
             for line in _difference(before.tools[tool].definition, definition):
                 click.echo(f"  {line}")
-        elif count < LISTED or hides:
+        else:
             about = cleaning.visible(" ".join(str(definition.get("description") or "").split()))
-            about = about if len(about) <= SHOWN else f"{about[: SHOWN - 1].rstrip()}…"
-            click.echo(f"{why or '+'} {cleaning.visible(tool)}  {_hints(definition)}{about}{hides}")
-    if not before and len(offered) > LISTED:
-        click.echo(f"... and {len(offered) - LISTED} more")
+            click.echo(f"{why or '+'} {cleaning.visible(tool)}  {_hints(definition)}{_cut(about, SHOWN)}{hides}")
     for tool, why in changes.items():
         if why == "gone":
             click.echo(f"gone: {cleaning.visible(tool)}")
@@ -189,4 +187,9 @@ def _hints(definition: Any) -> str:
 def _difference(old: Any, new: Any) -> list[str]:
     before, now = (json.dumps(one, indent=1, sort_keys=True, ensure_ascii=False).splitlines() for one in (old, new))
     found = [one for one in unified_diff(before, now, n=0, lineterm="") if not one.startswith(("---", "+++", "@@"))]
-    return [cleaning.visible(line)[:2_000] for line in found[:200]]
+    lines = [_cut(cleaning.visible(line), WIDEST) for line in found[:LONGEST]]
+    return [*lines, f"... and {len(found) - LONGEST} more lines"] if len(found) > LONGEST else lines
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
