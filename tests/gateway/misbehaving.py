@@ -104,6 +104,7 @@ ANSWERS: dict[str, Any] = {
     "list-result": [],
     "empty-result": {"content": []},
     "not-a-number": text('{"x": NaN}'),
+    "half-a-character": text(r'{"x": "\ud800"}'),
     "unknown-block": {"content": [{"type": "smell", "data": 5}]},
     "input-wanted": {"resultType": "input_required", "inputRequests": {"a": {"method": "elicitation/create"}}},
 }
@@ -211,6 +212,7 @@ def misbehave(message: dict[str, Any]) -> bool:
     if KIND == "hangs":
         hang()
     elif KIND == "crashes":
+        time.sleep(float(os.environ.get("SLOWLY", 0)))
         crash()
     elif KIND == "is-killed":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -310,6 +312,9 @@ def serve_pipes() -> None:
         method = message.get("method")
         if method == "tools/list" and KIND == "hangs-at-list":
             hang()
+        if method == "tools/list" and os.path.exists(slow := os.environ.get("SLOW", "")):
+            os.unlink(slow)
+            time.sleep(0.5)
         if method == "tools/list" and state["lists"] and KIND in ("lists-once", "lists-once-then-errs"):
             if KIND == "lists-once-then-errs":
                 say({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32603, "message": "boom"}})

@@ -18,6 +18,7 @@ from zoo import PROGRAM, House, given, house
 from athena.errors import ApprovalNeeded, Conflict, Denied, InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.gateway import place
 from athena.gateway.config import Config, checked, foreign_entries
+from athena.gateway.gateway import Tool
 from athena.kernel.operation import Effect
 from athena.operations import CATALOG
 from athena.storage import calls
@@ -285,6 +286,21 @@ def test_a_changed_definition_is_neither_found_nor_called_until_a_person_approve
         other.call("sly.bad")
 
 
+def test_who_gives_up_while_tools_are_compared_does_not_let_others_by(home: House, tmp_path: Path) -> None:
+    flag, slow = tmp_path / "changed", tmp_path / "slow"
+    home.add("sly", given("crashes", env={"CHANGED": str(flag), "SLOW": str(slow)}))
+    with pytest.raises(Unavailable, match="broke off during bad"):
+        home.call("sly.bad")
+    flag.touch()
+    slow.touch()
+    pending = home.gateway.start(Tool("sly", "echo", "sly.echo", True, False), {"text": "x"})
+    while slow.exists():  # until it is asked for its tools
+        time.sleep(0.01)
+    pending.cancel()
+    with pytest.raises(Denied, match="the tool 'bad' has changed since it was approved"):
+        home.call("sly.bad")
+
+
 def test_names_that_nobody_approved_are_told_in_few_words(home: House) -> None:
     home.add("fine", given("fine"))
     pins = home.gateway.known("fine").pins
@@ -442,6 +458,16 @@ def test_a_read_is_tried_again_when_the_server_broke_off_and_nothing_else_is(hom
         home.call("flaky.bad")
     assert not caught.value.retry
     assert "it may have been done or not" in str(caught.value.hint)
+
+
+def test_a_server_that_breaks_off_during_many_calls_broke_off_once(home: House) -> None:
+    home.add("crashing", given("crashes", env={"SLOWLY": "0.5"}))
+    assert home.call("crashing.echo", text="warm") == "warm"
+    with ThreadPoolExecutor(8) as pool:
+        for one in [pool.submit(home.call, "crashing.bad") for _ in range(8)]:
+            with pytest.raises(Unavailable, match="broke off during bad"):
+                one.result()
+    assert home.call("crashing.echo", text="there is no pause yet") == "there is no pause yet"
 
 
 def test_a_server_that_breaks_off_again_and_again_leaves_nothing_behind(home: House) -> None:

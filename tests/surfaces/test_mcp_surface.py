@@ -17,7 +17,7 @@ from athena.app import App
 from athena.kernel.defined import Defined, Definition
 from athena.kernel.operation import Effect
 from athena.operations import CATALOG
-from athena.surfaces import mcptools
+from athena.surfaces import mcp, mcptools
 from athena.surfaces.calls import Calls
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
@@ -374,6 +374,10 @@ LONG = {
     "'日本語のテキスト' * 900": 'workspace.read(path="',
     "print('😀' * 3000)\n[i * 7919 for i in range(400)]": "workspace.write(path=",
 }
+
+
+def test_half_a_character_in_an_answer_does_not_end_the_connection() -> None:
+    assert '"text":"a\ufffd"' in mcp._said("a\ud800", failed=False).model_dump_json()
 
 
 def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: Path) -> None:
