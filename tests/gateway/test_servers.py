@@ -195,7 +195,7 @@ def test_definitions_are_cut_to_size_and_their_words_made_harmless(home: House) 
     home.add("pages", given("endless-pages"))
     assert home.server("pages").tools == 100
     home.add("fat_pages", given("fat-pages"))
-    assert 260 < home.server("fat_pages").tools < 280  # 16 MB
+    assert 60 < home.server("fat_pages").tools < 72  # 4 MB
 
 
 def test_tools_of_servers_are_searched_described_and_listed_like_our_own(fine: House) -> None:

@@ -215,7 +215,7 @@ def test_what_servers_bring_is_listed_behind_ours_and_changes_nothing_on_the_sma
         return arguments
 
     odd = {"type": "object", "properties": {"file-path": {"anyOf": [True, {"type": "null"}], "title": 7}}}
-    theirs = Definition("git-hub", "create_issue", "Create an issue.", arguments=odd)
+    theirs = Definition("git-hub", "create_issue", "Create an issue.", arguments=odd, effect=Effect.READ)
     small = [mcptools.definition(one, "default") for one in mcptools.chosen(app.catalog, "default")]
     app.catalog.put("git-hub", "Another server.", [Defined(theirs, answer)])
     assert json.dumps([mcptools.definition(one, "default") for one in mcptools.chosen(app.catalog, "default")]) == (
@@ -229,6 +229,8 @@ def test_what_servers_bring_is_listed_behind_ours_and_changes_nothing_on_the_sma
             async with Client(surface.server(), mode=mode) as client:
                 listed = (await client.list_tools()).tools
                 assert [listed[0].name, listed[-1].name] == ["remember", "git-hub__create_issue"]
+                hints = [one.annotations and one.annotations.open_world_hint for one in (listed[0], listed[-1])]
+                assert hints == [False, True]
                 assert await text(client, "git-hub__create_issue", file_path="x") == '{"file-path":"x"}'
 
     asyncio.run(work())

@@ -16,7 +16,7 @@ from athena.kernel.operation import Effect
 FOLDER = "pins"
 MOST_TOOLS = 1_000  # of one server
 LARGEST = 64 << 10  # characters of one definition
-ALL_TOOLS = 16 << 20  # characters of all definitions of one server
+ALL_TOOLS = 4 << 20  # characters of all definitions of one server
 FAILURE = 500  # characters of why a server could not be looked at
 ABOUT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 Why = Literal["new", "changed", "gone"]

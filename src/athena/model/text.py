@@ -15,6 +15,13 @@ def hidden(char: str) -> bool:
     return unicodedata.category(char) in UNSEEN or FILLING.match(char) is not None
 
 
+def unseen(text: str, spaces: str = "") -> set[str]:
+    """Return which characters of a text nobody sees, but for some."""
+    if text.isascii() and text.isprintable():
+        return set()
+    return {char for char in set(text) if char not in spaces and hidden(char)}
+
+
 def storable(text: str) -> str:
     """Return a text that every engine can store: no NUL, no half of a surrogate pair."""
     if "\0" in text:
