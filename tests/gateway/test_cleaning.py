@@ -131,7 +131,12 @@ def test_no_control_character_and_nothing_hidden_passes_in_a_schema() -> None:
 
 def test_what_a_definition_costs_to_clean_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr("athena.model.text.hidden", lambda char: bool(seen.append(char)))
+
+    def hidden(char: str) -> bool:
+        seen.append(char)
+        return False
+
+    monkeypatch.setattr("athena.model.text.hidden", hidden)
     many = {"properties": {f"p{n}": {"enum": ["a" * 1_000, "é" * 1_000]} for n in range(5_000)}}
     assert len(cleaning.schema(many)["properties"]) <= cleaning.NODES
     assert len(seen) <= 2 * cleaning.NODES  # each character of a word once

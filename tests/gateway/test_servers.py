@@ -19,6 +19,7 @@ from athena.errors import ApprovalNeeded, Conflict, Denied, InvalidInput, Miscon
 from athena.gateway import place
 from athena.gateway.config import Config, checked, foreign_entries
 from athena.gateway.gateway import Tool
+from athena.gateway.pins import PinStore
 from athena.kernel.operation import Effect
 from athena.operations import CATALOG
 from athena.storage import calls
@@ -299,6 +300,31 @@ def test_who_gives_up_while_tools_are_compared_does_not_let_others_by(home: Hous
     pending.cancel()
     with pytest.raises(Denied, match="the tool 'bad' has changed since it was approved"):
         home.call("sly.bad")
+
+
+def test_what_a_person_decides_at_the_same_moment_holds(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.add("sly", given("fine"))
+    pins = home.gateway.known("sly").pins
+    assert pins is not None
+    deciding: list[threading.Thread] = []
+
+    def decided_meanwhile(store: PinStore, server: str) -> Any:
+        found = read(store, server)
+        work = (lambda: store.remove("sly")) if removes else (lambda: store.write("sly", pins._replace(at=9.0)))
+        deciding.append(threading.Thread(target=work))
+        deciding[-1].start()
+        deciding[-1].join(0.2)  # done, or waiting for us
+        return found
+
+    read = PinStore.read
+    for removes in (False, True):
+        assert home.app.catalog.version
+        with monkeypatch.context() as patched:
+            patched.setattr(PinStore, "read", decided_meanwhile)
+            home.gateway._refused("sly", {"bad": "changed"})
+        deciding[-1].join()
+        kept = home.gateway._store.read("sly")
+        assert (kept is None) if removes else (kept is not None and kept.at == 9.0 and not kept.refused)
 
 
 def test_names_that_nobody_approved_are_told_in_few_words(home: House) -> None:
