@@ -1,6 +1,8 @@
 """What a person sees and does: `athena servers`."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,30 @@ def test_a_change_is_shown_before_it_is_allowed(servers: Terminal, tmp_path: Pat
     assert json.loads(servers("list", "--json"))[0]["refused"] == []
     assert servers("remove", "sly") == "removed sly\n"
     assert not list((tmp_path / "home" / "pins").iterdir())
+
+
+def test_who_logs_in_again_has_not_agreed_to_what_has_changed(servers: Terminal, tmp_path: Path) -> None:
+    flag = tmp_path / "changed"
+    web = subprocess.Popen(
+        [*HERE, "good", "http"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"CHANGED": str(flag)},
+    )
+    assert web.stdout
+    try:
+        servers("add", "sly", "--url", f"http://127.0.0.1:{web.stdout.readline().strip()}/mcp")
+        assert "sly: all as approved" in servers("login", "sly")
+        flag.touch()
+        assert "a person has to agree" in servers("login", "sly", fails=2)
+        assert "bad: changed" in servers("list", "--check")
+        file = tmp_path / "home" / "servers.json"
+        file.write_text(file.read_text("utf-8").replace("127.0.0.1", "localhost"), "utf-8")
+        assert "a person has to agree" in servers("login", "sly", fails=2)  # before anything is sent there
+        assert not (tmp_path / "home" / "logins").exists()
+    finally:
+        web.communicate()
 
 
 def test_what_hides_in_a_definition_is_made_visible(servers: Terminal) -> None:

@@ -55,10 +55,8 @@ def _pair(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def login(key: str) -> None:
+def _log_in(gateway: Gateway, name: str) -> None:
     """Have a person log in with a browser."""
-    gateway = opened()
-    name = gateway.named(key)
 
     def show(address: str) -> None:
         click.echo(f"to log in, open this address:\n{cleaning.visible(address)}", err=True)
@@ -102,15 +100,18 @@ async def _looked_at(gateway: Gateway, name: str) -> tuple[pins.Tools, int]:
         raise
 
 
-def approve(key: str, json_output: bool, *, ask: bool) -> None:
-    """Show what a server offers now, ask, and pin it."""
+def approve(key: str, json_output: bool, *, ask: bool, login: bool = False) -> None:
+    """Show what a server offers now, after a login where it needs one, ask, and pin it."""
     gateway = opened()
     name = gateway.named(key)
     known = gateway.known(name)
     before = known.pins
+    ask = ask or (login and before is not None)  # to log in again is not to agree to what has changed
     same_server = before is not None and before.fingerprint == known.entry.fingerprint
     if not same_server and (ask or before is not None):
         _introduce(name, known, json_output, ask=ask)
+    if login:
+        _log_in(gateway, name)
     offered, left_out = drive(_looked_at(gateway, name))
     changes = pins.compared(before, offered) if before else {}
     if not json_output:

@@ -141,8 +141,7 @@ def login(name: str, json_output: bool) -> None:
     from athena.cli import approving, consent  # what they need is needed nowhere else
 
     consent.required(f"login {name}")
-    approving.login(name)
-    approving.approve(name, json_output, ask=False)
+    approving.approve(name, json_output, ask=False, login=True)
 
 
 @servers.command("approve")
