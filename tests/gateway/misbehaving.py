@@ -80,7 +80,7 @@ def offered() -> Any:
     changed = (
         KIND == "changes-at-restart"
         or os.path.exists(os.environ.get("CHANGED", ""))
-        or (KIND == "changes-later" and state["calls"])
+        or (KIND in ("changes-later", "http-changes") and state["calls"])
     )
     first = [ECHO, *(tool(f"more_{n}") for n in range(int(os.environ.get("MORE", 0))))]
     if changed:
@@ -416,6 +416,10 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write("".join(f"data: {one}\n\n" for one in asked).encode())
             hang()
+        elif KIND == "http-changes":
+            state["calls"] += 1
+            note = json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}).encode()
+            self.give(b"data: %s\n\ndata: %s\n\n" % (note, good), "text/event-stream")
         elif KIND == "http-events":
             self.give(b"event: message\ndata: " + good + b"\n\n", "text/event-stream")
         else:

@@ -249,6 +249,20 @@ def test_a_definition_that_changes_while_it_is_used_is_refused(home: House) -> N
     assert home.call("sly.echo", text="is as it was") == "is as it was"
     with pytest.raises(NotFound):
         home.call("sly.bad")
+    web = subprocess.Popen(
+        [sys.executable, "-I", "-S", PROGRAM, "http-changes", "http"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert web.stdout
+    try:
+        home.add("web", {"url": f"http://127.0.0.1:{web.stdout.readline().strip()}/mcp"})
+        assert home.call("web.bad") == "late"
+        with pytest.raises(Denied, match="the tool 'bad' has changed since it was approved"):
+            home.call("web.bad")
+    finally:
+        web.communicate()
 
 
 def test_a_changed_definition_is_neither_found_nor_called_until_a_person_approves_it(

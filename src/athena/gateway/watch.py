@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from athena import secrets
 from athena.gateway import cleaning
 
+LIST_CHANGED = "notifications/tools/list_changed"
 MOST = 8 << 20  # bytes of one answer
 NODES = 500_000  # values in one answer, which take far more room than their text
 VALUES = (b",", b"[", b"{")  # each of which begins one
@@ -82,7 +83,7 @@ class Watch:
         return not self.trouble
 
     def notified(self, method: str) -> None:
-        if method == "notifications/tools/list_changed":
+        if method == LIST_CHANGED:
             self.changed = True
 
     def noise(self, line: bytes) -> None:
