@@ -16,7 +16,7 @@ import pytest
 from zoo import PROGRAM, House, given, house
 
 from athena.errors import ApprovalNeeded, Conflict, Denied, InvalidInput, Misconfigured, NotFound, Unavailable
-from athena.gateway import place
+from athena.gateway import link, place
 from athena.gateway.config import Config, checked, foreign_entries
 from athena.gateway.gateway import Tool
 from athena.gateway.pins import PinStore
@@ -508,6 +508,15 @@ def test_a_server_that_breaks_off_during_many_calls_broke_off_once(home: House) 
             with pytest.raises(Unavailable, match="broke off during bad"):
                 one.result()
     assert home.call("crashing.echo", text="there is no pause yet") == "there is no pause yet"
+
+
+def test_who_waits_for_others_has_all_its_time_still(
+    home: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "AT_ONCE", 1)
+    home.add("slow", given("counts", timeout=1.4, env={"SLOWLY": "0.8", "COUNTED": str(tmp_path / "counted")}))
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda _: home.call("slow.bad"), range(2))) == ["did counts"] * 2
 
 
 def test_a_server_that_breaks_off_again_and_again_leaves_nothing_behind(home: House) -> None:

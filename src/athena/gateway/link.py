@@ -103,7 +103,9 @@ class Link:
         if why := self._refusals.get(tool):
             raise refusal(self.name, tool, why)
         try:
-            async with asyncio.timeout(self.entry.timeout), self._room:
+            async with self._room, asyncio.timeout(self.entry.timeout):  # the time of those before it is not its own
+                if watch.ended.is_set():
+                    raise Forgotten("it has ended")
                 watch.begin()
                 begun()
                 asked = asyncio.ensure_future(client.call_tool(tool, arguments))
