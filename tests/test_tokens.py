@@ -33,3 +33,17 @@ def test_a_value_is_measured_about_as_its_json() -> None:
     value = json.loads(RECORDS)
     assert tokens.measure(value) == pytest.approx(tokens.exactly(RECORDS), rel=0.35)
     assert tokens.measure(value * 40) == pytest.approx(40 * tokens.measure(value), rel=0.1)
+
+
+def test_of_a_text_that_cannot_fit_little_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    class Counting:
+        def encode_ordinary(self, piece: str) -> list[int]:
+            seen.append(len(piece))
+            return [0] * (len(piece) // 8)
+
+    monkeypatch.setattr(tokens, "_encoding", Counting())
+    assert not tokens.fits("x" * 2_000_000, 100)
+    assert len(tokens.head("x" * 2_000_000, 100)) in range(600, 900)
+    assert sum(seen) < 50_000

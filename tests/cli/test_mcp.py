@@ -168,7 +168,10 @@ def test_who_reads_no_more_is_left(warm: Path) -> None:
 
 def test_long_lines_pass_and_too_long_ones_are_refused(warm: Path) -> None:
     long = "word " * 40_000
-    done = piped(*BEGIN, call(1, "remember", content=long), "x" * (17 << 20), call(2, "execute_code", code="len('ab')"))
+    odd = [json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in (1.5, True, None)]
+    tell, run = call(1, "remember", content=long), call(2, "execute_code", code="len('ab')")
+    done = piped(*BEGIN, tell, "x" * (17 << 20), *odd, run)
+    assert done.returncode == 0, done.stderr  # it waits for no answer that never comes
     assert answers(done)[1].endswith(" kept")
     assert answers(done)[2] == "2"
     assert "a message may have 16 MB" in done.stdout
@@ -232,7 +235,7 @@ def met(home: Path) -> tuple[Pump, socket.socket]:
 
 def test_what_a_server_answered_before_it_left_is_handed_on(home: Path) -> None:
     pump, theirs = met(home)
-    pump._waiting = {1: 1, 2: 2}
+    pump._waiting = {1, 2}
     theirs.sendall(b'{"id":1,"result":{}}\n')
     theirs.close()
     pump._from_client(b'{"id":3,"method":"ping"}\n')

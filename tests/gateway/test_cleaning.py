@@ -13,6 +13,7 @@ from athena.gateway import cleaning, pins
 from athena.kernel import stubs
 from athena.kernel.catalog import Catalog
 from athena.kernel.defined import Defined
+from athena.model.text import hidden
 from athena.programs.names import names_of
 from athena.sandbox.check import problems
 from athena.sandbox.lexical import Source
@@ -46,7 +47,7 @@ def test_no_definition_that_json_can_hold_breaks_anything(offered: list[dict[str
     names = names_of(catalog, {})
     for operation in catalog:
         written = stubs.render(operation)
-        assert not any(cleaning.hidden(char) for char in written)
+        assert not any(char not in "\n\t" and hidden(char) for char in written)
         assert json.dumps(registry.tool(operation))
         assert operation.bare.isidentifier()
         assert names.find(operation.path)
@@ -63,6 +64,7 @@ def test_no_definition_that_json_can_hold_breaks_anything(offered: list[dict[str
         ("Add numbers\n\nMore about it.", "Add numbers", "More about it."),
         ("e.g. this. And that.", "e.g. this.", "And that."),
         ("a\u200bb\u202ec\x1b[2Jd\ufe0fe\U000e0041f", "abc[2Jdef", ""),
+        ("bits: \u3164\uffa0\uffa0\u3164\u2800\u115f\u034f.", "bits: .", ""),
         ('quote """ here', "quote ''' here", ""),
         (None, "", ""),
         (["list"], "", ""),
@@ -76,7 +78,7 @@ def test_a_long_description_is_cut() -> None:
     summary, details = cleaning.parts("word " * 5_000)
     assert len(summary) <= cleaning.SUMMARY
     assert len(details) <= cleaning.DETAILS + cleaning.SUMMARY
-    assert cleaning.visible("a\u202eb\n") == "a<U+202E>b\n"
+    assert cleaning.visible("a\u202eb\n") == "a<U+202E>b<U+000A>"
 
 
 @pytest.mark.parametrize(
@@ -125,3 +127,16 @@ def test_no_control_character_and_nothing_hidden_passes_in_a_schema() -> None:
         "required": ["fine"],
     }
     assert cleaning.schema({"enum": ["a", "b", 5, None]}) == {"enum": ["a", "b", 5, None]}
+
+
+def test_what_a_definition_costs_to_clean_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def hidden(char: str) -> bool:
+        seen.append(char)
+        return False
+
+    monkeypatch.setattr("athena.model.text.hidden", hidden)
+    many = {"properties": {f"p{n}": {"enum": ["a" * 1_000, "é" * 1_000]} for n in range(5_000)}}
+    assert len(cleaning.schema(many)["properties"]) <= cleaning.NODES
+    assert len(seen) <= 2 * cleaning.NODES  # each character of a word once

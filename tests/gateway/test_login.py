@@ -123,7 +123,12 @@ def test_a_person_logs_in_once_and_the_login_is_renewed_without_one(home: House,
         home.approve("bank")
     assert "athena servers login bank" in str(caught.value.hint)
     bank.lasts = 1
-    home.gateway.login("bank", browse)
+
+    def show(address: str) -> None:
+        assert threading.current_thread().name.startswith("athena")  # an executor would keep whoever gives up
+        browse(address)
+
+    home.gateway.login("bank", show)
     kept = home.home / "logins" / "bank.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     home.approve("bank")

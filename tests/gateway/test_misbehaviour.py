@@ -72,6 +72,7 @@ PIPES: dict[str, Any] = {
     "list-result": "what is no result: it cannot be read",
     "empty-result": None,
     "not-a-number": '{"x": NaN}',
+    "half-a-character": r'{"x": "\ud800"}',
     "unknown-block": "what is no result",
     "input-wanted": "refused bad|what is no result|failed",
     "stderr-flood": "did stderr-flood",
@@ -211,3 +212,9 @@ def test_what_a_server_sends_between_two_calls_is_counted_in_bytes_too() -> None
         assert all(watch.bearable(message) for _ in range(ALL_BYTES // 400_000))
     assert not watch.bearable(message)
     assert watch.trouble == "it sent more than 256 MB between two calls"
+
+
+def test_what_a_server_says_of_its_keys_is_not_told() -> None:
+    watch = Watch()
+    watch.overheard(b"cannot log in with ghp_0123456789abcdefghijABCDEFGHIJ012345\n")
+    assert watch.heard() == '; it said: "cannot log in with [SECRET:github-token]"'

@@ -16,8 +16,10 @@ import pytest
 from zoo import PROGRAM, House, given, house
 
 from athena.errors import ApprovalNeeded, Conflict, Denied, InvalidInput, Misconfigured, NotFound, Unavailable
-from athena.gateway import place
+from athena.gateway import link, place
 from athena.gateway.config import Config, checked, foreign_entries
+from athena.gateway.gateway import Tool
+from athena.gateway.pins import PinStore
 from athena.kernel.operation import Effect
 from athena.operations import CATALOG
 from athena.storage import calls
@@ -194,7 +196,7 @@ def test_definitions_are_cut_to_size_and_their_words_made_harmless(home: House) 
     home.add("pages", given("endless-pages"))
     assert home.server("pages").tools == 100
     home.add("fat_pages", given("fat-pages"))
-    assert 260 < home.server("fat_pages").tools < 280  # 16 MB
+    assert 60 < home.server("fat_pages").tools < 72  # 4 MB
 
 
 def test_tools_of_servers_are_searched_described_and_listed_like_our_own(fine: House) -> None:
@@ -247,6 +249,20 @@ def test_a_definition_that_changes_while_it_is_used_is_refused(home: House) -> N
     assert home.call("sly.echo", text="is as it was") == "is as it was"
     with pytest.raises(NotFound):
         home.call("sly.bad")
+    web = subprocess.Popen(
+        [sys.executable, "-I", "-S", PROGRAM, "http-changes", "http"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert web.stdout
+    try:
+        home.add("web", {"url": f"http://127.0.0.1:{web.stdout.readline().strip()}/mcp"})
+        assert home.call("web.bad") == "late"
+        with pytest.raises(Denied, match="the tool 'bad' has changed since it was approved"):
+            home.call("web.bad")
+    finally:
+        web.communicate()
 
 
 def test_a_changed_definition_is_neither_found_nor_called_until_a_person_approves_it(
@@ -283,6 +299,46 @@ def test_a_changed_definition_is_neither_found_nor_called_until_a_person_approve
     home.gateway.close()
     with house(home.home) as other, pytest.raises(Denied):
         other.call("sly.bad")
+
+
+def test_who_gives_up_while_tools_are_compared_does_not_let_others_by(home: House, tmp_path: Path) -> None:
+    flag, slow = tmp_path / "changed", tmp_path / "slow"
+    home.add("sly", given("crashes", env={"CHANGED": str(flag), "SLOW": str(slow)}))
+    with pytest.raises(Unavailable, match="broke off during bad"):
+        home.call("sly.bad")
+    flag.touch()
+    slow.touch()
+    pending = home.gateway.start(Tool("sly", "echo", "sly.echo", True, False), {"text": "x"})
+    while slow.exists():  # until it is asked for its tools
+        time.sleep(0.01)
+    pending.cancel()
+    with pytest.raises(Denied, match="the tool 'bad' has changed since it was approved"):
+        home.call("sly.bad")
+
+
+def test_what_a_person_decides_at_the_same_moment_holds(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.add("sly", given("fine"))
+    pins = home.gateway.known("sly").pins
+    assert pins is not None
+    deciding: list[threading.Thread] = []
+
+    def decided_meanwhile(store: PinStore, server: str) -> Any:
+        found = read(store, server)
+        work = (lambda: store.remove("sly")) if removes else (lambda: store.write("sly", pins._replace(at=9.0)))
+        deciding.append(threading.Thread(target=work))
+        deciding[-1].start()
+        deciding[-1].join(0.2)  # done, or waiting for us
+        return found
+
+    read = PinStore.read
+    for removes in (False, True):
+        assert home.app.catalog.version
+        with monkeypatch.context() as patched:
+            patched.setattr(PinStore, "read", decided_meanwhile)
+            home.gateway._refused("sly", {"bad": "changed"})
+        deciding[-1].join()
+        kept = home.gateway._store.read("sly")
+        assert (kept is None) if removes else (kept is not None and kept.at == 9.0 and not kept.refused)
 
 
 def test_names_that_nobody_approved_are_told_in_few_words(home: House) -> None:
@@ -444,6 +500,25 @@ def test_a_read_is_tried_again_when_the_server_broke_off_and_nothing_else_is(hom
     assert "it may have been done or not" in str(caught.value.hint)
 
 
+def test_a_server_that_breaks_off_during_many_calls_broke_off_once(home: House) -> None:
+    home.add("crashing", given("crashes", env={"SLOWLY": "0.5"}))
+    assert home.call("crashing.echo", text="warm") == "warm"
+    with ThreadPoolExecutor(8) as pool:
+        for one in [pool.submit(home.call, "crashing.bad") for _ in range(8)]:
+            with pytest.raises(Unavailable, match="broke off during bad"):
+                one.result()
+    assert home.call("crashing.echo", text="there is no pause yet") == "there is no pause yet"
+
+
+def test_who_waits_for_others_has_all_its_time_still(
+    home: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "AT_ONCE", 1)
+    home.add("slow", given("counts", timeout=1.4, env={"SLOWLY": "0.8", "COUNTED": str(tmp_path / "counted")}))
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda _: home.call("slow.bad"), range(2))) == ["did counts"] * 2
+
+
 def test_a_server_that_breaks_off_again_and_again_leaves_nothing_behind(home: House) -> None:
     home.add("flaky", given("flaky"))
     home.call("flaky.echo", text="warm")
@@ -513,6 +588,8 @@ def test_a_tool_that_needs_approval_waits_in_a_program_and_is_refused_elsewhere(
     with pytest.raises(ApprovalNeeded, match=r"careful\.bad needs a person's approval"):
         home.call("careful.bad", "http")
     assert home.call("careful.bad", "cli") == "did fine"  # a person calls
+    for words in ("dry_run=True", "dry_run=1"):  # which means something with our own operations alone
+        assert home.run(f"careful.bad({words})").status == "needs_approval"
     waiting = home.run("x = careful.bad()\nx + '!'")
     assert waiting.status == "needs_approval"
     assert waiting.waiting.operation == "careful.bad"

@@ -77,6 +77,7 @@ def test_it_is_called_like_any_other_with_the_names_that_its_owner_knows() -> No
         ({"title": "x", "author": {}}, "author lacks 'name'"),
         ({"title": "x", "author": {"name": "a", "size": 5}}, "author has no 'size'"),
         ({"title": "x", "class": True}, "class_ must be a whole number, not bool"),
+        ({"title": "x", "class": 10**5_000}, "class_ is too large a number"),
         ({"title": "x", "assignee": 5}, "assignee must be text, not int"),
         ({"title": "x", "lables": []}, "there is no parameter 'lables'; did you mean 'labels'"),
     ],
@@ -220,6 +221,24 @@ def test_what_a_schema_costs_to_write_out_is_bounded(count: int) -> None:
     assert operation.signature.startswith("odd.loop(p0: ")
     assert steps_of(lambda: stubs.line(operation)) < 20 * count + 1_000  # each is written once
     assert operation.result is operation.result
+
+
+def test_names_that_are_alike_are_told_apart_at_a_cost_that_grows_with_their_number() -> None:
+    lines = 0
+
+    def counted(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal lines
+        lines += 1
+        assert lines < 100_000, "there is no end to it"
+        return counted
+
+    sys.settrace(counted)
+    try:
+        made = identifiers(["!" * n for n in range(1, 1_001)])
+    finally:
+        sys.settrace(None)
+    assert len(set(made.values())) == 1_000
+    assert made["!" * 1_000] == "unnamed_1000"
 
 
 def test_a_reference_is_written_out_once_on_its_way() -> None:

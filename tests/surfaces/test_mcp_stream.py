@@ -7,6 +7,7 @@ import socket
 import stat
 import time
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,16 @@ def test_a_line_without_an_end_takes_no_memory(served: Running) -> None:
         one.send(b"", PING)
         assert one.read()["error"]["code"] == -32700
         assert one.read()["id"] == "last"
+
+
+def test_who_does_not_listen_is_not_read(served: Running) -> None:
+    with lines(served.home) as one:
+        one.begin().socket.settimeout(0.5)
+        sent, most = 0, 4 << 20
+        with suppress(TimeoutError):
+            while sent < most:  # each of these lines is answered with a longer one
+                sent += one.socket.send((b"x" * 49 + b"\n") * 500)
+        assert sent < most
 
 
 def test_too_much_at_once_is_refused_and_nothing_is_lost(served: Running) -> None:

@@ -17,7 +17,7 @@ from athena.app import App
 from athena.kernel.defined import Defined, Definition
 from athena.kernel.operation import Effect
 from athena.operations import CATALOG
-from athena.surfaces import mcptools
+from athena.surfaces import mcp, mcptools
 from athena.surfaces.calls import Calls
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
@@ -168,7 +168,8 @@ def _agree(name: str, said: str, data: Any) -> None:
 def _shape(value: Any) -> Any:
     """Return a value without nulls and without what differs from call to call."""
     if isinstance(value, dict):
-        return {key: _shape(item) for key, item in value.items() if item is not None}
+        # Tokens are guessed until a server has loaded the table, which one of two may have done.
+        return {key: _shape(item) for key, item in value.items() if item is not None and key != "tokens"}
     if isinstance(value, list):
         return [_shape(item) for item in value]
     if isinstance(value, str):
@@ -215,7 +216,7 @@ def test_what_servers_bring_is_listed_behind_ours_and_changes_nothing_on_the_sma
         return arguments
 
     odd = {"type": "object", "properties": {"file-path": {"anyOf": [True, {"type": "null"}], "title": 7}}}
-    theirs = Definition("git-hub", "create_issue", "Create an issue.", arguments=odd)
+    theirs = Definition("git-hub", "create_issue", "Create an issue.", arguments=odd, effect=Effect.READ)
     small = [mcptools.definition(one, "default") for one in mcptools.chosen(app.catalog, "default")]
     app.catalog.put("git-hub", "Another server.", [Defined(theirs, answer)])
     assert json.dumps([mcptools.definition(one, "default") for one in mcptools.chosen(app.catalog, "default")]) == (
@@ -229,6 +230,8 @@ def test_what_servers_bring_is_listed_behind_ours_and_changes_nothing_on_the_sma
             async with Client(surface.server(), mode=mode) as client:
                 listed = (await client.list_tools()).tools
                 assert [listed[0].name, listed[-1].name] == ["remember", "git-hub__create_issue"]
+                hints = [one.annotations and one.annotations.open_world_hint for one in (listed[0], listed[-1])]
+                assert hints == [False, True]
                 assert await text(client, "git-hub__create_issue", file_path="x") == '{"file-path":"x"}'
 
     asyncio.run(work())
@@ -374,6 +377,10 @@ LONG = {
     "'日本語のテキスト' * 900": 'workspace.read(path="',
     "print('😀' * 3000)\n[i * 7919 for i in range(400)]": "workspace.write(path=",
 }
+
+
+def test_half_a_character_in_an_answer_does_not_end_the_connection() -> None:
+    assert '"text":"a\ufffd"' in mcp._said("a\ud800", failed=False).model_dump_json()
 
 
 def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: Path) -> None:

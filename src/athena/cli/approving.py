@@ -16,8 +16,9 @@ from athena.gateway.config import Entry, checked, foreign_entries, not_ourselves
 from athena.gateway.gateway import Gateway, Known
 from athena.threads import drive
 
-LISTED = 40  # tools that are printed one by one
 SHOWN = 200  # characters of what each says of itself
+WIDEST = 2_000  # characters of a line of a difference
+LONGEST = 200  # lines of it
 
 
 def opened() -> Gateway:
@@ -54,10 +55,8 @@ def _pair(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def login(key: str) -> None:
+def _log_in(gateway: Gateway, name: str) -> None:
     """Have a person log in with a browser."""
-    gateway = opened()
-    name = gateway.named(key)
 
     def show(address: str) -> None:
         click.echo(f"to log in, open this address:\n{cleaning.visible(address)}", err=True)
@@ -101,15 +100,18 @@ async def _looked_at(gateway: Gateway, name: str) -> tuple[pins.Tools, int]:
         raise
 
 
-def approve(key: str, json_output: bool, *, ask: bool) -> None:
-    """Show what a server offers now, ask, and pin it."""
+def approve(key: str, json_output: bool, *, ask: bool, login: bool = False) -> None:
+    """Show what a server offers now, after a login where it needs one, ask, and pin it."""
     gateway = opened()
     name = gateway.named(key)
     known = gateway.known(name)
     before = known.pins
+    ask = ask or (login and before is not None)  # to log in again is not to agree to what has changed
     same_server = before is not None and before.fingerprint == known.entry.fingerprint
     if not same_server and (ask or before is not None):
         _introduce(name, known, json_output, ask=ask)
+    if login:
+        _log_in(gateway, name)
     offered, left_out = drive(_looked_at(gateway, name))
     changes = pins.compared(before, offered) if before else {}
     if not json_output:
@@ -159,7 +161,7 @@ def _said(name: str, made: pins.Pins) -> dict[str, Any]:
 
 def _show(offered: pins.Tools, changes: dict[str, Any], before: pins.Pins | None) -> None:
     """Print the tools, or what is different about them; nothing that hides stays hidden."""
-    for count, (tool, definition) in enumerate(offered.items()):
+    for tool, definition in offered.items():
         why = changes.get(tool, "") if before else ""
         if before and not why:
             continue
@@ -168,12 +170,9 @@ def _show(offered: pins.Tools, changes: dict[str, Any], before: pins.Pins | None
             click.echo(f"changed: {cleaning.visible(tool)}{hides}")
             for line in _difference(before.tools[tool].definition, definition):
                 click.echo(f"  {line}")
-        elif count < LISTED or hides:
+        else:
             about = cleaning.visible(" ".join(str(definition.get("description") or "").split()))
-            about = about if len(about) <= SHOWN else f"{about[: SHOWN - 1].rstrip()}…"
-            click.echo(f"{why or '+'} {cleaning.visible(tool)}  {_hints(definition)}{about}{hides}")
-    if not before and len(offered) > LISTED:
-        click.echo(f"... and {len(offered) - LISTED} more")
+            click.echo(f"{why or '+'} {cleaning.visible(tool)}  {_hints(definition)}{_cut(about, SHOWN)}{hides}")
     for tool, why in changes.items():
         if why == "gone":
             click.echo(f"gone: {cleaning.visible(tool)}")
@@ -189,4 +188,9 @@ def _hints(definition: Any) -> str:
 def _difference(old: Any, new: Any) -> list[str]:
     before, now = (json.dumps(one, indent=1, sort_keys=True, ensure_ascii=False).splitlines() for one in (old, new))
     found = [one for one in unified_diff(before, now, n=0, lineterm="") if not one.startswith(("---", "+++", "@@"))]
-    return [cleaning.visible(line)[:2_000] for line in found[:200]]
+    lines = [_cut(cleaning.visible(line), WIDEST) for line in found[:LONGEST]]
+    return [*lines, f"... and {len(found) - LONGEST} more lines"] if len(found) > LONGEST else lines
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

@@ -103,7 +103,7 @@ class Pump:
         self._at = 0  # how much of the first one has been sent
         self._heard = bytearray()  # what came from the server and is no whole line yet
         self._down = bytearray()  # lines for the client
-        self._waiting: dict[object, object] = {}  # ids of requests that are not answered yet
+        self._waiting: set[object] = set()  # ids of requests that are not answered yet
         self._opening = b""  # the handshake, to be said again to another server
         self._silent: list[object] = []  # ids whose answers the client has had already
 
@@ -220,12 +220,12 @@ class Pump:
         said = read(line)
         method = said.get("method")
         if "id" in said and method:
-            self._waiting[_key(said["id"])] = said["id"]
+            self._waiting.add(_key(said["id"]))
             if method == "initialize":
                 self._opening = line
         elif method == "notifications/cancelled":
             given = said.get("params")
-            self._waiting.pop(_key(given.get("requestId")) if isinstance(given, dict) else None, None)
+            self._waiting.discard(_key(given.get("requestId")) if isinstance(given, dict) else None)
         elif method == "notifications/initialized" and self._opening.count(b"\n") == 1:
             self._opening += line
 
@@ -234,7 +234,7 @@ class Pump:
         if "id" not in said or "method" in said:
             return True
         key = _key(said["id"])
-        self._waiting.pop(key, None)
+        self._waiting.discard(key)
         if key in self._silent:
             self._silent.remove(key)
             return False
@@ -255,7 +255,7 @@ class Pump:
         self._server, self._at = None, 0
         if self._silent and self._asked and self._asked[0] is self._opening:
             self._said(0)  # the next one is greeted anew
-        lost = [number for key, number in self._waiting.items() if key not in self._silent]
+        lost = [key for key in self._waiting if key not in self._silent]
         self._heard, self._silent = bytearray(), []
         self._waiting.clear()
         for number in lost:
@@ -372,4 +372,5 @@ def read(line: bytes) -> dict[str, object]:
 
 
 def _key(number: object) -> object:
-    return number if isinstance(number, str | int | float) else None
+    """Return what an answer to a request will have as its id: null, where the id is none that the protocol knows."""
+    return number if isinstance(number, str | int) and not isinstance(number, bool) else None

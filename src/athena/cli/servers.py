@@ -31,7 +31,8 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
 
     Example: athena servers list --check
     """
-    from athena.cli import approving  # what it needs is needed nowhere else
+    from athena.cli import approving  # what they need is needed nowhere else
+    from athena.gateway import cleaning
 
     gateway = approving.opened()
     wrong = drive(gateway.check()) if check else {}
@@ -45,7 +46,7 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
         return shown.as_json(found)
     for one in found:
         status = click.style(f"{one['status']:<10}", fg=COLOURS.get(one["status"]))
-        click.echo(f"{status} {one['name']:<16} {one['tools']:>4} tools  {shown.safe(one['command'])}")
+        click.echo(f"{status} {one['name']:<16} {one['tools']:>4} tools  {cleaning.visible(one['command'])}")
         for line in filter(None, [one["detail"], *one["refused"]]):
             click.echo(f"           {shown.safe(line)}")
     if not found:
@@ -90,17 +91,18 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
     Example: athena servers import ~/.cursor/mcp.json
     """
     from athena.cli import approving, consent  # what they need is needed nowhere else
+    from athena.gateway import cleaning
 
     consent.required(f"import {file}")
     (entries, skipped), gateway = approving.entries(file), approving.opened()
     new = [entry for entry in entries if gateway.is_new(entry.name)]
     for entry in entries:
         known = "" if entry in new else "  (there already)"
-        click.echo(f"{entry.name}: {shown.safe(entry.shown)}{known}", err=True)
+        click.echo(f"{entry.name}: {cleaning.visible(entry.shown)}{known}", err=True)
         for line in consent.lines(entry) if entry in new else ():
             click.echo(f"  {line}", err=True)
     for name, why in skipped.items():
-        click.echo(f"{shown.safe(name)}: skipped: {shown.safe(why)}", err=True)
+        click.echo(f"{cleaning.visible(name)}: skipped: {cleaning.visible(why)}", err=True)
     if new and not yes:
         click.confirm(f"Add {len(new)} and run what they name?", abort=True, err=True)
     if new:
@@ -139,8 +141,7 @@ def login(name: str, json_output: bool) -> None:
     from athena.cli import approving, consent  # what they need is needed nowhere else
 
     consent.required(f"login {name}")
-    approving.login(name)
-    approving.approve(name, json_output, ask=False)
+    approving.approve(name, json_output, ask=False, login=True)
 
 
 @servers.command("approve")

@@ -28,12 +28,14 @@ def files(entries: Iterable[tuple[Entry, str, str]], about: Mapping[str, str]) -
     """Return each file's text by its path; an entry comes with its line and its stub."""
     made: dict[str, str] = {}
     listed: dict[str, list[str]] = {}
+    taken: set[str] = set()
     for entry, line, stub in sorted(entries, key=lambda one: one[0].path):
         path = f"{entry.category}/{entry.name}.pyi"
         count = 1
-        while path.lower() in {one.lower() for one in made}:  # some systems do not tell A from a
+        while path.lower() in taken:  # some systems do not tell A from a
             count += 1
             path = f"{entry.category}/{entry.name}_{count}.pyi"
+        taken.add(path.lower())
         first, _, rest = stub.partition("\n")
         made[path] = f"{first}\n{HEAD}{rest.rstrip()}\n    ...\n"
         listed.setdefault(entry.category, []).append(

@@ -1,8 +1,9 @@
 """A stranger's words, made fit to be shown: what hides, reorders or commands is taken out or made visible."""
 
 import re
-import unicodedata
 from typing import Any
+
+from athena.model import text as texts
 
 SUMMARY = 140  # characters
 DETAILS = 1_500
@@ -18,7 +19,7 @@ KEYWORDS = frozenset((
     "maxLength", "minItems", "maxItems",
 ))
 # fmt: on
-_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+SPACES = "\n\t\u2028\u2029"  # which part words and lines
 _MAPS = ("properties", "$defs", "definitions")
 _WRONG = object()
 _PLAIN = (str, int, float, bool, type(None))
@@ -31,20 +32,12 @@ _SINGLE: dict[str, Any] = {
 }
 
 
-def hidden(char: str) -> bool:
-    """Tell whether a character is none that a reader sees."""
-    if char in "\n\t":
-        return False
-    return unicodedata.category(char) in ("Cc", "Cf", "Co", "Cs", "Cn") or bool(_SELECTORS.match(char))
-
-
 def clean(text: Any, most: int) -> str:
     """Take out what nobody can see, and cut."""
     if not isinstance(text, str):
         return ""
     plain = text[: 4 * most]
-    if not (plain.isascii() and plain.isprintable()):
-        plain = "".join(char for char in plain if not hidden(char))
+    plain = plain.translate(dict.fromkeys(map(ord, texts.unseen(plain, SPACES))))
     plain = plain.replace('"""', "'''").strip()
     return plain if len(plain) <= most else f"{plain[: most - 3].rstrip()}..."
 
@@ -66,14 +59,14 @@ def parts(description: Any) -> tuple[str, str]:
 
 
 def visible(text: str) -> str:
-    """Show what hides as the number of its character."""
-    return "".join(f"<U+{ord(char):04X}>" if hidden(char) else char for char in text)
+    """Show what hides, or would begin a line that looks like one of ours, as the number of its character."""
+    return "".join(f"<U+{ord(char):04X}>" if texts.hidden(char) else char for char in text)
 
 
 def hides(value: Any) -> bool:
     """Tell whether anything in a definition hides from its reader."""
     if isinstance(value, str):
-        return any(hidden(char) for char in value)
+        return bool(texts.unseen(value, SPACES))
     if isinstance(value, dict):
         return any(hides(key) or hides(item) for key, item in value.items())
     return isinstance(value, list) and any(map(hides, value))
@@ -100,7 +93,7 @@ class _Pruning:
         if key == "description":
             return line(value, HELP)
         if key in _MAPS and isinstance(value, dict):
-            return {name: self.schema(one, deep - 1) for name, one in value.items() if _sane(name)}
+            return {name: self.schema(one, deep - 1) for name, one in value.items() if self._left > 0 and _sane(name)}
         if key in ("anyOf", "oneOf") and isinstance(value, list):
             return [self.schema(one, deep - 1) for one in value] if 0 < len(value) <= 50 else _WRONG
         if key in ("items", "additionalProperties") and isinstance(value, dict):
@@ -131,4 +124,4 @@ def _plain(value: Any) -> bool:
         return all(_plain(key) and _plain(item) for key, item in value.items())
     if isinstance(value, list):
         return all(map(_plain, value))
-    return not isinstance(value, str) or not any(char in "\n\t\u2028\u2029" or hidden(char) for char in value)
+    return not isinstance(value, str) or not texts.unseen(value)

@@ -10,8 +10,8 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
@@ -228,11 +228,7 @@ class Config:
 
     def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
         """Change the servers of the file and nothing else in it; others who do the same wait."""
-        import fcntl  # only a person's command comes here
-
-        os.makedirs(self.home, mode=0o700, exist_ok=True)
-        with open(f"{self.path}.lock", "a", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with alone(self.path):
             whole = self._read()
             self.entries()  # what is broken is never written over
             change(whole.setdefault(KEY, {}))
@@ -255,6 +251,17 @@ def parsed(raw: bytes, path: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Misconfigured(f"{path} is not valid: {error}", hint="mend it by hand; nothing was changed") from None
     return made
+
+
+@contextmanager
+def alone(path: str) -> Iterator[None]:
+    """Wait until nobody else, in whatever process, reads a file to write it anew."""
+    import fcntl  # only where something changes
+
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(f"{path}.lock", "a", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write_privately(path: str, text: str) -> None:

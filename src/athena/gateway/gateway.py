@@ -211,11 +211,8 @@ class Gateway:
 
     def _refused(self, name: str, found: "Mapping[str, Why]") -> None:
         """Keep what is not as it was approved from being found and called, in every process."""
-        kept, known = self._store.read(name), self._known.get(name)
-        if kept is None or known is None or known.pins is None or kept.at != known.pins.at:
-            return  # a person has decided meanwhile
-        if dict(found) != dict(kept.refused):
-            self._store.write(name, kept._replace(refused=dict(found)))
+        if (known := self._known.get(name)) is not None and known.pins is not None:
+            self._store.refuse(name, known.pins.at, dict(found))
 
     def _auth(self, name: str, entry: "Entry") -> Any:
         """Return what sends the token of a login, if there is one."""

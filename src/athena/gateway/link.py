@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from athena import secrets
 from athena.errors import AthenaError, Denied, InvalidInput, LimitExceeded, Misconfigured, Unavailable
 from athena.gateway import cleaning, pins, place, stdio, web
 from athena.gateway.config import Entry
@@ -86,7 +87,7 @@ class Link:
         try:
             return await self._call(tool, arguments, begun, again)
         except Lost as lost:
-            if (again or isinstance(lost, Forgotten)) and not self._watch.trouble:
+            if again or isinstance(lost, Forgotten):
                 with suppress(Lost):
                     return await self._call(tool, arguments, begun, again)
             raise Unavailable(
@@ -97,47 +98,52 @@ class Link:
 
     async def _call(self, tool: str, arguments: dict[str, Any], begun: Callable[[], None], reads: bool) -> Any:
         client = await self.ready()
-        before = self._watch.spoken  # what it said before is not about this call
+        watch = self._watch  # of this connection; another call may meet the next one
+        before = watch.spoken  # what it said before is not about this call
         if why := self._refusals.get(tool):
             raise refusal(self.name, tool, why)
         try:
-            async with asyncio.timeout(self.entry.timeout), self._room:
-                self._watch.begin()
+            async with self._room, asyncio.timeout(self.entry.timeout):  # the time of those before it is not its own
+                if watch.ended.is_set():
+                    raise Forgotten("it has ended")
+                watch.begin()
                 begun()
                 asked = asyncio.ensure_future(client.call_tool(tool, arguments))
-                result = await self._unless_ended(asked)
+                result = await self._unless_ended(asked, watch)
         except TimeoutError:
-            raise await self._silence(tool, before, reads) from None
+            raise await self._silence(tool, watch, before, reads) from None
         except AthenaError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever the SDK or a server comes up with
-            raise await self._broken(tool, error, before) from None
+            raise await self._broken(tool, error, watch, before) from None
         self._silent = self._failures = 0
         return result
 
-    async def _unless_ended(self, asked: "asyncio.Future[Any]") -> Any:
+    async def _unless_ended(self, asked: "asyncio.Future[Any]", watch: Watch) -> Any:
         """Wait for an answer; who has left will not give it."""
-        ended = asyncio.ensure_future(self._watch.ended.wait())
+        ended = asyncio.ensure_future(watch.ended.wait())
         try:
             await asyncio.wait({asked, ended}, return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
                 await asyncio.wait({asked}, timeout=0.2)  # the last words may be on their way
             if not asked.done():
-                raise Lost(self._reason("it has ended"))
+                raise Lost(_reason("it has ended", watch))
             return asked.result()
         finally:
             ended.cancel()
             if not asked.done():
                 asked.cancel()
-                with suppress(BaseException):
-                    await asyncio.wait({asked}, timeout=1.0)
+                await asyncio.wait({asked}, timeout=1.0)
 
-    async def _silence(self, tool: str, before: int, reads: bool) -> AthenaError:
+    async def _silence(self, tool: str, watch: Watch, before: int, reads: bool) -> AthenaError:
         """Give up a server that has not answered for the third time."""
-        said = self._watch.heard(before)
-        self._silent += 1
-        if self._silent >= PATIENCE or not self.connected:
-            await self._give_up(self._reason(f"it did not answer {self._silent} calls in a row"))
+        said = watch.heard(before)
+        if self._has(watch):
+            self._silent += 1
+            if self._silent >= PATIENCE or watch.ended.is_set():
+                self._failed(_reason(f"it did not answer {self._silent} calls in a row", watch))
+                self._silent = 0
+                await self._drop()
         longer = f'ask for less, or let it take longer: "timeout" in servers.json, for {self.name}'
         return Unavailable(
             f"the server {self.name} did not answer {tool} within {self.entry.timeout:g} s{said}",
@@ -145,33 +151,35 @@ class Link:
             retry=False,
         )
 
-    async def _broken(self, tool: str, error: Exception, before: int) -> Exception:
+    async def _broken(self, tool: str, error: Exception, watch: Watch, before: int) -> Exception:
         """Say what came of a call that the SDK could not finish."""
         code, words = getattr(error, "code", None), cleaning.line(str(error), 300)
-        if self._watch.trouble:
-            trouble = self._watch.trouble
-            await self._drop()
-            return LimitExceeded(f"the server {self.name} was cut off at {tool}: {trouble}", hint="ask it for less")
-        if isinstance(error, Lost) or code == CLOSED or self._watch.ended.is_set():
-            await self._drop()
-            self._silent += 1
-            if self._silent >= PATIENCE:
-                self._failed(self._reason("it ended during calls"))
-            return error if isinstance(error, Lost) else Lost(self._reason(words))
-        if self._watch.status == 404:  # a server that was started anew knows no session of before
-            await self._drop()
+        if watch.trouble:
+            if self._has(watch):
+                await self._drop()
+            return LimitExceeded(f"the server {self.name} was cut off at {tool}: {watch.trouble}", hint=LESS)
+        if isinstance(error, Lost) or code == CLOSED or watch.ended.is_set():
+            if self._has(watch):
+                self._silent += 1
+                if self._silent >= PATIENCE:
+                    self._failed(_reason("it ended during calls", watch))
+                await self._drop()
+            return error if isinstance(error, Lost) else Lost(_reason(words, watch))
+        if watch.status == 404:  # a server that was started anew knows no session of before
+            if self._has(watch):
+                await self._drop()
             return Forgotten("it answered 404")
-        if self._watch.status in (401, 403):
-            return _refused(self.name, self._watch.status)
-        if self._watch.status >= 300:
+        if watch.status in (401, 403):
+            return _refused(self.name, watch.status)
+        if watch.status >= 300:
             return Unavailable(
-                f"the server {self.name} answered {tool} with HTTP {self._watch.status}: {words}",
+                f"the server {self.name} answered {tool} with HTTP {watch.status}: {words}",
                 hint="look at its log, or try again later",
                 retry=False,
             )
         if code is not None and code != stdio.UNREADABLE:  # the server's own answer
             return Unavailable(f"the server {self.name} refused {tool}: {words}", hint=HEALTH, retry=False)
-        said = self._watch.heard(before)
+        said = watch.heard(before)
         return Unavailable(
             f"the server {self.name} answered {tool} with what is no result: {words}{said}", hint=HEALTH, retry=False
         )
@@ -222,7 +230,7 @@ class Link:
     async def _connect(self) -> Any:
         self._watch, self._stop = Watch(), asyncio.Event()
         made: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._keeper = asyncio.create_task(self._keep(self._transport(), made))
+        self._keeper = asyncio.create_task(self._keep(self._transport(), made, self._stop, self._watch.ended))
         try:
             return await made
         except asyncio.CancelledError:
@@ -245,8 +253,13 @@ class Link:
         words = [program, *(given.get("args") or ())]
         return stdio.streams(words, environment, folder, self._watch)
 
-    async def _keep(self, transport: Any, made: "asyncio.Future[Any]") -> None:
-        """Hold a connection open until it ends or is not needed; the SDK wants it opened and closed by one task."""
+    async def _keep(
+        self, transport: Any, made: "asyncio.Future[Any]", stop: asyncio.Event, ended: asyncio.Event
+    ) -> None:
+        """Hold a connection open until it ends or is not needed; the SDK wants it opened and closed by one task.
+
+        What it is given is its own: one that closes slowly must not end the next.
+        """
         from mcp import Client  # slow to load, and only needed here
         from mcp_types import Implementation
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -260,15 +273,15 @@ class Link:
                 self._mode = "auto" if it.protocol_version in MODERN_PROTOCOL_VERSIONS else "legacy"
                 if not made.done():
                     made.set_result(it)
-                stop, ended = (asyncio.ensure_future(one.wait()) for one in (self._stop, self._watch.ended))
-                await asyncio.wait({stop, ended}, return_when=asyncio.FIRST_COMPLETED)
-                stop.cancel()
-                ended.cancel()
+                over = [asyncio.ensure_future(one.wait()) for one in (stop, ended)]
+                await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+                for one in over:
+                    one.cancel()
         except BaseException as error:  # noqa: BLE001  # told to whoever waits
             if not made.done():
                 made.set_exception(error if isinstance(error, Exception) else Lost("it was given up"))
         finally:
-            self._watch.ended.set()
+            ended.set()
 
     async def _compare(self, client: Any) -> None:
         """List the tools and have them compared with those that were approved."""
@@ -281,7 +294,7 @@ class Link:
         cursor: str | None = None
         for _ in range(PAGES):
             self._watch.begin()
-            page = await self._unless_ended(asyncio.ensure_future(client.list_tools(cursor=cursor)))
+            page = await self._unless_ended(asyncio.ensure_future(client.list_tools(cursor=cursor)), self._watch)
             for one in page.tools:
                 offered.take(one.model_dump(by_alias=True, exclude_none=True, mode="json"))
             cursor = page.next_cursor
@@ -301,7 +314,7 @@ class Link:
             words = cleaning.line(str(_leaf(error)), 300) or type(error).__name__
         if self._keeper is not None:  # its last words may be on their way
             await asyncio.wait({self._keeper}, timeout=0.3)
-        reason = self._reason(words)
+        reason = _reason(words, self._watch)
         await self._drop()
         self._failed(reason)
         if isinstance(leaf := _leaf(error), AthenaError):
@@ -313,12 +326,9 @@ class Link:
         ask, end = ("is it running at", "?") if self.entry.kind == "http" else ("try what it runs by hand:", "")
         return Unavailable(
             f"the server {self.name} cannot be connected{shown}: {reason}",
-            hint=f"{ask} {cleaning.line(self.entry.shown, 200)}{end}",
+            hint=f"{ask} {cleaning.line(secrets.redact(self.entry.shown).text, 200)}{end}",
             retry=False,  # who tries again at once only meets the pause
         )
-
-    def _reason(self, words: str) -> str:
-        return (self._watch.trouble or words) + self._watch.heard()
 
     def _failed(self, reason: str) -> None:
         """Pause before the next attempt, longer each time."""
@@ -328,10 +338,9 @@ class Link:
         self._not_before = time.monotonic() + pause * (0.8 + 0.4 * random.random())
         self.error = reason
 
-    async def _give_up(self, reason: str) -> None:
-        await self._drop()
-        self._failed(reason)
-        self._silent = 0
+    def _has(self, watch: Watch) -> bool:
+        """Tell whether a connection is still open for us: what ends all calls under way must be dealt with once."""
+        return watch is self._watch and self._client is not None
 
     async def _drop(self) -> None:
         """Let go of the connection."""
@@ -353,6 +362,11 @@ class Link:
 
 UNCERTAIN = "it may have been done or not: look before you call it again"
 HEALTH = "athena servers list says how it is"
+LESS = "ask it for less"
+
+
+def _reason(words: str, watch: Watch) -> str:
+    return (watch.trouble or words) + watch.heard()
 
 
 def _program(command: str, folder: str, environment: Mapping[str, str]) -> str | None:

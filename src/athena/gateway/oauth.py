@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from athena.errors import Denied, Unavailable
 from athena.gateway.config import LOCAL, LOGINS, write_privately
+from athena.threads import start
 
 PATIENCE = 300.0  # seconds that a person has
 PATH = "/callback"
@@ -170,6 +171,6 @@ async def interactive(home: str, server: str, url: str, show: Show) -> tuple[Any
             raise Denied(
                 f"the server {server} wants {address[:100]!r} opened", hint="that is no address of a login page"
             )
-        await asyncio.get_running_loop().run_in_executor(None, show, address)
+        await start(show, address)  # on a thread that holds up nobody who gives up
 
     return provider(login, redirect, ask, page.result), page

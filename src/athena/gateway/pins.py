@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from athena.errors import Misconfigured
 from athena.gateway import cleaning
-from athena.gateway.config import Approval, write_privately
+from athena.gateway.config import Approval, alone, write_privately
 from athena.ids import digest
 from athena.kernel.defined import Definition, identifier, identifiers
 from athena.kernel.operation import Effect
@@ -16,7 +16,7 @@ from athena.kernel.operation import Effect
 FOLDER = "pins"
 MOST_TOOLS = 1_000  # of one server
 LARGEST = 64 << 10  # characters of one definition
-ALL_TOOLS = 16 << 20  # characters of all definitions of one server
+ALL_TOOLS = 4 << 20  # characters of all definitions of one server
 FAILURE = 500  # characters of why a server could not be looked at
 ABOUT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 Why = Literal["new", "changed", "gone"]
@@ -164,15 +164,25 @@ class PinStore:
             hint = f"approve it again: athena servers approve {server}"
             raise Misconfigured(f"{path} is broken", hint=hint) from None
 
+    def refuse(self, server: str, at: float, refused: dict[str, Why]) -> None:
+        """Note what is not as it was approved then, unless a person has decided meanwhile."""
+        with alone(self.folder):
+            kept = self.read(server)
+            if kept is not None and kept.at == at and kept.refused != refused:
+                self._put(server, kept._replace(refused=refused))
+
     def write(self, server: str, pins: Pins) -> None:
+        with alone(self.folder):
+            self._put(server, pins)
+            self._unlink(server, "failed")
+
+    def _put(self, server: str, pins: Pins) -> None:
         tools = {
             name: {"as": pin.called, "hash": pin.hash, "definition": dict(pin.definition)}
             for name, pin in pins.tools.items()
         }
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         write_privately(self._path(server), json.dumps(pins._asdict() | {"tools": tools}, indent=1))
-
-        self._unlink(server, "failed")
 
     def failed(self, server: str, why: str) -> None:
         """Note why a server could not be looked at."""
@@ -188,8 +198,9 @@ class PinStore:
             return ""
 
     def remove(self, server: str) -> None:
-        for kind in ("json", "failed"):
-            self._unlink(server, kind)
+        with alone(self.folder):
+            for kind in ("json", "failed"):
+                self._unlink(server, kind)
 
     def _unlink(self, server: str, kind: str) -> None:
         if os.path.exists(path := self._path(server, kind)):

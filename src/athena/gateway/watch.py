@@ -4,8 +4,10 @@ import asyncio
 import time
 from contextvars import ContextVar
 
+from athena import secrets
 from athena.gateway import cleaning
 
+LIST_CHANGED = "notifications/tools/list_changed"
 MOST = 8 << 20  # bytes of one answer
 NODES = 500_000  # values in one answer, which take far more room than their text
 VALUES = (b",", b"[", b"{")  # each of which begins one
@@ -25,7 +27,7 @@ class Watch:
     def __init__(self) -> None:
         self.ended = asyncio.Event()
         self.trouble = ""  # what the server did wrong
-        self.changed = False  # it says that its tools are others now
+        self.changed = True  # its tools may not be those that were compared: none were yet, or it says so
         self.said = b""  # to people, the last of it
         self._unasked = self._asked = self._bytes = 0
         self._loud, self._at = 0.0, 0.0  # bytes that it said to people of late, and when it did last
@@ -81,7 +83,7 @@ class Watch:
         return not self.trouble
 
     def notified(self, method: str) -> None:
-        if method == "notifications/tools/list_changed":
+        if method == LIST_CHANGED:
             self.changed = True
 
     def noise(self, line: bytes) -> None:
@@ -93,7 +95,12 @@ class Watch:
         said = self.said[-(self.spoken - since) :] if self.spoken > since else b""
         lines = [one for one in said.decode("utf-8", "replace").splitlines() if one.strip()]
         if lines:
-            return f'; it said: "{cleaning.line(lines[-1], SAID)}"'
+            return f'; it said: "{_told(lines[-1])}"'
         if self._noise[0]:
-            return f'; it wrote what is no message: "{cleaning.line(self._noise[1], SAID)}"'
+            return f'; it wrote what is no message: "{_told(self._noise[1])}"'
         return ""
+
+
+def _told(words: str) -> str:
+    """Return what a server said as others may read it: it may have named a key that it was given."""
+    return cleaning.line(secrets.redact(words).text, SAID)

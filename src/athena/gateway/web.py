@@ -5,7 +5,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from athena.gateway.config import LOCAL
-from athena.gateway.watch import MOST, NODES, UNASKED, VALUES, Watch
+from athena.gateway.watch import LIST_CHANGED, MOST, NODES, UNASKED, VALUES, Watch
+
+CHANGED = LIST_CHANGED.encode()
 
 
 @asynccontextmanager
@@ -22,7 +24,11 @@ async def streams(
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             size = events = values = 0
+            last = b""
             async for chunk in self._inner:
+                if CHANGED in last + chunk:
+                    watch.changed = True
+                last = chunk[-len(CHANGED) :]
                 size, events = size + len(chunk), events + chunk.count(b"\ndata:")
                 values += sum(map(chunk.count, VALUES))
                 if size > MOST:

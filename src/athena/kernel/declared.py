@@ -19,6 +19,7 @@ LONGEST = 600  # characters of a type that is written out
 NODES = 400  # parts of a schema that are looked at to write a type out
 SHORTEST = 10  # parts, and characters, of each where a tool has very many parameters
 CHOICES = 12  # that are written out
+LARGEST = 4_096  # bits of a number: more digits are a problem to whoever reads them
 TAKEN = 60  # names in a hint
 _LONG = ("enum", "required")  # lists that a step goes through
 KINDS: dict[str, str] = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
@@ -279,6 +280,8 @@ def _check_bounds(schema: dict[str, Any], value: Any, where: str) -> None:
         return
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidInput(f"{where} must be a finite number")
+    if isinstance(value, int) and value.bit_length() > LARGEST:
+        raise InvalidInput(f"{where} is too large a number")
     sized = isinstance(value, str | list | tuple)
     suffix = "Length" if isinstance(value, str) else "Items" if sized else "imum"
     if not sized and not isinstance(value, int | float):

@@ -119,12 +119,12 @@ def identifiers(names: list[str], *, taken: frozenset[str] = frozenset()) -> dic
     """Give each name one that Python can write: `get-issue` becomes get_issue, a second one get_issue_2."""
     made: dict[str, str] = {}
     used = set(taken)
+    counts: dict[str, int] = {}  # how far each was counted: a stranger may give thousands of names that are alike
     for name in sorted(names, key=lambda name: name != identifier(name)):  # what is right already keeps its name
         wanted = chosen = identifier(name)
-        count = 1
         while chosen in used:
-            count += 1
-            chosen = f"{wanted}_{count}"
+            counts[wanted] = counts.get(wanted, 1) + 1
+            chosen = f"{wanted}_{counts[wanted]}"
         used.add(chosen)
         made[name] = chosen
     return made

@@ -1,25 +1,23 @@
 """Memory text inside of a model's context: on one line, short, and never more than data."""
 
 import re
-import unicodedata
+
+from athena.model.text import FILLING, hidden
 
 GIST = 240  # characters of a text that are told
 LONGEST_READ = 4_000
 # What could end our own element, open another, or pass for a turn of the conversation.
 MARKUP = re.compile(r"<(?=\s*[/!?|a-zA-Z])|(?<=[/|a-zA-Z\"'])\s*\|>")
 TURN = re.compile(r"\b(system|human|assistant|user|developer)\s*:", re.IGNORECASE)
-UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, direction marks, tags, unassigned
-# What changes how a sign looks or fills a place, and is itself not seen: whole texts can be hidden in such.
-HIDDEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^\s])")
 WORD = re.compile(r"[^\W\d_]{3,}|\d{2,}")
 
 
 def quoted(text: str) -> str:
     """Return a text on one line that cannot be taken for anything but data."""
-    line = " ".join(HIDDEN.sub("", text).split())
+    line = " ".join(FILLING.sub("", text).split())
     if not line.isprintable():
-        line = "".join(one for one in line if one.isprintable() or unicodedata.category(one) not in UNSEEN)
+        line = "".join(one for one in line if one.isprintable() or not hidden(one))
     return TURN.sub(r"\1 -", MARKUP.sub("‹", line))
 
 

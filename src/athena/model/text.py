@@ -1,4 +1,25 @@
-"""Text as every engine can store it."""
+"""Text as every engine can store it, and what of it nobody sees."""
+
+import re
+import unicodedata
+
+UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, direction marks, tags, unassigned
+# What changes how a sign looks or fills a place, and is itself not seen: whole texts can be hidden in such.
+FILLING = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
+
+def hidden(char: str) -> bool:
+    """Tell whether a character is none that a reader sees."""
+    return unicodedata.category(char) in UNSEEN or FILLING.match(char) is not None
+
+
+def unseen(text: str, spaces: str = "") -> set[str]:
+    """Return which characters of a text nobody sees, but for some."""
+    if text.isascii() and text.isprintable():
+        return set()
+    return {char for char in set(text) if char not in spaces and hidden(char)}
 
 
 def storable(text: str) -> str:

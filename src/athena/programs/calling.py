@@ -52,7 +52,8 @@ class Calling:
         operation = self._operations.get(name)
         if operation is None:
             return self._run_skill(name.removeprefix(f"{SKILLS}."), arguments)
-        if operation.approval and arguments.get("dry_run") is not True:  # which changes nothing
+        tries = not operation.foreign and arguments.get("dry_run") is True  # of ours, that changes nothing
+        if operation.approval and not tries:
             self._ask(operation, arguments)
         if operation.effect is not Effect.READ:
             if closed():

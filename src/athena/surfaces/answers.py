@@ -13,6 +13,7 @@ from athena.model.memory import Hit, Memory, Stored
 from athena.model.run import Result
 
 BUDGET = 2_000  # tokens of an answer
+WIDEST = BUDGET * tokens.LONGEST  # characters that have more tokens than that: the rest need not be counted
 NOTE = 40  # tokens of what is said of a cut
 LONGEST = 600  # characters of a memory in a list
 WHOLE = "memory.get_memory(memory_id=...) in execute_code shows one whole"
@@ -93,7 +94,7 @@ def _listed(operation: AnyOperation, arguments: Mapping[str, Any], items: Any) -
     spent = 0
     for item in items:
         line = write(item)
-        spent += tokens.count(line) + 1
+        spent += tokens.count(line[:WIDEST]) + 1
         if spent > BUDGET and lines:
             break
         lines.append(line)

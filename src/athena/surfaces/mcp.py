@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from athena.errors import AthenaError, NotFound
 from athena.kernel.catalog import AnyOperation
+from athena.model.text import storable
 from athena.surfaces import answers, mcptools
 from athena.surfaces.calls import Calls
 from athena.version import __version__
@@ -211,7 +212,7 @@ def _page(names: list[str], params: types.PaginatedRequestParams | None, size: i
 
 
 def _said(text: str, *, failed: bool) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=failed)
+    return types.CallToolResult(content=[types.TextContent(text=storable(text))], is_error=failed)
 
 
 def _kind(path: str) -> str:

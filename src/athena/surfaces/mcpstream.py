@@ -187,20 +187,20 @@ class Connection:
 
         async for line in _lines(self._reader):
             if line is None:
-                self._refuse(None, PARSE_ERROR, f"a message may have {LONGEST >> 20} MB")
+                await self._refuse(None, PARSE_ERROR, f"a message may have {LONGEST >> 20} MB")
                 continue
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except (ValidationError, RecursionError, ValueError) as error:
-                self._refuse(*_what_is_wrong(line, error))
+                await self._refuse(*_what_is_wrong(line, error))
                 continue
             if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
-                self._refuse(None, INVALID_REQUEST, "an id is a text or a whole number")  # it waits for an answer
+                await self._refuse(None, INVALID_REQUEST, "an id is a text or a whole number")  # it waits for an answer
                 continue
             if isinstance(message, JSONRPCRequest):
                 if len(self._waiting) >= AT_ONCE or message.id in self._waiting:
                     words = "this id is in use" if message.id in self._waiting else "too many requests at once"
-                    self._refuse(message.id, BUSY, f"{words}; wait for the answers")
+                    await self._refuse(message.id, BUSY, f"{words}; wait for the answers")
                     continue
                 self._waiting.add(message.id)
             elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
@@ -225,8 +225,10 @@ class Connection:
         if not self._waiting:
             self._idle.set()
 
-    def _refuse(self, number: Any, code: int, words: str) -> None:
+    async def _refuse(self, number: Any, code: int, words: str) -> None:
+        """Say no, and read on when that was heard: what is said of a bad line is longer than the line."""
         self._writer.write(_line({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": words}}))
+        await self._writer.drain()
 
 
 async def _lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes | None]:

@@ -74,7 +74,7 @@ def definition(operation: AnyOperation, surface: str) -> dict[str, Any]:
         "name": called(operation),
         "description": f"{operation.summary}\n{operation.documentation.details}" if teaches else operation.summary,
         "inputSchema": schema,
-        "annotations": HINTS[operation.effect],
+        "annotations": HINTS[operation.effect] | ({"openWorldHint": True} if operation.foreign else {}),
     }
 
 

@@ -27,6 +27,7 @@ PATTERN = "|".join(
         r"\s+",
     )
 )
+LONGEST = 128  # bytes of a token
 PIECE = 20_000  # characters counted at once: the time of one long word grows with its square
 
 PARTS = re.compile(r"[A-Za-z]+|\d+|\n|[^\w\s]+")
@@ -55,11 +56,14 @@ def count(text: str) -> int:
 
 def fits(text: str, most: int) -> bool:
     """Tell whether a text has at most so many tokens."""
+    if len(text) > most * LONGEST:
+        return False  # without a look at all of it
     return len(text) * 4 <= most or count(text) <= most  # a token has at least one byte
 
 
 def head(text: str, most: int) -> str:
     """Return the beginning of a text, as much as has at most so many tokens."""
+    text = text[: max(most, 0) * LONGEST]
     while text and not fits(text, most):
         text = text[: min(len(text) - 1, len(text) * max(most, 0) // count(text))]
     return text
