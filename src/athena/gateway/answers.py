@@ -4,9 +4,9 @@ from typing import Any
 
 from athena.errors import InvalidInput, LimitExceeded
 from athena.gateway import cleaning
+from athena.kernel.shapes import DEEPEST, too_deep
 
 TOLD = 1_000  # characters of an error
-DEEPEST = 64  # levels of an answer
 
 
 def value(path: str, result: Any) -> Any:
@@ -17,7 +17,7 @@ def value(path: str, result: Any) -> Any:
         raise InvalidInput(f"{path} failed: {cleaning.clean(words, TOLD)}", hint="these are the server's words")
     structured = result.structured_content
     if structured is not None:
-        if _deep(structured):
+        if too_deep(structured):
             raise LimitExceeded(f"{path} answered with more than {DEEPEST} levels", hint="ask it for less")
         wrapped = isinstance(structured, dict) and list(structured) == ["result"]
         return structured["result"] if wrapped else structured
@@ -49,20 +49,4 @@ def _text(text: str) -> Any:
         made = from_json(text, allow_inf_nan=False)
     except ValueError:
         return text
-    return text if _deep(made) else made
-
-
-def _deep(value: Any) -> bool:
-    """Tell whether something is nested deeper than others can be asked to follow."""
-    level = [value]
-    for _ in range(DEEPEST):
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-            if isinstance(child, dict | list)
-        ]
-        if not level:
-            return False
-    return True
+    return text if too_deep(made) else made

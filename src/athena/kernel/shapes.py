@@ -26,6 +26,7 @@ from athena.errors import InvalidInput
 from athena.kernel.declared import Declared
 
 Check = Callable[[Any, str], Any]
+DEEPEST = 64  # levels of a JSON document that comes from outside
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 SPOKEN = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
 
@@ -284,3 +285,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     return [plain(item) for item in value]
+
+
+def too_deep(value: Any) -> bool:
+    """Tell whether a JSON document is nested deeper than others can be asked to follow, without recursion."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True

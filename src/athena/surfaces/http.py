@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from athena import tokens
 from athena.errors import AthenaError, InvalidInput, NotFound
 from athena.kernel.catalog import AnyOperation, Catalog
-from athena.kernel.shapes import plain
+from athena.kernel.shapes import DEEPEST, plain, too_deep
 from athena.model.page import Page
 from athena.operations import finding
 from athena.surfaces import openapi, registry
@@ -28,7 +28,6 @@ from athena.surfaces.openapi import LONGEST_KEY, LONGEST_NAME
 from athena.threads import start
 from athena.version import __version__
 
-DEEPEST = 64  # levels of a JSON document
 LARGE = 256 << 10  # bytes of a body that is read on another thread
 KEPT = 1_000  # answers that are kept
 LINES = 500  # of a stream, sent together
@@ -217,7 +216,7 @@ def _arguments(request: Request, raw: bytes) -> dict[str, Any]:
         raise Malformed(f"the body is not valid JSON: {str(error)[:200]}") from None
     if not isinstance(made, dict):
         raise Malformed("the body must be a JSON object", hint='for no arguments, send "{}"')
-    if raw.count(b"[") + raw.count(b"{") > DEEPEST and _depth(made) > DEEPEST:
+    if raw.count(b"[") + raw.count(b"{") > DEEPEST and too_deep(made):
         raise Malformed(f"the body is nested more than {DEEPEST} levels deep")
     return made
 
@@ -232,21 +231,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         raise ValueError("a key stands there twice")
     return made
-
-
-def _depth(value: Any) -> int:
-    """Return how deep a document is nested, without recursion."""
-    level, deep = [value], 0
-    while level and deep <= DEEPEST:
-        deep += 1
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-            if isinstance(child, dict | list)
-        ]
-    return deep
 
 
 def _json(value: Any, status: int = 200) -> Response:
