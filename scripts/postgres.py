@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 NOBODY = 65534  # PostgreSQL refuses to run as root
 QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")  # for tests that kill nothing
-UP = 20.0  # seconds that a start may take
+UP = 60.0  # seconds that a start may take
 
 
 def binaries() -> Path:
@@ -95,7 +95,7 @@ class Server:
         if self._process is not None:
             self._process.send_signal(how)
             try:
-                self._process.wait(10)
+                self._process.wait(60)
             except subprocess.TimeoutExpired:
                 self.kill()
             self._process = None

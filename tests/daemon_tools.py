@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from athena import daemon, launcher, lock
 from athena.errors import Conflict
+from patience import LONG, until
 
+PATIENT = {"ATHENA_HOOKS_TIMEOUT_MS": "60000"}  # the longest; what is tried here is not how fast the machine is
 KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
 _ours: list[lock.Held] = []  # homes that no daemon gets any more
 
@@ -39,13 +41,13 @@ class Home:
 
     def around(self, **more: str) -> dict[str, str]:
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-        return kept | {"ATHENA_HOME": str(self.path)} | more
+        return kept | PATIENT | {"ATHENA_HOME": str(self.path)} | more
 
     def athena(self, *words: str, given: bytes = b"", project: str = "harbour") -> str:
         """Run a command that must succeed."""
         command = [sys.executable, "-m", "athena", *words]
         done = subprocess.run(
-            command, input=given, env=self.around(ATHENA_PROJECT=project), capture_output=True, timeout=60
+            command, input=given, env=self.around(ATHENA_PROJECT=project), capture_output=True, timeout=100
         )
         assert done.returncode == 0, done
         return done.stdout.decode()
@@ -57,7 +59,7 @@ class Home:
         """Run a hook as a client does, to its end."""
         began = time.monotonic()
         command = [str(self.path / "bin" / "athena-hook"), event]
-        done = subprocess.run(command, input=given, env=self.around(**more), capture_output=True, timeout=60)
+        done = subprocess.run(command, input=given, env=self.around(**more), capture_output=True, timeout=100)
         assert done.stderr == b"", done
         return Said(done.returncode, done.stdout, time.monotonic() - began)
 
@@ -89,31 +91,35 @@ class Home:
         log = self.path / "logs" / daemon.LOG
         return log.read_text().count('"event": "serving"') if log.exists() else 0
 
-    def until(self, seconds: float = 20, *, served: bool) -> None:
-        deadline = time.monotonic() + seconds
-        while (self.served is not None) != served:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+    def start(self) -> int:
+        """Start its daemon, or find it, and return its process."""
+        return int(daemon.start(str(self.path), LONG)["pid"])
+
+    def until(self, *, served: bool) -> None:
+        until(lambda: (self.served is not None) == served)
 
     def end(self) -> None:
         """Leave no daemon behind: whoever still starts finds the home taken."""
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            try:
-                _ours.append(lock.Held(str(self.path)))
-                return
-            except Conflict:
-                with contextlib.suppress(OSError, ValueError, KeyError):
-                    os.kill(json.loads((self.path / lock.LOCK).read_text())["pid"], signal.SIGKILL)
-                time.sleep(0.02)
-        raise AssertionError(f"somebody still serves {self.path}")
+        until(self._taken)
+
+    def _taken(self) -> bool:
+        try:
+            _ours.append(lock.Held(str(self.path)))
+        except Conflict:
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                os.kill(json.loads((self.path / lock.LOCK).read_text())["pid"], signal.SIGKILL)
+            return False
+        return True
 
 
-def gone(pid: int, seconds: float = 20) -> None:
+def assert_gone(pid: int) -> None:
     """Wait until a process has ended."""
-    deadline = time.monotonic() + seconds
-    with contextlib.suppress(ProcessLookupError):
-        while True:
-            os.kill(pid, 0)
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+    until(lambda: not _lives(pid))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,17 +1,8 @@
-"""What the tests of finding tools share: tools of other servers, and waiting."""
+"""What the tests of finding tools share: tools of other servers."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from athena.kernel.defined import Defined, Definition
-
-
-def wait(condition: Callable[[], Any], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def tool(path: str, summary: str, **parameters: str) -> Defined:

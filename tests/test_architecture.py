@@ -34,7 +34,7 @@ def test_nothing_but_the_composition_root_reads_settings() -> None:
 def test_no_registry_and_no_path_of_a_machine_is_named() -> None:
     hosts = ["py" + "pi.org", "python" + "hosted", "registry" + ".npm", "/ro" + "ot/", "/wo" + "rk/"]
     tracked = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     for name in filter(None, tracked.stdout.split("\0")):
         file = ROOT / name

@@ -1,6 +1,7 @@
 """AthenaClient against a real server, and against servers and networks that misbehave."""
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from athena import AthenaClient
+from athena.client import PAUSE
 from athena.errors import (
     AthenaError,
     Conflict,
@@ -26,6 +28,7 @@ from athena.errors import (
     Unauthenticated,
     Unavailable,
 )
+from patience import LONG
 
 pytestmark = pytest.mark.sqlite_only("the client knows no engine")
 TOKEN = "0123456789abcdef"
@@ -53,7 +56,7 @@ class Started:
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=LONG)
         self.log.close()
 
 
@@ -99,7 +102,7 @@ def listening(talk: Talk, host: str = "127.0.0.1") -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         for thread in threads:
-            thread.join(20)
+            thread.join(LONG)
 
 
 def request(connection: socket.socket) -> bytes:
@@ -323,7 +326,7 @@ def test_a_busy_server_is_asked_again_after_the_time_it_names() -> None:
 
     with listening(talk) as url, AthenaClient(url, TOKEN) as client:
         assert client.info() == {"name": "athena"}
-    assert 1.0 <= times[1] - times[0] < 3.0
+    assert times[1] - times[0] >= 1.0  # by itself it would have waited a tenth of that
 
 
 def test_a_server_that_stays_busy_is_asked_five_times_with_growing_pauses() -> None:
@@ -337,7 +340,8 @@ def test_a_server_that_stays_busy_is_asked_five_times_with_growing_pauses() -> N
     with listening(talk) as url, AthenaClient(url, TOKEN) as client, pytest.raises(Unavailable, match="502"):
         client.info()
     assert len(times) == 5
-    assert times[4] - times[3] > times[1] - times[0]
+    for number, (one, next_one) in enumerate(itertools.pairwise(times)):
+        assert next_one - one >= PAUSE * 2**number / 2
 
 
 def test_an_idle_connection_that_the_server_closed_is_not_noticed() -> None:
@@ -349,10 +353,12 @@ def test_an_idle_connection_that_the_server_closed_is_not_noticed() -> None:
         connection.sendall(answer(200, {"number": number}))
 
     with listening(talk) as url, AthenaClient(url, TOKEN) as client:
-        began = time.monotonic()
-        assert [client.info()["number"] for _ in range(5)] == [0, 1, 2, 3, 4]
-        assert time.monotonic() - began < 0.5  # at once, without a pause
-    assert served == [0, 1, 2, 3, 4]
+        times = []
+        for number in range(20):
+            times.append(time.monotonic())
+            assert client.info()["number"] == number
+    assert min(later - one for one, later in itertools.pairwise(times)) < PAUSE / 2  # at once, without a pause
+    assert served == list(range(20))
 
 
 def test_connections_are_kept_open() -> None:
@@ -375,14 +381,16 @@ def test_a_server_that_starts_anew_is_found_again(tmp_path: Path) -> None:
         second = subprocess.Popen(
             [*SERVE, port],
             env=os.environ | {"ATHENA_HOME": str(tmp_path / "served")},
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
         try:
+            assert second.stdout is not None
+            assert b"http://" in second.stdout.readline()
             assert client.health()["status"] == "healthy"
         finally:
             second.terminate()
-            second.wait(30)
+            second.communicate(timeout=LONG)
 
 
 @pytest.mark.parametrize(
@@ -416,7 +424,7 @@ def test_a_slow_server_is_given_up_in_time() -> None:
 
     def silent(connection: socket.socket, _: int) -> None:
         request(connection)
-        done.wait(10)
+        done.wait(LONG)
 
     def dripping(connection: socket.socket, _: int) -> None:
         request(connection)
@@ -434,20 +442,22 @@ def test_a_slow_server_is_given_up_in_time() -> None:
         done.clear()
         with listening(talk) as url, AthenaClient(url, TOKEN, timeout=0.6) as client:
             began = time.monotonic()
-            with pytest.raises(Unavailable, match=r"within 0\.6 s"):
-                client.info()
-            assert time.monotonic() - began < 1.5
-            done.set()
+            try:
+                with pytest.raises(Unavailable, match=r"within 0\.6 s"):
+                    client.info()
+            finally:
+                done.set()
+            assert time.monotonic() - began < LONG / 2
 
 
 def test_where_nothing_listens_the_error_says_how_to_start_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     began = time.monotonic()
-    with AthenaClient(f"http://localhost:{port}", TOKEN) as client, pytest.raises(Unavailable) as caught:
+    with AthenaClient(f"http://localhost:{port}", TOKEN, timeout=100) as client, pytest.raises(Unavailable) as caught:
         client.info()
     assert "start it with: athena serve" in str(caught.value.hint)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50, "all of its time"
 
 
 def test_twenty_threads_share_a_client_and_get_their_own_answers(client: AthenaClient) -> None:
@@ -483,7 +493,7 @@ assert client.info()["number"] == 0
 sys.exit(status)
 """
     with listening(talk) as url:
-        assert subprocess.run([sys.executable, "-c", program, url], timeout=30).returncode == 0
+        assert subprocess.run([sys.executable, "-c", program, url], timeout=LONG).returncode == 0
 
 
 def test_a_closed_client_says_so_and_may_be_closed_again() -> None:
@@ -502,17 +512,17 @@ def test_a_call_under_way_gets_its_answer_when_the_client_is_closed() -> None:
     def talk(connection: socket.socket, _: int) -> None:
         request(connection)
         arrived.set()
-        closed.wait(10)
+        closed.wait(LONG)
         connection.sendall(answer(200, {"a": 1}))
         assert request(connection) == b""  # and then the connection is closed
 
     with listening(talk) as url, ThreadPoolExecutor(1) as pool:
         client = AthenaClient(url, TOKEN)
         under_way = pool.submit(client.info)
-        arrived.wait(10)
+        assert arrived.wait(LONG)
         client.close()
         closed.set()
-        assert under_way.result(10) == {"a": 1}
+        assert under_way.result(LONG) == {"a": 1}
 
 
 def test_wrong_settings_are_named() -> None:
@@ -540,7 +550,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} & {
     "numpy", "asyncio", "apsw", "click", "starlette", "uvicorn", "tiktoken", "onnxruntime", "psycopg", "dateparser"}))
 print(*sorted(name for name in sys.modules if name.startswith("athena")))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     heavy, ours = done.stdout.splitlines()
     assert heavy == ""
     assert ours.split() == ["athena", "athena.client", "athena.errors", "athena.home", "athena.version"]

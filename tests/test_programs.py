@@ -21,6 +21,7 @@ from athena.kernel.shapes import plain
 from athena.storage import copying, runs, workspaces
 from athena.threads import drive, start
 from conftest import Engine, _model
+from patience import held, until
 
 KEY = bytes(range(32))
 
@@ -114,12 +115,8 @@ def test_a_program_loops_over_records_and_returns_an_answer(app: App) -> None:
         "waiting": None,
     }
     assert "status: processed" in call(app, "open_nodes", names=["server 3"])["entities"][0]["observations"]
-    for _ in range(100):  # nobody waits for reads to be recorded
-        if len(made := calls_of(app, done.run_id)) == 11:
-            break
-        time.sleep(0.05)
-    assert len(made) == 11
-    assert set(made) == {
+    until(lambda: len(calls_of(app, done.run_id)) == 11)  # nobody waits for reads to be recorded
+    assert set(calls_of(app, done.run_id)) == {
         ("read_graph", "program", "done"),
         ("open_nodes", "program", "done"),
         ("add_observations", "program", "done"),
@@ -196,7 +193,7 @@ def test_a_long_value_is_cut_and_kept_under_a_handle(app: App) -> None:
 def test_old_handles_make_way_for_new_ones(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     from athena import workspace
 
-    monkeypatch.setattr(workspace, "KEPT_HANDLES", 3)
+    monkeypatch.setattr(workspace, "KEPT_HANDLES", 3)  # smaller
     done = [run(app, f"'{i}' * 20_000") for i in range(5)]
     assert {one.path for one in call(app, "list_files")} == {one.handle for one in done[2:]}
 
@@ -277,19 +274,19 @@ def test_programs_in_one_workspace_take_turns(app: App) -> None:
 
 
 def test_a_program_is_awaited_without_blocking_the_loop(app: App) -> None:
-    async def both() -> tuple[Any, float]:
-        execute = app.catalog.find("execute_code")
-        slow = asyncio.ensure_future(execute(app.context("p", "test"), code="import time\ntime.sleep(0.4)\n7"))
-        await asyncio.sleep(0.1)
-        began = time.perf_counter()
-        await app.catalog.find("recall")(app.context("p", "test"), query="x")
-        took = time.perf_counter() - began
-        return (await slow).result, took
+    async def both() -> Any:
+        async def ask(name: str, **arguments: Any) -> Any:
+            return await app.catalog.find(name)(app.context("p", "test"), **arguments)
 
-    call(app, "recall", query="warm")
-    result, took = asyncio.run(both())
-    assert result == 7
-    assert took < 0.25
+        slow = asyncio.ensure_future(ask("execute_code", code=f"{held()}7"))
+        while not await ask("list_files", workspace="signals"):
+            assert not slow.done(), slow.result()
+            await asyncio.sleep(0.01)
+        await ask("recall", query="x")
+        await ask("write_file", path="go", content="x", workspace="signals")
+        return (await slow).result
+
+    assert asyncio.run(both()) == 7
 
 
 # --- approval ---------------------------------------------------------------------------------------------------------
@@ -446,7 +443,7 @@ def test_a_run_whose_process_died_is_unknown_and_not_repeated(app: App, engine: 
 @pytest.mark.sqlite_only("the process that dies has a file of its own")
 def test_killing_the_process_in_the_middle_leaves_an_unknown_run(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    code = "memory.remember(content='before')\nimport time\ntime.sleep(20)\nmemory.remember(content='after')"
+    code = "memory.remember(content='before')\nimport time\ntime.sleep(55)\nmemory.remember(content='after')"
     environment = os.environ | {"ATHENA_HOME": str(home)}
     child = subprocess.Popen(
         [sys.executable, "-m", "athena", "run", "-"], stdin=subprocess.PIPE, env=environment, text=True
@@ -457,14 +454,16 @@ def test_killing_the_process_in_the_middle_leaves_an_unknown_run(tmp_path: Path)
     from athena.storage.sqlite.store import Sqlite
 
     file = home / "athena.db"
-    for _ in range(200):
-        if file.exists():
-            app = App(Sqlite(file), _model)
-            kept = call(app, "list_memories", "test")
-            app.close()
-            if kept:
-                break
-        time.sleep(0.05)
+
+    def kept() -> Any:
+        if not file.exists():
+            return []
+        app = App(Sqlite(file), _model)
+        found = call(app, "list_memories", "test")
+        app.close()
+        return found
+
+    until(kept)
     child.kill()
     child.wait()
     app = App(Sqlite(file), _model)

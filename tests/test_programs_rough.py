@@ -17,6 +17,7 @@ from athena.programs import calling, keeping
 from athena.storage import runs
 from athena.threads import drive, start
 from conftest import Engine, _model
+from patience import held, until
 
 KEY = bytes(range(32))
 SLOW = "def slow(s: float = 0.0) -> int:\n    import time\n    time.sleep(s)\n    return 1"
@@ -63,11 +64,10 @@ def approve(app: App, run_id: str, **more: Any) -> Any:
 def test_floods_of_skills_do_not_stop_other_programs(app: App) -> None:
     save(app, "slow", SLOW)
     flood = "parallel([skills.slow(s=0.3) for _ in range(16)])"
-    jobs = [start(run, app, flood, workspace=f"w{i}", timeout_s=40) for i in range(2)]
+    jobs = [start(run, app, flood, workspace=f"w{i}", timeout_s=60) for i in range(2)]
     time.sleep(0.5)
-    began = time.monotonic()
     assert run(app, "1 + 1", workspace="other").result == 2
-    assert time.monotonic() - began < 2.0
+    assert not any(one.wait(0) for one in jobs), "it had to wait for them"
     for one in jobs:
         one.wait()
         assert one.result().result == [1] * 16, one.result().error
@@ -77,13 +77,13 @@ def test_skills_that_call_things_at_once_inside_of_others_do_not_wait_for_each_o
     code = "def par(n: int = 1) -> int:\n    return len(parallel([memory.recall(query=str(i)) for i in range(n)]))"
     save(app, "par", code)
     nested = "sum(parallel([skills.par(n=3) for _ in range(16)]))"
-    jobs = [start(run, app, nested, workspace=f"v{i}", timeout_s=30) for i in range(3)]
+    jobs = [start(run, app, nested, workspace=f"v{i}", timeout_s=60) for i in range(3)]
     for one in jobs:
         one.wait()
         assert one.result().result == 48, one.result().error
 
 
-@pytest.mark.parametrize("code", ["skills.writes(n=60)", "skills.run(name='writes', arguments={'n': 60})"])
+@pytest.mark.parametrize("code", ["skills.writes(n=500)", "skills.run(name='writes', arguments={'n': 500})"])
 def test_a_cancelled_run_writes_no_more_through_a_skill(app: App, code: str) -> None:
     save(app, "writes", WRITES)
 
@@ -92,24 +92,20 @@ def test_a_cancelled_run_writes_no_more_through_a_skill(app: App, code: str) -> 
             return await app.catalog.find(name)(app.context("p", "test"), **arguments)
 
         task = asyncio.create_task(ask("execute_code", code=code))
-        for _ in range(400):
+        while not await ask("list_files") or int(await ask("read_file", path="c.txt")) < 2:
+            assert not task.done(), task.result()
             await asyncio.sleep(0.05)
-            if (await ask("list_files")) and int(await ask("read_file", path="c.txt")) > 1:
-                break
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         first = await ask("read_file", path="c.txt")
         await asyncio.sleep(0.5)
-        for _ in range(100):
-            status = (await ask("list_runs", limit=1))[0].status
-            if status != "running":
-                break
+        while (status := (await ask("list_runs", limit=1))[0].status) == "running":  # noqa: ASYNC110  # it is on disk
             await asyncio.sleep(0.05)
         return first, await ask("read_file", path="c.txt"), status
 
     first, later, status = asyncio.run(work())
-    assert 0 < int(first) < 30
+    assert 0 < int(first) < 250
     assert first == later
     assert status in ("failed", "unknown")
 
@@ -198,7 +194,7 @@ def test_counting_needs_no_approval(app: App) -> None:
 
 
 def test_only_so_many_programs_wait_for_a_person(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "MOST_WAITING", 2)
+    monkeypatch.setattr(calling, "MOST_WAITING", 2)  # smaller
     done = [run(app, "memory.purge(expect=0)", workspace=f"w{i}") for i in range(3)]
     assert [one.status for one in done] == ["needs_approval", "needs_approval", "failed"]
     assert "wait for one already" in done[2].error.message
@@ -214,7 +210,7 @@ def test_a_run_that_waited_long_is_not_lost_as_soon_as_it_goes_on() -> None:
 
 
 def test_a_project_holds_so_much_in_all_its_workspaces(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping_files, "PROJECT_ROOM", 3_000_000)
+    monkeypatch.setattr(keeping_files, "PROJECT_ROOM", 3_000_000)  # smaller
     monkeypatch.setattr(keeping_files, "WORKSPACES", 3)
     flood = "for i in range(8):\n    workspace.write(path='a.txt', content='x' * 900_000, workspace=f'w{i}')"
     done = run(app, flood)
@@ -225,7 +221,7 @@ def test_a_project_holds_so_much_in_all_its_workspaces(app: App, monkeypatch: py
 
 
 def test_a_project_holds_so_many_variables(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "WORKSPACES", 2)
+    monkeypatch.setattr(keeping, "WORKSPACES", 2)  # smaller
     done = [run(app, "x = 1", workspace=f"w{i}") for i in range(3)]
     assert ["full" in one.output for one in done] == [False, False, True]
     assert run(app, "x = 2\nx", workspace="w1").output == ""
@@ -240,20 +236,26 @@ def test_programs_write_no_handles(app: App) -> None:
 
 
 def test_a_program_waits_for_its_workspace_no_longer_than_its_time(app: App) -> None:
-    run(app, "1")
-    job = start(run, app, "import time\ntime.sleep(2)", timeout_s=5)
-    time.sleep(0.4)
-    began = time.monotonic()
+    job = start(run, app, f"{held()}7")
+    until(lambda: call(app, "list_files", workspace="signals"))
     with pytest.raises(LimitExceeded, match="nothing was run"):
-        run(app, "1 + 1", timeout_s=0.5)
-    assert time.monotonic() - began < 1.2
+        run(app, "1 + 1", timeout_s=0.5)  # while the first still runs
+    call(app, "write_file", path="go", content="x", workspace="signals")
     job.wait()
+    assert job.result().result == 7
 
 
 def test_two_processes_keep_the_variables_of_both(app: App, engine: Engine, tmp_path: Path) -> None:
     run(app, "base = 1")
     other = opened(engine, tmp_path / "athena.db")
-    code = "import time\n{name} = [1]\nboth = '{name}'\ntime.sleep(0.8)"
+    code = """
+    import time
+    {name} = [1]
+    both = '{name}'
+    workspace.write(path=both, content='x', workspace='signals')
+    while len(workspace.list(workspace='signals')) < 2:
+        time.sleep(0.02)
+    """
     said: list[Any] = []
     threads = [
         threading.Thread(target=lambda one=one, name=name: said.append(run(one, code.format(name=name))))
@@ -290,10 +292,12 @@ def test_a_run_that_waits_cannot_be_replaced_by_another_of_the_same_key(app: App
     """Whoever approves a call must get that call."""
     ids = [call(app, "remember", content=f"note {i}").id for i in range(3)]
     call(app, "forget_batch", memory_ids=ids)
-    slow = f"import time\ntime.sleep(0.7)\nmemory.purge(memory_ids={ids[1:]})"
-    later = start(lambda: run(app, slow, key="k", workspace="w2"))
-    time.sleep(0.2)
-    first = run(app, slow.replace("0.7", "0.0"), key="k", workspace="w1")
+    purge = f"memory.purge(memory_ids={ids[1:]})"
+    wait = "import time\nwhile not workspace.list(prefix='go', workspace='signals'):\n    time.sleep(0.02)\n"
+    later = start(lambda: run(app, wait + purge, key="k", workspace="w2"))
+    time.sleep(0.3)
+    first = run(app, purge, key="k", workspace="w1")
+    call(app, "write_file", path="go", content="x", workspace="signals")
     later.wait()
     with pytest.raises(Conflict):
         later.result()

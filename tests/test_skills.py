@@ -1,6 +1,5 @@
 """Skills: a function that worked is kept, found, called and taken back; one that does not work is not kept."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from athena.errors import Conflict, InvalidInput, NotFound
 from athena.skills import source
 from athena.skills.shipped import shipped
 from athena.threads import drive
+from patience import until
 
 TOTAL = '''
 def tagged(tag: str, limit: int = 10) -> list[str]:
@@ -53,10 +53,7 @@ def test_a_saved_skill_is_called_from_programs_and_from_outside(app: App) -> Non
     done = call(app, "run_skill", name="tagged", arguments={"tag": "deploy", "limit": 1})
     assert (done.success, len(done.result), done.calls) == (True, 1, 1)
     assert run(app, "skills.run(name='tagged', arguments={'tag': 'none'})")["result"] == []
-    for _ in range(100):  # nobody waits for it to be counted
-        if call(app, "get_skill", name="tagged").uses == 4:
-            break
-        time.sleep(0.05)
+    until(lambda: call(app, "get_skill", name="tagged").uses >= 4)  # nobody waits for it to be counted
     assert call(app, "get_skill", name="tagged").uses == 4
 
 

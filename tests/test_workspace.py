@@ -97,7 +97,7 @@ def test_a_cleaned_path_stays_inside_and_stays_as_it_is(path: str) -> None:
 
 
 def test_quotas_are_told_and_nothing_is_written_beyond_them(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "LARGEST", 10)
+    monkeypatch.setattr(workspace, "LARGEST", 10)  # smaller
     monkeypatch.setattr(workspace, "ROOM", 25)
     monkeypatch.setattr(workspace, "MOST", 3)
     with pytest.raises(LimitExceeded, match="at most 10"):

@@ -238,7 +238,7 @@ def test_a_full_file_system_is_a_clear_error_and_loses_nothing(tmp_path: Path) -
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "athena-test", str(small)]
     try:
-        mounted = subprocess.run(mount, capture_output=True, text=True, timeout=20)
+        mounted = subprocess.run(mount, capture_output=True, text=True, timeout=60)
     except FileNotFoundError:
         pytest.skip("there is no mount command")
     if mounted.returncode:
@@ -257,4 +257,4 @@ def test_a_full_file_system_is_a_clear_error_and_loses_nothing(tmp_path: Path) -
     finally:
         api.close()
         del os.environ["ATHENA_DB_PATH"]
-        subprocess.run(["umount", str(small)], check=True, timeout=20)
+        subprocess.run(["umount", str(small)], check=True, timeout=60)

@@ -145,7 +145,7 @@ def test_a_child_that_is_born_in_the_middle_of_a_write_can_store() -> None:
         database = connect.shared_app().store.database
         writing = threading.Thread(target=lambda: drive(database.write(work)), daemon=True)
         writing.start()
-        inside.wait(30)
+        inside.wait(60)
         started, told = os.pipe()
 
         def child():

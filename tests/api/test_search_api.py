@@ -100,7 +100,7 @@ def test_as_many_as_asked_for_come_back_when_there_are_that_many(isolated: App) 
 
 
 def test_one_long_memory_does_not_crowd_out_the_others(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recall, "CANDIDATES", rounds(recall.CANDIDATES // 10, recall.CANDIDATES))
+    monkeypatch.setattr(recall, "CANDIDATES", rounds(recall.CANDIDATES // 10, recall.CANDIDATES))  # smaller
     days = range(rounds(145, 1_450))
     api.store(" ".join(f"On day {i} the weather was fine and the wind came from the west." for i in days))
     api.store_batch(["Deploys run on Fridays", "The cat sleeps", "Ann likes tea", "Invoices are due monthly"])

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from athena import daemon, lock
+from athena import AthenaClient, daemon, lock
 from athena.cli.pump import Pump
+from patience import LONG, held, until
 
 pytestmark = pytest.mark.sqlite_only("each has a file of its own")
 
@@ -69,7 +70,7 @@ class Client:
 
     def close(self) -> None:
         self.process.kill()
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=LONG)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert pipe is not None
             pipe.close()
@@ -125,8 +126,10 @@ def test_the_client_need_not_know_that_a_server_died(home: Path, client: Client)
     assert not client.read()["result"]["isError"]
     server = lock.served(str(home))
     assert server
-    client.send(call(2, "execute_code", code="import time\ntime.sleep(20)"), call("three", "execute_code", code="1"))
-    time.sleep(0.5)
+    client.send(call(2, "execute_code", code=held()), call("three", "execute_code", code="1"))
+    with AthenaClient(server["url"]) as looking:
+        until(lambda: looking.call_tool("list_files", workspace="signals"))
+    time.sleep(0.3)
     os.kill(server["pid"], signal.SIGKILL)
     lost = [client.read(), client.read()]
     assert {one["id"] for one in lost} == {2, "three"}
@@ -136,7 +139,7 @@ def test_the_client_need_not_know_that_a_server_died(home: Path, client: Client)
     assert (again["id"], again["result"]["content"][0]["text"]) == (4, "42")
     assert client.process.stdin is not None
     client.process.stdin.close()
-    assert client.process.wait(timeout=10) == 0
+    assert client.process.wait(timeout=LONG) == 0
     assert client.process.stderr is not None
     assert b"the server ended; 2 requests are lost" in client.process.stderr.read()
 
@@ -144,7 +147,7 @@ def test_the_client_need_not_know_that_a_server_died(home: Path, client: Client)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     path = tmp_path_factory.mktemp("warm") / "home"
-    daemon.start(str(path))
+    daemon.start(str(path), LONG)
     yield path
     daemon.stop(str(path))
 
@@ -162,7 +165,7 @@ def test_who_reads_no_more_is_left(warm: Path) -> None:
     assert client.read()["id"] == "first"
     assert client.process.stdout is not None
     client.process.stdout.close()
-    assert client.process.wait(timeout=10) == 0
+    assert client.process.wait(timeout=LONG) == 0
     client.close()
 
 
@@ -218,7 +221,7 @@ def test_it_imports_next_to_nothing(warm: Path) -> None:
         "-c",
         "import sys; sys.argv[1:] = ['mcp']; from athena.cli import main; main()",
     ]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True)
     before = subprocess.run([sys.executable, "-X", "importtime", "-c", ""], capture_output=True, text=True, check=True)
     names = [set(re.findall(r"\| +([\w.]+)$", one.stderr, re.MULTILINE)) for one in (done, before)]
     ours = {"__future__", "athena", "athena.version", "athena.cli", "athena.cli.pump", "athena.home", "athena.errors"}

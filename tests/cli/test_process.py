@@ -44,7 +44,7 @@ def on_a_terminal(*words: str, typed: str = "") -> tuple[int, str]:
             break
         shown += piece
     os.close(ours)
-    return process.wait(timeout=10), shown.decode()
+    return process.wait(timeout=60), shown.decode()
 
 
 def test_a_memory_is_kept_and_found_by_the_next_command() -> None:

@@ -18,7 +18,8 @@ from athena.memory.encoder import Encoder
 from athena.operations import CATALOG
 from athena.threads import drive
 from conftest import FULL, _model
-from discovery_tools import tool, wait
+from discovery_tools import tool
+from patience import until
 
 TOP = 3
 ENOUGH = 0.95  # of the requests that were written before the ranking was tuned
@@ -62,7 +63,7 @@ def hundreds() -> Generator[tuple[Finder, tuple[entry.Entry, ...]]]:
     every = entry.of_catalog(tool_requests.catalog())
     finder = Finder(Encoder(_model))
     finder.prepare(every)
-    wait(lambda: finder.meaning.ready)
+    until(lambda: finder.meaning.ready)
     yield finder, every
     finder.stop()
 
@@ -108,7 +109,7 @@ def test_the_first_answer_is_by_words_and_the_next_by_meaning_too() -> None:
     finder, every = Finder(Encoder(_model)), entries(CAT, DOG, CAR, *(tool(f"a.t{n}", f"Thing {n}") for n in range(9)))
     assert drive(finder.rank(every, "hungry kitten")) == []
     finder.prepare(every)
-    wait(lambda: finder.meaning.ready)
+    until(lambda: finder.meaning.ready)
     assert drive(finder.rank(every, "hungry kitten"))[0].path == "pets.feed_cat"
     assert drive(finder.rank(every, "hungry kitten", hurry=True)) == []
     finder.stop()
@@ -144,7 +145,7 @@ def test_what_was_used_comes_before_what_is_as_good() -> None:
 
 def ready(finder: Finder, every: tuple[entry.Entry, ...]) -> None:
     finder.prepare(every)
-    wait(lambda: finder.meaning.ready)
+    until(lambda: finder.meaning.ready)
     finder.stop()  # waits until the file is written
 
 
@@ -169,7 +170,7 @@ def test_without_a_model_words_still_find(tmp_path: Path) -> None:
     encoder, every = Encoder(broken), entries(CAT, DOG, CAR)
     finder = Finder(encoder, str(tmp_path / "not there" / "vectors.npy"))
     finder.prepare(every)
-    wait(lambda: encoder.trouble)
+    until(lambda: encoder.trouble)
     assert drive(finder.rank(every, "wash the car"))[0].path == "garage.wash_car"
     finder.stop()
 

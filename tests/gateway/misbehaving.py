@@ -137,7 +137,8 @@ def answer(message: dict[str, Any]) -> Any:
         if KIND == "counts":
             with open(os.environ["COUNTED"], "a", encoding="ascii") as file:
                 file.write("x")
-            time.sleep(float(os.environ.get("SLOWLY", 0)))
+            while "GO" in os.environ and not os.path.exists(os.environ["GO"]):
+                time.sleep(0.01)
         if params.get("name") == "echo":
             result = text(params["arguments"]["text"])
         else:
@@ -161,7 +162,7 @@ def say(message: Any) -> None:
     write(json.dumps(message).encode() + b"\n")
 
 
-def endless(piece: bytes, seconds: float = 20.0) -> None:
+def endless(piece: bytes, seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         write(piece)
@@ -185,6 +186,9 @@ def crash() -> None:
 def at_start() -> None:
     if greeting := os.environ.get("GREETING"):
         print(greeting, file=sys.stderr, flush=True)
+    if started := os.environ.get("STARTED"):
+        with open(started, "a", encoding="ascii") as file:
+            file.write("x")
     if KIND == "exits-at-start":
         print("missing API key", file=sys.stderr, flush=True)
         os._exit(2)
@@ -251,7 +255,7 @@ def misbehave(message: dict[str, Any]) -> bool:
     elif KIND == "blank-lines":
         endless(b"\n" * 65_536)
     elif KIND == "endless-stderr":
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while time.monotonic() < until:
             os.write(2, b"e" * 65_536)
     elif KIND == "request-flood":
@@ -263,7 +267,7 @@ def misbehave(message: dict[str, Any]) -> bool:
             say({"jsonrpc": "2.0", "id": f"q{place}", "method": method, "params": {"messages": [], "maxTokens": 1}})
         return False
     elif KIND == "slow-drip":
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while time.monotonic() < until:
             write(b"x")
             time.sleep(0.02)
@@ -434,7 +438,7 @@ class Handler(BaseHTTPRequestHandler):
         piece = (b"data: " + note().strip() + b"\n\n") * 500 if KIND == "http-event-flood" else b" " * 65_536
         if KIND == "http-drip":
             piece = b" "
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while time.monotonic() < until:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             if KIND == "http-drip":

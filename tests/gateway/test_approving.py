@@ -155,7 +155,7 @@ def test_a_variable_that_the_running_server_lacks_is_said_at_once(
     servers: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Home(tmp_path / "home")
-    process = daemon.start(str(home.path))["pid"]
+    process = home.start()
     try:
         monkeypatch.setenv("NOTES_KEY", "set here alone")
         assert "keyed: 2 tools can be called" in servers(

@@ -132,7 +132,7 @@ class Zoo:
                 given = {"url": f"http://127.0.0.1:{ports[kind]}/mcp"}
             never = "within 2 s" in str(WEB[kind] if how == "http" else PIPES[kind])
             starts = kind not in ("silent", "hangs-at-list")
-            waits = {"timeout": PATIENCE if never else 30.0, "startupTimeout": 30.0 if starts else PATIENCE}
+            waits = {"timeout": PATIENCE if never else 60.0, "startupTimeout": 60.0 if starts else PATIENCE}
             entries.append(checked(f"{how}_{kind}", given | waits))
         self.app.gateway.config.put(entries)
         assert self.app.catalog.version

@@ -318,13 +318,15 @@ app = App(Sqlite(sys.argv[1]), MiniLM())
 scope = app.context("test", "test").scope
 def tell(stage, done, total):
     print(stage, flush=True)
+    if stage == sys.argv[2] != "changing":
+        time.sleep(300)
 if sys.argv[2] == "inside":
     real, kept = keeping.keep, []
     async def slow(*given):
         kept.append(await real(*given))
         if len(kept) == 4:  # in the middle of the transaction, after memories were changed
             print("inside", flush=True)
-            time.sleep(30)
+            time.sleep(300)
         return kept[-1]
     keeping.keep = slow
 drive(run.consolidate(app.store, "balanced", 60, False, Call("consolidate", "test", scope, app.store.clock()), tell))
@@ -352,7 +354,7 @@ def test_a_kill_leaves_the_store_as_before_or_as_after(tmp_path: Path, engine: E
         if line.strip() == stage:
             break
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     app = App(engine.open(file), _model)
     after = everything(app)
     assert call(app, "verify").ok

@@ -1,6 +1,5 @@
 """What the store says of itself: how much there is of what, and what it knows well."""
 
-import time
 from collections.abc import Generator
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from athena.app import App
 from athena.threads import drive
 from conftest import Engine, _model
+from patience import until
 
 NOON = datetime(2026, 3, 18, 12).timestamp()
 DAY = 86_400
@@ -50,10 +50,7 @@ def test_topics_are_well_covered_thin_or_stale_and_the_evidence_is_named(app: Ap
 
 def test_what_is_recalled_again_is_not_stale_and_is_named_first(app: App) -> None:
     found = call(app, "recall", query="page 3 of the old press", k=1)[0]
-    deadline = time.monotonic() + 20
-    while not call(app, "stats")["most_recalled"]:  # nobody waits for a use to be written
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: call(app, "stats")["most_recalled"])  # nobody waits for a use to be written
     (topic,) = [one for one in call(app, "expertise").well_covered if one.topic == "print"]
     assert (topic.days_since_recalled, topic.evidence[0]) == (0.0, found.id)
     assert topic.strength > 0

@@ -181,7 +181,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], Any]) -> None:
         other.join()
         return found
 
-    monkeypatch.setattr(run, "_mined", late)
+    monkeypatch.setattr(run, "_mined", late)  # moment
 
 
 def test_what_is_written_during_a_run_is_seen_by_the_next(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from athena.storage.database import Transaction
 from athena.storage.sqlite.store import Sqlite
 from athena.threads import drive
 from conftest import _model, rounds
+from patience import LONG
 
 WRITER = """
 import sys
@@ -97,10 +97,4 @@ def _kill_after(process: subprocess.Popen[str], seconds: float) -> None:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
         process.kill()
-    deadline = time.monotonic() + 10
-    while process.poll() is None:
-        assert time.monotonic() < deadline
-        try:
-            process.wait(0.1)
-        except subprocess.TimeoutExpired:
-            continue
+    process.wait(LONG)

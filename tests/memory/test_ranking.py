@@ -1,7 +1,6 @@
 """What search finds, and that it keeps finding it."""
 
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from athena.storage.sqlite.opening import MEMORY
 from athena.storage.sqlite.store import Sqlite
 from athena.threads import drive
 from conftest import Engine, _model
+from patience import until
 
 NOTES = [
     "The deployment pipeline runs on Fridays at three.",
@@ -139,10 +139,12 @@ def test_what_is_recalled_often_grows_stronger_and_fades_unused(engine: Engine) 
     one = call(app, "remember", content="The red key opens the shed.")
     for _ in range(5):
         call(app, "recall", query="red key", k=1)
-    deadline = time.monotonic() + 20  # what was used is noted a little later
-    while not (strong := call(app, "recall", query="red key", k=1, explain=True)[0]).why["strength"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+
+    def strengthened() -> Any:
+        hit = call(app, "recall", query="red key", k=1, explain=True)[0]
+        return hit if hit.why["strength"] else None
+
+    strong = until(strengthened)  # what was used is noted a little later
     assert strong.id == one.id
     assert strong.why["strength"] > 0.02
     now[0] += 365 * 86_400

@@ -175,6 +175,8 @@ def test_a_child_forked_during_a_search_leaves_at_once() -> None:
     done = run(
         "import os, sys, threading, time\n"
         "from athena import api\n"
+        "from athena.storage.sqlite import store\n"
+        "store.PATIENCE = 100\n"
         "api.store('x')\n"
         "threading.Thread(target=lambda: [api.search('x') for _ in range(200)], daemon=True).start()\n"
         "for _ in range(3):\n"
@@ -182,6 +184,6 @@ def test_a_child_forked_during_a_search_leaves_at_once() -> None:
         "    if (child := os.fork()) == 0:\n"
         "        sys.exit(0)\n"
         "    os.waitpid(child, 0)\n"
-        "    assert time.monotonic() - began < 8\n"
+        "    assert time.monotonic() - began < 30\n"
     )
     assert done.returncode == 0, done.stderr

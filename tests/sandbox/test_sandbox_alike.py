@@ -4,7 +4,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from small_world import KEY, World, run
+from small_world import KEY, Held, run
 
 from athena.sandbox import Limits, Sandbox
 
@@ -118,8 +118,8 @@ def test_tasks_of_asyncio_take_operations(sandbox: Sandbox, code: str) -> None:
 
 
 def test_tasks_of_asyncio_run_at_once(sandbox: Sandbox) -> None:
-    world = World()
-    code = "import asyncio\nts = [asyncio.create_task(slow.wait(seconds=0.1, value=n)) for n in range(4)]\n"
+    world = Held(at_once=2)
+    code = "import asyncio\nts = [asyncio.create_task(slow.wait(seconds=0, value=n)) for n in range(4)]\n"
     assert run(sandbox, f"{code}await asyncio.gather(*ts)", world).result == [0, 1, 2, 3]
     assert world.most_at_once > 1
 

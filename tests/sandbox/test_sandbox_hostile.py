@@ -15,6 +15,7 @@ from athena.sandbox import Run, Sandbox
 from conftest import rounds
 
 SECRET = "canary-7d1f"
+WALL_S = 2.0  # of a hostile program; others have as long as they need
 CHOSEN = CASES[:: rounds(3, 1)]
 
 
@@ -62,10 +63,10 @@ def test_a_hostile_program_is_contained(
     code = program.code.replace("CANARY'", f"{traps[0]}'").replace("SOCKET'", f"{traps[1]}'")
     code = code.replace("PARENT", str(os.getpid()))
     before, began = resident(), time.monotonic()
-    done = run(sandbox, code, World(), engine=engine_name)
+    done = run(sandbox, code, World(), engine=engine_name, timeout_s=WALL_S)
     took = time.monotonic() - began
     check(done, program)
-    assert took < QUICK.wall_s + 1.5
+    assert took < 15 * WALL_S
     assert resident() - before < 100, "the host keeps its memory"
     assert run(sandbox, "1 + 1").result == 2
 

@@ -5,7 +5,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from athena import jail
 from athena.errors import Misconfigured
 from athena.sandbox import Limits, Sandbox
 from conftest import missing
+from patience import until
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the launcher is for Linux")
 COMPILER = shutil.which("cc") or shutil.which("gcc")
@@ -72,7 +72,7 @@ def test_a_hostile_native_program_can_do_nothing(
     pid, secret, named = victims
     readable = jail.monty_cell(str(hostile)).readable
     cell = jail.Cell(profile, (str(hostile), str(pid), str(secret), named), readable, cpu_s=5, memory_mb=256)
-    done = subprocess.run(jail.command(cell, layers), capture_output=True, text=True, timeout=30, check=False, env={})
+    done = subprocess.run(jail.command(cell, layers), capture_output=True, text=True, timeout=60, check=False, env={})
     if done.returncode == 97:
         pytest.skip(f"this kernel or container has no {done.stderr}")
     said = done.stdout.splitlines()
@@ -100,7 +100,7 @@ def test_a_layer_that_is_asked_for_and_missing_is_a_refusal(hostile: Path) -> No
     cell = jail.Cell("monty", (str(hostile), "1", "x", "y"), jail.monty_cell(str(hostile)).readable)
     words = jail.command(cell, ("landlock", "seccomp"))
     words[words.index("--profile") : words.index("--profile")] = ["--landlock", "0"]  # as on a kernel without it
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False, env={})
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env={})
     assert done.returncode == 97
     assert done.stdout == ""
     assert "landlock" in done.stderr
@@ -117,7 +117,7 @@ def test_older_landlock_is_enough_together_with_seccomp(
     )
     words = jail.command(cell, ("landlock", "seccomp"))
     words[words.index("--profile") : words.index("--profile")] = ["--landlock", version]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False, env={})
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env={})
     if done.returncode == 97:
         pytest.skip(done.stderr)
     assert [line for line in done.stdout.splitlines() if line.startswith("ESCAPE")] == []
@@ -183,11 +183,15 @@ def test_a_worker_is_nobody_and_holds_nothing() -> None:
 def _workers_of(sandbox: Sandbox) -> list[int]:
     from test_sandbox_kill import children
 
+    def in_their_cells() -> list[int]:
+        with suppress(OSError):  # one has just ended
+            names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in sorted(children(os.getpid()))}
+            workers = [pid for pid, words in names.items() if b"launcher.py" not in words and b"sleep" not in words]
+            done = all("\nSeccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text() for pid in workers)
+            return workers if done and len(workers) >= 2 else []
+        return []
+
     sandbox.probe()
     run(sandbox, "1")
-    time.sleep(0.3)
-    found = sorted(children(os.getpid()))
-    names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found}
-    workers = [pid for pid, words in names.items() if b"launcher.py" not in words and b"sleep" not in words]
-    assert len(workers) >= 2
-    return workers
+    found: list[int] = until(in_their_cells)
+    return found

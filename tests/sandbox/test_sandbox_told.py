@@ -4,7 +4,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from small_world import KEY, World, run
+from small_world import KEY, Held, World, run, stopped
 
 from athena.sandbox import Limits, Sandbox
 
@@ -37,7 +37,7 @@ def told(sandbox: Sandbox, code: str, **given: Any) -> Any:
     ],
 )
 def test_functions_in_parallel_are_called_at_once(sandbox: Sandbox, engine_name: str, code: str) -> None:
-    world = World()
+    world = Held(at_once=2)
     done = run(sandbox, code, world, engine=engine_name)
     assert done.value == [1, 2], done.error
     assert world.most_at_once == 2
@@ -125,6 +125,8 @@ def test_a_limit_of_time_is_named_alone_with_the_last_call(sandbox: Sandbox) -> 
     turn = told(sandbox, "memory.recall('alice')\nwhile True: pass")
     assert turn["message"] == "more than 0.3 s of computing between two calls (limit turn_s)"
     assert "the last call was memory.recall" in turn["hint"]
-    wall = told(sandbox, "slow.wait(seconds=0.5)", timeout_s=0.1)
-    assert wall["message"] == "stopped after 0.1 s (limit timeout_s)"
-    assert "the last call was slow.wait" in wall["hint"]
+    done, world, timeout_s = stopped(sandbox, "slow.wait(seconds=0)")
+    world.go.set()
+    assert done.error is not None
+    assert done.error["message"] == f"stopped after {timeout_s:g} s (limit timeout_s)"
+    assert "the last call was slow.wait" in str(done.error["hint"])

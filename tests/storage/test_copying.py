@@ -307,6 +307,7 @@ def tell(doing, rows, total):
     left -= 1
     if left == 0:
         print("there", flush=True)
+    if left in (0, -5):  # whatever happens, it does not come to its end
         sys.stdin.readline()
 copying.copy(database_at(sys.argv[1], "from"), database_at(sys.argv[2], "to"), tell)
 """
@@ -327,7 +328,7 @@ def test_a_copy_that_was_killed_goes_on(large: str, stores: Stores, kind: str, n
             copier.stdin.flush()
             time.sleep(chance.uniform(0, 0.005))  # somewhere in the batches that follow
             copier.kill()
-        assert copier.wait(10) == -9
+        assert copier.wait(60) == -9
         with pytest.raises(Misconfigured, match="a copy into this store is not finished"):
             stores.open(place)
     copying.copy(stores.open(large), stores.to(place))
@@ -350,7 +351,7 @@ class Counting:
 
 @pytest.fixture
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "ROWS", 100)
+    monkeypatch.setattr(copying, "ROWS", 100)  # smaller
 
 
 @pytest.mark.usefixtures("_small_batches")

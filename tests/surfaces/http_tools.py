@@ -6,12 +6,13 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from patience import LONG, until
 
 SERVE = [sys.executable, "-m", "athena", "serve"]
 KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
@@ -75,10 +76,10 @@ class Running:
     def right(self) -> list[tuple[str, str]]:
         return [("Host", f"localhost:{self.port}"), ("Authorization", f"Bearer {self.token}")]
 
-    def connect(self, timeout: float = 30.0) -> socket.socket:
+    def connect(self, timeout: float = LONG) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout)
 
-    def send(self, data: bytes, timeout: float = 30.0) -> Reply:
+    def send(self, data: bytes, timeout: float = LONG) -> Reply:
         """Send some bytes and read one answer."""
         with self.connect(timeout) as connection:
             with suppress(BrokenPipeError, ConnectionResetError):
@@ -194,15 +195,12 @@ def running(
         assert found, (said, log.read_text())
         token = where / "token"
         made = Running(process, where, int(found[1]), token.read_text().strip() if token.exists() else "", log)
-        deadline = time.monotonic() + 30
-        while made.get("/health").status != 200:
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+        until(lambda: made.get("/health").status == 200)
         yield made
     finally:
         process.terminate()
         try:
-            process.wait(timeout=40)
+            process.wait(timeout=LONG)
         finally:
             process.kill()
             if process.stdout is not None:

@@ -20,13 +20,14 @@ from athena.surfaces import git, transcript
 from athena.surfaces.hooks import EVENTS, LONGEST, Rules, answer
 from athena.threads import drive
 from conftest import rounds
+from patience import LONG, sometimes, until
 
 RUN = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main")
 LOUD = Rules(enable_metrics=True)
 
 
 def run_git(folder: Path, *command: str) -> None:
-    subprocess.run([*RUN, *command], cwd=folder, check=True, capture_output=True, timeout=20)
+    subprocess.run([*RUN, *command], cwd=folder, check=True, capture_output=True, timeout=60)
 
 
 @pytest.fixture
@@ -160,10 +161,7 @@ def test_a_prompt_is_answered_where_memory_knows_of_it_and_the_log_says_why(app:
     log = call(app, "list_injections", repo)
     assert [(one.event, one.session_id) for one in log] == [("remind", "s1")]
     assert "score" in log[0].reason
-    until = time.monotonic() + 20
-    while not (counted := hooks_counted(app, repo)) and time.monotonic() < until:
-        time.sleep(0.05)  # noted without being waited for
-    assert counted == [("remind", 1, True)]
+    assert until(lambda: hooks_counted(app, repo)) == [("remind", 1, True)]  # noted without being waited for
 
 
 def test_the_project_is_the_clients_folder_and_nothing_of_another_is_said(app: App, repo: Path, tmp_path: Path) -> None:
@@ -345,10 +343,14 @@ def test_hostile_input_breaks_nothing_and_runs_nothing(app: App, repo: Path, mon
 
 @pytest.mark.sqlite_only("what is tested comes before the store")
 def test_a_prompt_of_ten_megabytes_is_no_trouble(app: App, repo: Path) -> None:
-    began = time.process_time()
-    assert hook(app, "user-prompt-submit", repo, prompt="webhook signature body " * 450_000) == {}
-    assert hook(app, "stop", repo, last_assistant_message="done with it " * 800_000) == {}
-    assert time.process_time() - began < 10
+    def seconds(part: int) -> float:
+        began = time.process_time()
+        assert hook(app, "user-prompt-submit", repo, prompt="webhook signature body " * (450_000 // part)) == {}
+        assert hook(app, "stop", repo, last_assistant_message="done with it " * (800_000 // part)) == {}
+        return time.process_time() - began
+
+    # A part of it takes as long or not much less: what is quadratic would take a hundred times as long.
+    assert sometimes(lambda: seconds(1) < 30 * seconds(10) + 0.1)
 
 
 @pytest.mark.sqlite_only("no store is touched")
@@ -356,12 +358,12 @@ def test_git_is_read_as_it_is(repo: Path, tmp_path: Path) -> None:
     (repo / "new.py").write_text("x")
     run_git(repo, "add", "new.py")
     (repo / "sub").mkdir()
-    seen = git.look(str(repo / "sub"), seconds=20)
+    seen = git.look(str(repo / "sub"), seconds=60)
     assert seen.branch == "fix/card-charges"
     assert set(seen.files) == {"charges.py", "new.py"}
     assert seen.commits == ("Retry card charges",)
     run_git(repo, "worktree", "add", "-q", "-b", "aside", str(tmp_path / "aside"))
-    assert git.look(str(tmp_path / "aside"), seconds=20).branch == "aside"
+    assert git.look(str(tmp_path / "aside"), seconds=60).branch == "aside"
     assert git.look(str(tmp_path)) == Surroundings()
 
 
@@ -415,10 +417,10 @@ def test_a_hostile_repository_runs_nothing(repo: Path, tmp_path: Path) -> None:
         run_git(repo, "config", name, "true")
     os.utime(repo / "charges.py", (1, 1))
     mark.unlink(missing_ok=True)
-    seen = git.look(str(repo), seconds=20)
+    seen = git.look(str(repo), seconds=60)
     assert seen.commits == ("Retry card charges",)
     assert not mark.exists(), mark.read_text()
-    subprocess.run(["git", "status"], cwd=repo, capture_output=True, timeout=20, check=False)
+    subprocess.run(["git", "status"], cwd=repo, capture_output=True, timeout=60, check=False)
     assert mark.exists(), "plain git would have run it"
 
 
@@ -436,9 +438,9 @@ def test_a_file_whose_times_tell_nothing_runs_no_filter(repo: Path, tmp_path: Pa
     run_git(repo, "config", "filter.evil.clean", f"touch {mark}; cat")
     mark.unlink(missing_ok=True)
     os.utime(repo / ".git" / "index", (past, past))
-    assert git.look(str(repo), seconds=20).commits == ("Retry card charges",)
+    assert git.look(str(repo), seconds=60).commits == ("Retry card charges",)
     assert not mark.exists()
-    subprocess.run(["git", "diff-files"], cwd=repo, capture_output=True, timeout=20, check=False)
+    subprocess.run(["git", "diff-files"], cwd=repo, capture_output=True, timeout=60, check=False)
     assert mark.exists(), "plain git would have run it"
 
 
@@ -449,12 +451,12 @@ def test_git_that_hangs_or_talks_without_end_holds_nobody_up(
     fake = tmp_path / "bin" / "git"
     fake.parent.mkdir()
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
-    for program in ("sleep 60", "yes"):
+    for program in ("sleep 600", "yes"):
         fake.write_text(f"#!/bin/sh\nexec {program}\n")
         fake.chmod(0o755)
         began = time.monotonic()
         seen = git.look(str(repo), seconds=0.3)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < LONG / 2
         assert seen.branch == "fix/card-charges"
         assert len(seen.files) <= git.FILES
 

@@ -11,6 +11,7 @@ import pytest
 from http_tools import Reply, Running, read, request, running, serving_with, surroundings
 
 from conftest import rounds
+from patience import LONG, until
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -61,11 +62,12 @@ def test_looking_at_the_health_is_no_call(served: Running) -> None:
         assert served.get("/metrics").status == 200
         time.sleep(pause)
     served.call("list_tags")
-    deadline = time.monotonic() + 20  # calls are counted a little later
-    while "list_tags" not in (seen := {one["operation"] for one in served.call("token_savings")["operations"]}):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    assert not seen & {"health", "stats"}
+
+    def seen() -> set[str]:
+        return {one["operation"] for one in served.call("token_savings")["operations"]}
+
+    until(lambda: "list_tags" in seen())  # calls are counted a little later
+    assert not seen() & {"health", "stats"}
 
 
 def test_a_long_write_keeps_no_read_waiting(served: Running) -> None:
@@ -92,7 +94,7 @@ def test_a_long_write_keeps_no_read_waiting(served: Running) -> None:
 def test_an_unknown_parameter_with_a_long_name_is_refused_at_once(served: Running) -> None:
     began = time.monotonic()
     assert served.execute("recall", {"query": "x", "y" * 5_000_000: 1}).status == 422
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < LONG / 2
 
 
 @pytest.mark.parametrize("name", ["Idempotency-Key", "X-Athena-Project"])
@@ -128,7 +130,6 @@ def test_few_files_are_enough_for_many_connections(tmp_path: Path) -> None:
         replies: list[Reply] = []
         for _ in range(200):  # those who say nothing are sent away after HURRY seconds
             with served.connect() as connection:
-                connection.settimeout(5)
                 connection.sendall(request("GET", "/info", served.right))
                 replies.append(read(connection))
             if replies[-1].status == 200:

@@ -12,6 +12,8 @@ from urllib.parse import quote
 import pytest
 from http_tools import Running, read, request, running, secured
 
+from patience import LONG
+
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
 JSON = "application/json"
@@ -271,15 +273,15 @@ def test_several_requests_on_one_connection_are_answered_in_order(served: Runnin
 
 def test_a_small_call_on_an_open_connection_waits_for_no_acknowledgement(served: Running) -> None:
     """With Nagle's algorithm on, each answer that is written in two parts would take 40 ms."""
-    connection = HTTPConnection("127.0.0.1", served.port, timeout=20)
+    connection = HTTPConnection("127.0.0.1", served.port, timeout=LONG)
     took = []
-    for _ in range(30):
+    for _ in range(60):
         began = time.perf_counter()
         connection.request("POST", "/tools/list_tags/execute", b"{}", dict(served.right) | {"Content-Type": JSON})
         assert connection.getresponse().read()
         took.append(time.perf_counter() - began)
     connection.close()
-    assert sorted(took)[15] < 0.03, took
+    assert sorted(took[30:])[5] < 0.03, took  # a busy machine holds up some, the algorithm would hold up each
 
 
 def test_a_rename_that_is_repeated_after_another_rename_is_answered(served: Running) -> None:

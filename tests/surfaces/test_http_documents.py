@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from http_tools import Running, running, serving_with, surroundings
 
 from athena.home import make_token
 from conftest import rounds
+from patience import until
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -81,9 +81,8 @@ def test_a_server_whose_store_is_gone_is_live_but_not_ready(tmp_path: Path, serv
         assert served.get("/health").json == {"live": True, "ready": True}
         with psycopg.connect(server.create("beside"), autocommit=True) as connection:
             connection.execute("DROP DATABASE gone WITH (FORCE)")
-        deadline = time.monotonic() + 30
-        while (seen := served.get("/health")).status == 200 and time.monotonic() < deadline:
-            time.sleep(0.1)  # the store is asked again after a second
+        until(lambda: served.get("/health").status != 200)  # the store is asked again after a second
+        seen = served.get("/health")
         assert (seen.status, seen.json) == (503, {"live": True, "ready": False})
         assert served.get("/tools/recall").status == 200
         refused = served.execute("recall", {"query": "anything"})

@@ -11,13 +11,14 @@ import tempfile
 import time
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from http_tools import SERVE, Running, read, request, running, secured, serving_with, surroundings
 
 from conftest import rounds
+from patience import LONG
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -26,7 +27,9 @@ HURRY, ARRIVES = rounds(2, 10), rounds(3, 20)
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    with running(tmp_path_factory.mktemp("limits")) as made:
+    """A server that waits longer for a head than any test does."""
+    command = serving_with(f"athena.server.HURRY = {10 * LONG}")
+    with running(tmp_path_factory.mktemp("limits"), command=command) as made:
         yield made
 
 
@@ -44,15 +47,16 @@ def slow(hurried: Running) -> Generator[dict[str, Future[tuple[int, str, float]]
 
     def wait(start: bytes) -> tuple[int, str, float]:
         began = time.monotonic()
-        with hurried.connect(40) as connection:
+        with hurried.connect() as connection:
             connection.sendall(start)
             reply = read(connection)
         return reply.status, reply.error["code"], time.monotonic() - began
 
     def drip() -> tuple[int, str, float]:
         began = time.monotonic()
-        with hurried.connect(0.5) as connection, suppress(BrokenPipeError, ConnectionResetError):
-            while time.monotonic() - began < 40:
+        with hurried.connect() as connection, suppress(BrokenPipeError, ConnectionResetError):
+            connection.settimeout(0.5)
+            while time.monotonic() - began < LONG:
                 connection.sendall(b"G")
                 with suppress(TimeoutError):
                     if not connection.recv(1):
@@ -74,18 +78,15 @@ def post(served: Running, *headers: tuple[str, str]) -> bytes:
 
 def test_a_body_that_is_announced_as_too_large_is_refused_at_once(served: Running) -> None:
     for length in ("104857600", "16777217", "9" * 19, "9" * 5_000):
-        began = time.monotonic()
-        reply = served.send(post(served, ("Content-Length", length)))
+        reply = served.send(post(served, ("Content-Length", length)))  # and nothing of it
         assert reply.status == (413 if len(length) < 100 else 400), reply
         assert reply.error["code"] in ("too_large", "malformed")
         secured(reply)
-        assert time.monotonic() - began < 2
 
 
 def test_a_body_in_pieces_is_cut_off_at_the_limit_while_others_are_answered(served: Running) -> None:
     before = served.resident()
     piece = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
-    slowest = 0.0
     with served.connect() as connection:
         connection.sendall(post(served, ("Transfer-Encoding", "chunked")))
         sent = 0
@@ -93,13 +94,10 @@ def test_a_body_in_pieces_is_cut_off_at_the_limit_while_others_are_answered(serv
             for _ in range(100):
                 connection.sendall(piece)
                 sent += 1
-                began = time.monotonic()
                 assert served.get("/info").status == 200
-                slowest = max(slowest, time.monotonic() - began)
         reply = read(connection)
     assert sent < 60
     assert reply.status in (413, 0)  # 0: the system throws the answer away together with what we had not read
-    assert slowest < 2
     assert served.resident() - before < 150
 
 
@@ -202,23 +200,35 @@ def test_idempotency_keys_and_projects_have_a_length(served: Running) -> None:
         assert name in reply.error["message"]
 
 
-def test_five_hundred_callers_who_never_finish_a_request_keep_nobody_waiting(hurried: Running) -> None:
-    waiting = [hurried.connect() for _ in range(500)]
+@contextmanager
+def unfinished(served: Running) -> Generator[list[socket.socket]]:
+    """Five hundred callers who begin a request and never finish it."""
+    waiting = [served.connect() for _ in range(500)]
     try:
         for number, one in enumerate(waiting):
             one.sendall((b"GET /hea", b"GET / HTTP/1.1\r\nHost: x\r\nX-", b"", b"\r\n")[number % 4])
-        for _ in range(20):
-            began = time.monotonic()
-            assert hurried.get("/tools/discover").status == 200
-            assert time.monotonic() - began < 2
-        deadline = time.monotonic() + 25
-        for one in waiting:  # and none of them stays for ever
-            one.settimeout(max(0.1, deadline - time.monotonic()))
-            with suppress(ConnectionResetError):
-                assert one.recv(1) in (b"", b"H")
+        yield waiting
     finally:
         for one in waiting:
             one.close()
+
+
+def test_five_hundred_callers_who_never_finish_a_request_keep_nobody_waiting(served: Running) -> None:
+    with unfinished(served) as waiting:
+        for _ in range(20):
+            assert served.get("/tools/discover").status == 200
+        for number, one in enumerate(waiting):  # nor were they sent away first
+            one.setblocking(False)
+            if number % 4 != 3:  # an empty line is no beginning, and told so
+                with pytest.raises(BlockingIOError):
+                    one.recv(1)
+
+
+def test_a_caller_who_never_finishes_a_request_does_not_stay_for_ever(hurried: Running) -> None:
+    with unfinished(hurried) as waiting:
+        for one in waiting:
+            with suppress(ConnectionResetError):
+                assert one.recv(1) in (b"", b"H")
 
 
 def test_a_body_that_breaks_off_is_no_fault_of_ours(served: Running) -> None:
@@ -232,7 +242,7 @@ def test_a_body_that_breaks_off_is_no_fault_of_ours(served: Running) -> None:
 
 def on_the_socket(path: str, data: bytes) -> tuple[int, bytes]:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(20)
+        connection.settimeout(LONG)
         connection.connect(path)
         connection.sendall(data)
         reply = read(connection)
@@ -278,7 +288,7 @@ def test_a_folder_for_the_socket_that_others_could_change_is_not_used(tmp_path: 
 
 def serve(home: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     given = surroundings(home, **environment)
-    return subprocess.run([*SERVE, *words], env=given, capture_output=True, text=True, timeout=30)
+    return subprocess.run([*SERVE, *words], env=given, capture_output=True, text=True, timeout=LONG)
 
 
 def test_a_second_server_of_a_home_says_who_serves_it(served: Running) -> None:
@@ -331,10 +341,10 @@ def test_the_token_is_made_once_by_however_many_and_only_its_owner_reads_it(tmp_
 
 @pytest.mark.parametrize("way", ["announced", "in pieces"])
 def test_a_body_that_does_not_come_is_given_up(slow: dict[str, Future[tuple[int, str, float]]], way: str) -> None:
-    status, code, took = slow[way].result(60)
+    status, code, took = slow[way].result(2 * LONG)
     assert (status, code) == (408, "too_slow")
-    assert 0.75 * ARRIVES < took < ARRIVES + 10
+    assert took > 0.75 * ARRIVES
 
 
 def test_one_byte_at_a_time_does_not_hold_a_connection(slow: dict[str, Future[tuple[int, str, float]]]) -> None:
-    assert slow["a byte at a time"].result(60)[2] < HURRY + 10
+    assert slow["a byte at a time"].result(2 * LONG)[2] < LONG

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from http_tools import Reply, Running, read, request, running, serving_with, surroundings
 
+from patience import LONG, until
+
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
 CALLERS = 50
@@ -78,12 +80,9 @@ def test_every_text_that_was_acknowledged_is_kept(tmp_path: Path, how: signal.Si
     with running(tmp_path) as served:
         callers = Callers(served)
         callers.start()
-        deadline = time.monotonic() + 20
-        while len(callers.kept) < 2 * CALLERS:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: len(callers.kept) >= 2 * CALLERS)
         served.process.send_signal(how)
-        assert served.process.wait(timeout=35) == 0
+        assert served.process.wait(timeout=LONG) == 0
         callers.join()
     assert set(callers.refused) <= {503}
     kept = stored(served.home)
@@ -101,7 +100,7 @@ def test_a_home_can_be_served_again_after_its_server_was_killed(tmp_path: Path) 
     with running(tmp_path) as first:
         made = first.call("remember", content="before the kill")
         first.process.kill()
-        first.process.wait(timeout=10)
+        first.process.wait(timeout=LONG)
         with running(tmp_path, home=first.home) as second:
             assert second.token == first.token
             assert second.call("get_memory", memory_id=made["hash"])["content"] == "before the kill"
@@ -110,18 +109,17 @@ def test_a_home_can_be_served_again_after_its_server_was_killed(tmp_path: Path) 
 def test_calls_that_take_too_long_when_it_stops_are_told_so(tmp_path: Path) -> None:
     with running(tmp_path, command=serving_with("athena.server.DRAIN = 1")) as served:
         items = [f"note {number}, which the model has to read before it is kept" for number in range(3_000)]
-        replies: list[Reply] = []
-        callers = [
-            threading.Thread(target=lambda: replies.append(served.execute("remember_batch", {"items": items})))
-            for _ in range(5)
-        ]
+        body = json.dumps({"items": items}).encode()
+        headers = [*served.right, ("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        callers = [served.connect() for _ in range(5)]
         for caller in callers:
-            caller.start()
-        time.sleep(1.0)
+            caller.sendall(request("POST", "/tools/remember_batch/execute", headers, body))
+        assert served.get("/info").status == 200  # so those who came before have been heard
+        time.sleep(0.5)
         served.process.terminate()
+        replies: list[Reply] = [read(caller) for caller in callers]
         for caller in callers:
-            caller.join(60)
-    assert len(replies) == 5
+            caller.close()
     assert {reply.status for reply in replies} <= {200, 503}
     assert 503 in {reply.status for reply in replies}
     assert all(reply.error["code"] == "unavailable" for reply in replies if reply.status == 503)

@@ -16,6 +16,7 @@ from http_tools import Running, running
 from mcp_tools import lines
 
 from athena.surfaces.seats import IDLE, SESSIONS, Seats
+from patience import LONG, held, until
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
 
@@ -141,25 +142,25 @@ def test_too_much_at_once_is_refused_and_nothing_is_lost(served: Running) -> Non
 
 def test_an_id_in_use_is_refused(served: Running) -> None:
     with lines(served.home) as one:
-        one.begin().call("a", "execute_code", code="import time\ntime.sleep(0.3)\n'first'", workspace="ids")
+        one.begin().call("a", "execute_code", code=f"{held('ids')}'first'", workspace="ids")
         one.call("a", "recall", query="second")
         assert "this id is in use" in one.read()["error"]["message"]
+        served.call("write_file", path="go", content="x", workspace="ids")
         assert one.read()["result"]["content"][0]["text"] == "first"
 
 
 def test_who_leaves_in_the_middle_stops_their_program(served: Running) -> None:
     with lines(served.home) as one:
-        code = "workspace.write(path='x', content='x', workspace='left')\nimport time\ntime.sleep(20)"
-        one.begin().call(1, "execute_code", code=code, workspace="left")
-        while not served.call("list_files", workspace="left"):
-            time.sleep(0.02)
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
+        one.begin().call(1, "execute_code", code=held("left"), workspace="left")
+        until(lambda: served.call("list_files", workspace="left"))
+
+    def status() -> str:
         (run,) = [run for run in served.call("list_runs") if run["workspace"] == "left"]
-        if run["status"] != "running":
-            break
-        time.sleep(0.05)
-    assert run["status"] in ("failed", "unknown")
+        return str(run["status"])
+
+    until(lambda: status() != "running")
+    assert status() in ("failed", "unknown")
+    assert [file["path"] for file in served.call("list_files", workspace="left")] == ["begun"]
 
 
 def test_connections_come_and_go_without_a_trace(served: Running) -> None:
@@ -168,23 +169,20 @@ def test_connections_come_and_go_without_a_trace(served: Running) -> None:
             assert one.greeting["workspace"] == "mcp-1" or one.greeting["workspace"].startswith("mcp-")
         with socket.socket(socket.AF_UNIX) as silent:
             silent.connect(str(served.home / "mcp.sock"))
-    before = len(os.listdir(f"/proc/{served.process.pid}/fd")) if os.path.exists("/proc") else 0
-    deadline = time.monotonic() + 10
-    while before > 60 and time.monotonic() < deadline:
-        before = len(os.listdir(f"/proc/{served.process.pid}/fd"))
-        time.sleep(0.05)
-    assert before <= 60
+    if os.path.exists("/proc"):
+        assert until(lambda: len(os.listdir(f"/proc/{served.process.pid}/fd")) <= 60)
 
 
 def test_a_server_that_is_told_to_stop_answers_first(tmp_path: Path) -> None:
     with running(tmp_path) as server, lines(server.home) as one:
-        one.begin().call(1, "execute_code", code="import time\ntime.sleep(0.8)\n'answered'")
-        time.sleep(0.3)
+        code = "workspace.write(path='begun', content='x', workspace='w')\nimport time\ntime.sleep(0.8)\n'answered'"
+        one.begin().call(1, "execute_code", code=code)
+        until(lambda: server.call("list_files", workspace="w"))
         server.process.send_signal(signal.SIGTERM)
         answer: Any = one.read()
         assert answer["result"]["content"][0]["text"] == "answered"
         assert one.read() is None
-        assert server.process.wait(timeout=20) == 0
+        assert server.process.wait(timeout=LONG) == 0
         assert not (server.home / "mcp.sock").exists()
 
 

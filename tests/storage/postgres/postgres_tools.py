@@ -10,7 +10,6 @@ import sys
 import tempfile
 import textwrap
 import threading
-import time
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from athena.app import App
 from athena.storage.postgres.store import PATIENCE, Postgres
 from athena.threads import drive
 from conftest import _model
+from patience import LONG
 
 PROJECT = "test"
 
@@ -55,6 +55,11 @@ def opened(url: str, patience: float = PATIENCE, **settings: Any) -> Generator[A
         app.close()
 
 
+def wait_for_it(app: App, seconds: float) -> None:
+    """Let a store wait so long for a server that is gone, from now on."""
+    app.store.database._patience = seconds  # type: ignore[attr-defined]
+
+
 def call(app: App, name: str, project: str = PROJECT, key: str | None = None, **arguments: Any) -> Any:
     """Call an operation as a program would."""
     return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
@@ -66,15 +71,6 @@ def query(url: str, sql: str, *values: Any) -> list[Any]:
         connection.execute("SET search_path TO athena, public")
         done = connection.execute(sql.encode(), values or None)
         return done.fetchall() if done.description else []
-
-
-def until(happened: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Wait for something that another thread or process does."""
-    deadline = time.monotonic() + seconds
-    while not (found := happened()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
-    return found
 
 
 def begin(script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -94,11 +90,11 @@ def hear(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        pytest.fail(f"it ended: {process.communicate(timeout=10)}")
+        pytest.fail(f"it ended: {process.communicate(timeout=LONG)}")
     return line.rstrip("\n")
 
 
-def end(process: subprocess.Popen[str], timeout: float = 60) -> list[str]:
+def end(process: subprocess.Popen[str], timeout: float = LONG) -> list[str]:
     """Wait for a script, which must end well and without complaints, and return the lines that it printed."""
     try:
         out, err = process.communicate(timeout=timeout)
@@ -110,8 +106,8 @@ def end(process: subprocess.Popen[str], timeout: float = 60) -> list[str]:
     return out.splitlines()
 
 
-def run(script: str, *arguments: str, timeout: float = 60, **environment: str) -> list[str]:
-    return end(begin(script, *arguments, **environment), timeout)
+def run(script: str, *arguments: str, **environment: str) -> list[str]:
+    return end(begin(script, *arguments, **environment))
 
 
 ASKING = [(80_877_103).to_bytes(4, "big"), (80_877_104).to_bytes(4, "big")]  # whether the line may be encrypted
@@ -167,10 +163,10 @@ class Proxy:
     def close(self) -> None:
         self.closed = True
         self._listening.close()
-        self._thread.join(5)
+        self._thread.join(LONG)
         for line in self.lines:
             line.cut()
-            line.join(5)
+            line.join(LONG)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _accept(self) -> None:

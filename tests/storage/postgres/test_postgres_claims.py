@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import postgres
 import pytest
-from postgres_tools import begin, call, hear, new_database, opened, others, query, until
+from postgres_tools import begin, call, hear, new_database, opened, others, query
 
 from athena.app import App
 from athena.memory.vectorise import reembed
@@ -13,6 +13,7 @@ from athena.storage.database import Transaction
 from athena.storage.postgres.vectors import LEASE
 from athena.threads import drive
 from conftest import _model
+from patience import until
 
 PASSAGES = 40
 SENTENCE = (

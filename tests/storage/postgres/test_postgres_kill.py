@@ -10,6 +10,7 @@ import pytest
 from postgres_tools import DURABLE, begin, call, hear, new_database, opened, query, say
 
 from conftest import rounds
+from patience import LONG, until
 
 WRITER = """
 import sys, threading
@@ -63,7 +64,9 @@ def test_every_acknowledged_memory_is_there_once_after_the_server_was_killed() -
             server.kill()
             time.sleep(chance.choice([0, 0, 0.2, 1.5]))
             server.start()
-        time.sleep(0.5)
+        done = """SELECT (SELECT count(*) FROM memories) >= 30
+                     AND (SELECT count(*) FROM calls WHERE operation = 'recall') >= 15"""
+        until(lambda: query(url, done) == [(True,)])
         for process in processes.values():
             say(process, "enough")
         said = {name: _rest(process) for name, process in processes.items()}
@@ -104,7 +107,7 @@ def test_a_server_that_dies_in_the_middle_of_large_writes_keeps_all_of_each_or_n
     """A batch is one transaction, with many statements under way at once."""
     with postgres.running(DURABLE) as server:
         url = new_database(server)
-        with opened(url) as app, ThreadPoolExecutor(1) as pool:
+        with opened(url, patience=LONG) as app, ThreadPoolExecutor(1) as pool:
             call(app, "remember", content="warm up")
             for number in range(rounds(2, 15)):
                 texts = [f"batch {number} item {i} about the {i % 7} lanterns" for i in range(40)]

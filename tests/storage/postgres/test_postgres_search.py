@@ -11,7 +11,7 @@ import postgres
 import psycopg
 import pytest
 from numpy.typing import NDArray
-from postgres_tools import call, name_of, new_database, query, until
+from postgres_tools import call, name_of, new_database, query
 
 from athena.app import App
 from athena.ids import digest
@@ -25,6 +25,7 @@ from athena.storage.postgres.store import Postgres
 from athena.storage.terms import terms_of
 from athena.threads import drive
 from conftest import rounds
+from patience import until
 
 CROWD = rounds(6_000, 26_000)  # passages of the large project
 DIMENSIONS = 24
@@ -123,7 +124,7 @@ def large(server: postgres.Server) -> str:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(vectors, "EXACT", 1_000)
         call(app, "recall", project="crowd", query="stone7 grey7")
-        until(lambda: graphs(url) == [(GRAPH, True)], 100)
+        until(lambda: graphs(url) == [(GRAPH, True)])
     assert call(app, "verify").problems == ()
     app.close()
     return url
@@ -202,7 +203,7 @@ def test_the_graph_finds_nearly_what_a_full_scan_finds(grown: App, monkeypatch: 
     chance = np.random.default_rng(5)
     asked = chance.normal(size=(20, DIMENSIONS)).astype("f4")
     by_graph = [near(grown, "crowd", vector, 100)[:10] for vector in asked]
-    monkeypatch.setattr(vectors, "EXACT", 10_000_000)
+    monkeypatch.setattr(vectors, "EXACT", 10_000_000)  # larger
     exactly = [near(grown, "crowd", vector, 100)[:10] for vector in asked]
     shared = [len(set(one) & set(other)) for one, other in zip(by_graph, exactly, strict=True)]
     assert sum(shared) / len(shared) >= 9
@@ -217,7 +218,7 @@ def test_a_search_of_a_large_project_goes_by_its_graph(grown: App, large: str) -
     for i in range(3):
         near(grown, "crowd", Bag().vectors([f"stone{i}"])[0], 10)
     grown.close()  # its connections say at their end what they did
-    until(lambda: used() >= before + 3)
+    assert until(lambda: used() >= before + 3)
 
 
 def test_rare_and_common_words_of_a_large_project_are_found(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +287,7 @@ def test_deep_pages_show_every_memory_once(
     monkeypatch.setattr(vectors, "EXACT", exact)
     call(app, "recall", query="stone7")
     if exact < 1_000:
-        until(lambda: graphs(url) == [(GRAPH, True)], 60)
+        until(lambda: graphs(url) == [(GRAPH, True)])
     for asked in ("stone5 p3", "nowhere to be seen", "filler"):
         whole = call(app, "recall", query=asked, k=1_000)
         assert len({hit.id for hit in whole}) == len(whole) == 180
@@ -312,7 +313,7 @@ def drawing(url: str) -> bool:
 @pytest.fixture
 def middling(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[str, App]]:
     """A project that is large enough for a graph, and has none yet."""
-    monkeypatch.setattr(vectors, "EXACT", 100)
+    monkeypatch.setattr(vectors, "EXACT", 100)  # smaller
     url = new_database(server)
     app = bag_app(url)
     call(app, "remember", content="lantern")
@@ -327,7 +328,6 @@ def test_a_store_works_while_its_graph_is_being_drawn(middling: tuple[str, App])
         building(url, holding)
         assert call(app, "recall", project="crowd", query="stone7", k=1)[0].content.startswith("filler stone7 ")
         until(lambda: drawing(url))
-        began = time.monotonic()
         assert call(app, "recall", project="crowd", query="stone8", k=1)[0].content.startswith("filler stone8 ")
         new = call(app, "remember", project="crowd", content="stored meanwhile")
         assert call(app, "recall", project="crowd", query="meanwhile", k=1)[0].id == new.id
@@ -335,8 +335,7 @@ def test_a_store_works_while_its_graph_is_being_drawn(middling: tuple[str, App])
         assert call(app, "verify").problems == ()
         assert call(app, "purge", project="crowd", expect=1) == 1
         assert call(app, "health").status == "healthy"
-        assert time.monotonic() - began < 8
-        assert drawing(url)
+        assert drawing(url), "nobody had to wait for it"
         assert graphs(url) == [(GRAPH, False)]
         holding.execute("COMMIT")
     until(lambda: graphs(url) == [(GRAPH, True)])
@@ -347,7 +346,7 @@ def test_a_store_works_while_its_graph_is_being_drawn(middling: tuple[str, App])
 def test_a_graph_that_was_left_unfinished_is_drawn_again(
     middling: tuple[str, App], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "LATER", rounds(3, 10))
+    monkeypatch.setattr(store, "LATER", 600)  # time
     url, app = middling
     with psycopg.connect(url, autocommit=True) as holding:
         building(url, holding)
@@ -361,6 +360,8 @@ def test_a_graph_that_was_left_unfinished_is_drawn_again(
     assert call(app, "recall", project="crowd", query="stone8", k=1)[0].content.startswith("filler stone8 ")
     assert "graph cannot be drawn" in call(app, "health").problems[0]
     # It is tried again after a while, by the next search that wants it.
+    monkeypatch.setattr(store, "LATER", 0.1)
+    app.store.database._not_before = 0.0  # type: ignore[attr-defined]
     until(lambda: call(app, "recall", project="crowd", query="stone8") and graphs(url) == [(GRAPH, True)])
     assert call(app, "verify").problems == ()
 
@@ -370,15 +371,15 @@ def test_a_limit_on_the_time_of_statements_does_not_keep_a_graph_from_being_draw
 ) -> None:
     url, _ = middling
     name = name_of(url)
-    query(url, f"ALTER DATABASE {name} SET statement_timeout = '400ms'")
+    query(url, f"ALTER DATABASE {name} SET statement_timeout = '800ms'")
     app = bag_app(url)
     with psycopg.connect(url, autocommit=True) as holding:
         building(url, holding)
         call(app, "recall", project="crowd", query="stone7")
         until(lambda: drawing(url))
-        time.sleep(0.8)
+        time.sleep(1.6)
         holding.execute("COMMIT")
-    until(lambda: graphs(url) == [(GRAPH, True)], 10)
+    assert until(lambda: graphs(url) == [(GRAPH, True)])
     app.close()
 
 

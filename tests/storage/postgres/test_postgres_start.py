@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Generator
 from pathlib import Path
 from urllib.parse import quote
@@ -15,11 +14,12 @@ from urllib.parse import quote
 import postgres
 import psycopg
 import pytest
-from postgres_tools import call, name_of, new_database, opened, query, until
+from postgres_tools import call, name_of, new_database, opened, query
 
 from athena import api
 from athena.errors import Misconfigured
 from athena.storage.postgres.store import Postgres
+from patience import LONG, until
 
 SECRET = "hunter2-is-secret"
 UNAVAILABLE, MISCONFIGURED = 7, 8
@@ -45,15 +45,13 @@ def as_role(url: str, role: str, password: str | None = SECRET) -> str:
     return url.replace("postgres@", f"{role}:{quote(password, safe='')}@" if password else f"{role}@")
 
 
-def complaint(url: str, code: int, *words: str, command: tuple[str, ...] = ("-m", "athena", "list")) -> str:
-    """Return what a command says about a database that it cannot use."""
-    began = time.monotonic()
+def assert_complaint(url: str, code: int, *words: str, command: tuple[str, ...] = ("-m", "athena", "list")) -> None:
+    """Check that a command says what is wrong with a database, what to do, and nothing else."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=60,
+        [sys.executable, *command], capture_output=True, text=True, timeout=LONG,
         env=environment | {"ATHENA_DATABASE_URL": url},
     )  # fmt: skip
-    assert time.monotonic() - began < 15
     assert done.stdout == ""
     lines = done.stderr.splitlines()
     assert [line.split(":")[0] for line in lines] == ["error", "hint"], done.stderr
@@ -62,7 +60,6 @@ def complaint(url: str, code: int, *words: str, command: tuple[str, ...] = ("-m"
         assert word.lower() in done.stderr.lower()
     for part in ("Traceback", "psycopg", SECRET, SECRET[8:]):
         assert part not in done.stderr
-    return done.stderr
 
 
 def free_port() -> int:
@@ -74,15 +71,15 @@ def free_port() -> int:
 
 def test_a_wrong_port_is_told() -> None:
     port = free_port()
-    complaint(f"postgresql://keeper:{SECRET}@127.0.0.1:{port}/athena", UNAVAILABLE, str(port), "refused")
+    assert_complaint(f"postgresql://keeper:{SECRET}@127.0.0.1:{port}/athena", UNAVAILABLE, str(port), "refused")
 
 
 def test_a_wrong_host_is_told() -> None:
-    complaint(f"postgresql://keeper:{SECRET}@no-such-host.invalid/athena", UNAVAILABLE, "no-such-host.invalid")
+    assert_complaint(f"postgresql://keeper:{SECRET}@no-such-host.invalid/athena", UNAVAILABLE, "no-such-host.invalid")
 
 
 def test_a_socket_that_is_not_there_is_told() -> None:
-    complaint("postgresql:///athena?host=%2Fno%2Fsuch%2Ffolder", UNAVAILABLE, "/no/such/folder")
+    assert_complaint("postgresql:///athena?host=%2Fno%2Fsuch%2Ffolder", UNAVAILABLE, "/no/such/folder")
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
@@ -108,7 +105,9 @@ def test_a_server_that_says_nothing_or_nonsense_is_told(answer: bytes) -> None:
         thread.start()
         port = listening.getsockname()[1]
         try:
-            complaint(f"postgresql://u:{SECRET}@127.0.0.1:{port}/athena?connect_timeout=2", UNAVAILABLE, str(port))
+            assert_complaint(
+                f"postgresql://u:{SECRET}@127.0.0.1:{port}/athena?connect_timeout=2", UNAVAILABLE, str(port)
+            )
         finally:
             over.set()
             thread.join()
@@ -117,7 +116,7 @@ def test_a_server_that_says_nothing_or_nonsense_is_told(answer: bytes) -> None:
 
 
 def test_a_database_that_does_not_exist_is_told(strict: postgres.Server) -> None:
-    complaint(strict.url("nowhere"), MISCONFIGURED, "nowhere", "does not exist", "createdb")
+    assert_complaint(strict.url("nowhere"), MISCONFIGURED, "nowhere", "does not exist", "createdb")
 
 
 @pytest.mark.parametrize(
@@ -127,14 +126,14 @@ def test_a_database_that_does_not_exist_is_told(strict: postgres.Server) -> None
 )
 def test_a_user_whom_the_server_refuses_is_told(strict: postgres.Server, role: str, password: str | None) -> None:
     url = as_role(strict.url("postgres"), role, password)
-    complaint(url, MISCONFIGURED, "refuses this user", "ATHENA_DATABASE_URL")
+    assert_complaint(url, MISCONFIGURED, "refuses this user", "ATHENA_DATABASE_URL")
 
 
 def test_a_role_that_may_create_nothing_is_told(strict: postgres.Server) -> None:
     url = new_database(strict)
-    complaint(as_role(url, "visitor"), MISCONFIGURED, "vector", "CREATE EXTENSION")
+    assert_complaint(as_role(url, "visitor"), MISCONFIGURED, "vector", "CREATE EXTENSION")
     query(url, "CREATE EXTENSION vector")
-    complaint(as_role(url, "visitor"), MISCONFIGURED, "right", "GRANT")
+    assert_complaint(as_role(url, "visitor"), MISCONFIGURED, "right", "GRANT")
 
 
 def test_a_role_needs_no_more_rights_than_those_on_its_schema(strict: postgres.Server) -> None:
@@ -162,20 +161,20 @@ def test_a_role_that_may_not_use_the_store_of_another_is_told(strict: postgres.S
     url = new_database(strict)
     with opened(url):
         pass
-    complaint(as_role(url, "visitor"), MISCONFIGURED, "right", "GRANT")
+    assert_complaint(as_role(url, "visitor"), MISCONFIGURED, "right", "GRANT")
 
 
 def test_a_server_without_pgvector_is_told(strict: postgres.Server) -> None:
     url = new_database(strict)
     query(url, f"ALTER DATABASE {name_of(url)} SET extension_control_path = '/no/such/folder'")
-    complaint(url, MISCONFIGURED, "no pgvector", "install")
+    assert_complaint(url, MISCONFIGURED, "no pgvector", "install")
 
 
 def test_a_pgvector_that_is_too_old_is_told(strict: postgres.Server) -> None:
     url = new_database(strict)
     query(url, "CREATE EXTENSION vector")
     query(url, "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
-    complaint(url, MISCONFIGURED, "0.7.4", "too old")
+    assert_complaint(url, MISCONFIGURED, "0.7.4", "too old")
 
 
 def test_a_pgvector_in_a_schema_of_its_own_is_found(strict: postgres.Server) -> None:
@@ -192,7 +191,7 @@ def test_a_pgvector_in_a_schema_of_its_own_is_found(strict: postgres.Server) -> 
 def test_a_database_in_another_encoding_is_told(strict: postgres.Server, encoding: str) -> None:
     name = f"encoded_{encoding.lower()}"
     query(strict.url(), f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
-    complaint(strict.url(name), MISCONFIGURED, encoding, "UTF8")
+    assert_complaint(strict.url(name), MISCONFIGURED, encoding, "UTF8")
 
 
 def test_a_store_of_a_newer_version_is_told_and_left_alone(strict: postgres.Server) -> None:
@@ -201,7 +200,7 @@ def test_a_store_of_a_newer_version_is_told_and_left_alone(strict: postgres.Serv
         call(app, "remember", content="before")
     query(url, "UPDATE counters SET value = value + 1 WHERE name = 'version'")
     version = query(url, "SELECT value FROM counters WHERE name = 'version'")
-    complaint(url, MISCONFIGURED, "newer", "upgrade")
+    assert_complaint(url, MISCONFIGURED, "newer", "upgrade")
     assert query(url, "SELECT value FROM counters WHERE name = 'version'") == version
     assert query(url, "SELECT content FROM memories") == [("before",)]
 
@@ -211,7 +210,7 @@ def test_a_schema_of_that_name_that_is_not_ours_is_told_and_left_alone(strict: p
     query(url, "CREATE SCHEMA athena")
     query(url, "CREATE TABLE athena.memories (invoice INTEGER)")
     query(url, "INSERT INTO athena.memories VALUES (7)")
-    complaint(url, MISCONFIGURED, "athena", "memories")
+    assert_complaint(url, MISCONFIGURED, "athena", "memories")
     assert query(url, "SELECT * FROM athena.memories") == [(7,)]
 
 
@@ -221,8 +220,8 @@ def test_a_read_only_server_is_told_where_something_would_be_written(strict: pos
         call(app, "remember", content="before")
     for url in (empty, used):
         query(strict.url(), f"ALTER DATABASE {name_of(url)} SET default_transaction_read_only = on")
-    complaint(empty, UNAVAILABLE, "read-only", "replica")
-    complaint(used, UNAVAILABLE, "read-only", "replica", command=("-m", "athena", "remember", "a text"))
+    assert_complaint(empty, UNAVAILABLE, "read-only", "replica")
+    assert_complaint(used, UNAVAILABLE, "read-only", "replica", command=("-m", "athena", "remember", "a text"))
     with opened(used) as app:
         assert [m.content for m in call(app, "list_memories")] == ["before"]
         assert call(app, "recall", query="before")
@@ -240,7 +239,7 @@ def test_a_read_only_server_is_told_where_something_would_be_written(strict: pos
     ids=["percent", "slash", "at", "digits", "port"],
 )
 def test_a_url_that_cannot_be_right_is_told_without_its_password(url: str) -> None:
-    complaint(url, MISCONFIGURED, "ATHENA_DATABASE_URL", "postgresql://")
+    assert_complaint(url, MISCONFIGURED, "ATHENA_DATABASE_URL", "postgresql://")
 
 
 @pytest.mark.parametrize("end", ["/a?b@127.0.0.1/athena", "@127.0.0.1/athena?no_such_option=1", "@[::1/athena"])
@@ -251,7 +250,7 @@ def test_no_part_of_a_url_that_cannot_be_read_is_repeated(end: str) -> None:
 
 
 def test_a_url_of_another_kind_of_database_is_told() -> None:
-    complaint(f"mysql://keeper:{SECRET}@127.0.0.1/athena", MISCONFIGURED, "postgresql://")
+    assert_complaint(f"mysql://keeper:{SECRET}@127.0.0.1/athena", MISCONFIGURED, "postgresql://")
 
 
 @pytest.mark.parametrize("module", ["psycopg", "psycopg_pool"])
@@ -294,12 +293,10 @@ def test_a_database_whose_transactions_see_one_snapshot_by_default_works(strict:
         threads = [threading.Thread(target=open_one) for _ in range(4)]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + 10
-        while query(url, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")[0][0] < 4:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        waiting = "SELECT count(*) >= 4 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        until(lambda: query(url, waiting) == [(True,)])
     for thread in threads:
-        thread.join(30)
+        thread.join(LONG)
     assert errors == []
 
 
@@ -327,8 +324,8 @@ def test_a_replica_can_be_read_and_says_that_it_cannot_be_written(
         call(app, "remember", content="the kettle stands by the window")
     follower: postgres.Server = request.getfixturevalue("replica")
     there = follower.url(name_of(url))
-    complaint(there, UNAVAILABLE, "read-only", "replica", command=("-m", "athena", "remember", "a text"))
-    complaint(follower.url("postgres"), UNAVAILABLE, "read-only", "replica")
+    assert_complaint(there, UNAVAILABLE, "read-only", "replica", command=("-m", "athena", "remember", "a text"))
+    assert_complaint(follower.url("postgres"), UNAVAILABLE, "read-only", "replica")
     with opened(there) as copy, opened(url) as app:
         assert call(copy, "recall", query="kettle")[0].content == "the kettle stands by the window"
         new = call(app, "remember", content="a lantern in the hall")
