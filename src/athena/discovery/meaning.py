@@ -112,7 +112,7 @@ class Meaning:
         readings = drive(self._encoder.read([Excerpt(text) for text in wanted.values()]))
         if readings is None:
             return False
-        made = {key: one.vector for key, one in zip(wanted, readings, strict=True)}
+        made = {key: one.vector.astype("<f2") for key, one in zip(wanted, readings, strict=True)}
         self._vectors = self._vectors | made  # a search that goes on meanwhile keeps its own
         return True
 
@@ -128,7 +128,7 @@ class Meaning:
                 return {}
         except (OSError, ValueError, EOFError):
             return {}
-        return {key.decode("ascii", "replace"): vector.astype(np.float32) for key, vector in rows}
+        return {key.decode("ascii", "replace"): vector for key, vector in rows}
 
     def _write(self, wanted: Iterable[str]) -> None:
         """Keep the vectors for the next start; another process that does the same may win."""

@@ -58,4 +58,5 @@ def _deviations(values: "NDArray[Any]") -> "NDArray[Any]":
     known = values[~np.isnan(values)]
     if len(known) < 2:
         return np.zeros_like(values)
-    return np.nan_to_num((values - known.mean()) / max(float(known.std()), 1e-6))
+    found: NDArray[Any] = np.nan_to_num((values - known.mean()) / max(float(known.std()), 1e-6))
+    return found

@@ -29,7 +29,7 @@ DOING = re.compile(
         accept answer reply prepare schedule bring call ring shut replace note tick learn clean skip join retry restart
         scale record share upload cancel change update edit correct build copy reset enable disable assign invite book
         order pay refund charge release deploy import insert append convert transfer register raise mute silence lock
-        unlock archive tag label notify remind forget undo restore report arrange assign trigger kick wake fix swap patch
+        unlock archive tag label notify remind forget undo restore report arrange trigger kick wake fix swap patch
         lower dim boot reboot spin pull roll wipe purge empty scrap bin land propose complete finish confirm reject
         postpone reschedule shift extend dial deliver forward fork clone duplicate star react pin let ask""".split()  # noqa: SIM905  # readable as a text
     )
@@ -47,17 +47,19 @@ GIVEN = (
     (re.compile(r"(?<![\w#&])#[a-zA-Z][\w-]*"), " channel "),
 )
 
-# What is to be said, noted or looked for tells little about the tool: what is quoted, what follows a colon, "that" after
-# a word for saying, or "about".
+# What is to be said, noted or looked for tells little about the tool: what is quoted, what follows a colon, "that"
+# after a word for saying, or "about".
 SAYING = (
     r"(?:tell|log|note|remember|know|write|say|saying|mention|email|mail|text|message|comment|remark|record|inform"
     r"|notify|store|save|keep|remind|down|mind|reply|answer|respond|post|announce|warn|ping|explain|fact)"
 )
-THAT = r"(?<!\bof)(?<!\bto)(?<!\bfrom)(?<!\bin)(?<!\bon)(?<!\bfor)(?<!\bwith)(?<!\bat)\sthat\s+(?!(?:of|to|from|in|on|for|at)\b)"
+NEAR_THAT = ("of", "to", "from", "in", "on", "for", "with", "at")
+# Not "of that", and not "that of".
+THAT = "".join(rf"(?<!\b{word})" for word in NEAR_THAT) + rf"\sthat\s+(?!(?:{'|'.join(NEAR_THAT)})\b)"
 CONTENT = (
     re.compile(r"[\"“”«»]([^\"“”«»]+)[\"“”«»]"),
     re.compile(r"(?<!\w)'([^']{2,})'(?!\w)"),
-    re.compile(r"^.{3,80}?(?:\w:|\s[-–—])\s(.+)", re.DOTALL),
+    re.compile(r"^.{2,80}?(?:\w:|\s[-–—])\s(.+)", re.DOTALL),
     re.compile(SAYING + r"\b[^.?!]{0,50}?" + THAT + r"(.+)", re.DOTALL | re.IGNORECASE),
     re.compile(r".{4}\b(?:about|regarding|concerning|called|named|titled)\b(.+)", re.DOTALL | re.IGNORECASE),
 )
@@ -74,8 +76,8 @@ ACTIONS = (
     (
         "update edit modify set change adjust move rename transition merge convert restore relate link",
         "change update edit correct fix set move rename shift reassign raise bump close mark reschedule push replace"
-        " overwrite adjust switch turn dim improve assign merge join link connect convert tick finish complete lower swap"
-        " patch reschedule postpone extend unify land",
+        " overwrite adjust switch turn dim improve assign merge join link connect convert tick finish complete lower"
+        " swap patch reschedule postpone extend unify land",
     ),
     (
         "delete remove forget cancel purge erase stop end drop",
