@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TEXT = 0.1  # what a standard deviation counts by a tool's own text; the best by words has 1
-SAID = 0.15  # and by the two likest things that people say; by its text again where nobody knows any
+SAID = 0.15  # and by the two likest things that people say
+UNSAID = 0.18  # instead by its text again, where nobody knows what people say
 
 
 class Texts(NamedTuple):
@@ -47,8 +48,9 @@ def nearness(likeness: "NDArray[Any]", texts: Texts) -> "NDArray[Any]":
     with np.errstate(invalid="ignore"):
         best = np.where(np.isfinite(second), (first + second) / 2, first)
     best[~np.isfinite(best)] = np.nan
-    by_said = np.where(np.isnan(best), by_text, _deviations(best)) if np.isfinite(best).sum() > 1 else by_text
-    return TEXT * by_text + SAID * by_said
+    by_said = np.where(np.isnan(best), UNSAID * by_text, SAID * _deviations(best))
+    found: NDArray[Any] = TEXT * by_text + by_said
+    return found
 
 
 def _deviations(values: "NDArray[Any]") -> "NDArray[Any]":
