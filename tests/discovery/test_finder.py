@@ -21,7 +21,8 @@ from conftest import FULL, _model
 from discovery_tools import tool, wait
 
 TOP = 3
-ENOUGH = 0.95  # of the requests that were not looked at while tuning, whoever wrote them
+ENOUGH = 0.95  # of the requests, whoever wrote them
+FLOORS = {"held_out": 0.98, "strangers_held_out": 0.96, "strangers_dev": 0.98}  # a little beneath what is reached
 WORDS = 0.9  # of all, by words alone
 
 
@@ -89,8 +90,8 @@ def test_there_are_hundreds_of_tools_and_requests_for_them() -> None:
 
 def test_the_right_tool_is_among_the_first_three(hundreds: tuple[Finder, tuple[entry.Entry, ...]]) -> None:
     finder, every = hundreds
-    for part in ("held_out", "strangers_held_out", "strangers_dev"):
-        assert share(finder, every, part) >= ENOUGH, part
+    for part, enough in FLOORS.items():
+        assert share(finder, every, part) >= enough, part
         assert share(finder, every, part, hurry=True) >= WORDS, part
     if FULL:
         for part in ("dev", "more"):
