@@ -4,7 +4,7 @@
 `data/tool_requests.json` the halves `dev` and `held_out` were written before the ranking was tuned, and `more`
 afterwards, by the author of the ranking and of its everyday words. Others, who saw only the names and summaries of the
 tools, wrote two more sets of 120: half of the first is `strangers_dev`, the rest and the second are
-`strangers_held_out`. Nobody looked at `held_out` and `strangers_held_out` while tuning.
+`strangers_held_out`. While tuning, of `held_out` and `strangers_held_out` only a few scores were looked at.
 """
 
 import json
