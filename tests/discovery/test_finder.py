@@ -22,8 +22,9 @@ from discovery_tools import tool
 from patience import until
 
 TOP = 3
-ENOUGH = 0.95  # of the requests that were written before the ranking was tuned
-HELD_OUT = 0.92  # of those of them that were not looked at since
+ENOUGH = 0.95  # of the requests, whoever wrote them
+FLOORS = {"held_out": 0.98, "strangers_held_out": 0.96, "strangers_dev": 0.98}  # a little beneath what is reached
+WORDS = 0.9  # of all, by words alone
 
 
 def entries(*tools: Defined) -> tuple[entry.Entry, ...]:
@@ -68,8 +69,8 @@ def hundreds() -> Generator[tuple[Finder, tuple[entry.Entry, ...]]]:
     finder.stop()
 
 
-def share(finder: Finder, every: tuple[entry.Entry, ...], half: str, *, hurry: bool = False) -> float:
-    asked = tool_requests.requests(half)
+def share(finder: Finder, every: tuple[entry.Entry, ...], part: str, *, hurry: bool = False) -> float:
+    asked = tool_requests.requests(part)
     hits = 0
     for said, right in asked:
         found = [one.path for one in drive(finder.rank(every, said, hurry=hurry))]
@@ -83,19 +84,29 @@ def test_there_are_hundreds_of_tools_and_requests_for_them() -> None:
     halves = [tool_requests.requests(half) for half in ("dev", "held_out")]
     assert sum(map(len, halves)) >= 120
     assert abs(len(halves[0]) - len(halves[1])) <= 1
-    for _, right in [*halves[0], *halves[1], *tool_requests.requests("more")]:
-        assert any(path in paths for path in right)
+    for part in ("dev", "held_out", "more", "strangers_dev", "strangers_held_out"):
+        for _, right in tool_requests.requests(part):
+            assert any(path in paths for path in right)
 
 
 def test_the_right_tool_is_among_the_first_three(hundreds: tuple[Finder, tuple[entry.Entry, ...]]) -> None:
     finder, every = hundreds
-    dev, held_out = share(finder, every, "dev"), share(finder, every, "held_out")
-    assert (dev + held_out) / 2 >= ENOUGH
-    assert held_out >= HELD_OUT
-    for half in ("dev", "more", "held_out"):
-        assert share(finder, every, half, hurry=True) >= 0.85, half
+    for part, enough in FLOORS.items():
+        assert share(finder, every, part) >= enough, part
+        assert share(finder, every, part, hurry=True) >= WORDS, part
     if FULL:
-        assert share(finder, every, "more") >= ENOUGH
+        for part in ("dev", "more"):
+            assert share(finder, every, part) >= ENOUGH, part
+            assert share(finder, every, part, hurry=True) >= WORDS, part
+
+
+def test_a_tool_that_nobody_thought_of_is_found_among_those_that_people_ask_for(
+    hundreds: tuple[Finder, tuple[entry.Entry, ...]],
+) -> None:
+    finder, every = hundreds
+    more = every + entries(CAT, DOG, CAR)
+    drive(finder.rank(more, "hungry kitten"))  # has the new ones read
+    wait(lambda: drive(finder.rank(more, "hungry kitten"))[0].path == "pets.feed_cat")
 
 
 # --- words first, meaning soon --------------------------------------------------------------------------------------

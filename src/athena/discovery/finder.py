@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from athena.discovery.entry import Entry
-from athena.discovery.meaning import Encoder, Meaning, text_of
-from athena.discovery.words import Words, asked
+from athena.discovery.meaning import Encoder, Meaning
+from athena.discovery.nearness import Texts, nearness, texts_of
+from athena.discovery.request import asked
+from athena.discovery.words import Words
 from athena.threads import aside
 
-MEANING = 0.2  # what a standard deviation of likeness counts; the best by words has 1
 NAMED = 0.6  # what it counts to be called by name
 USE = 0.06  # what it counts to be used most: it decides between equals
-NEAR = 2.0  # deviations by which a tool stands out that shares no word with the request
+NEAR = 0.5  # what a tool gets for its likeness that shares no word with the request
 REMEMBERED = 8  # sets of tools, each with its index
 
 
 class _Index(NamedTuple):
     words: Words
-    texts: dict[str, str]  # what the model reads, by its key
-    places: list[int]  # of each entry among the texts
+    texts: Texts
 
 
 class Finder:
@@ -43,23 +43,23 @@ class Finder:
             return []
         index = await aside(self._index, entries)
         words = index.words.scores(request)
-        near = None
+        near = [0.0] * len(entries)
         if not hurry:
-            self.meaning.prepare(index.texts)
-            near = await self.meaning.likeness(request, index.texts)
+            self.meaning.prepare(index.texts.keyed)
+            if (likeness := await self.meaning.likeness(request, index.texts.keyed)) is not None:
+                near = nearness(likeness, index.texts).tolist()
         most = math.log1p(max(uses.values(), default=0)) or 1.0
         scored = []
         named = index.words.named(request)
         for place, (entry, intent) in enumerate(zip(entries, index.words.intents(request), strict=True)):
-            likeness = 0.0 if near is None else float(near[index.places[place]])
-            if words[place] or likeness > NEAR:
+            if words[place] or near[place] > NEAR:
                 used = math.log1p(uses.get(entry.key, 0)) / most
-                scored.append((words[place] + NAMED * named[place] + intent + MEANING * likeness + USE * used, entry))
+                scored.append((words[place] + NAMED * named[place] + intent + near[place] + USE * used, entry))
         return [entry for _, entry in sorted(scored, key=lambda pair: -pair[0])]
 
     def prepare(self, entries: tuple[Entry, ...]) -> None:
         """Make ready now rather than at the first search."""
-        self.meaning.prepare(self._index(entries).texts, 0.0)
+        self.meaning.prepare(self._index(entries).texts.keyed, 0.0)
 
     def stop(self) -> None:
         self.meaning.stop()
@@ -72,7 +72,4 @@ class Finder:
         return index
 
     def _made(self, entries: tuple[Entry, ...]) -> _Index:
-        keys = [(self.meaning.key(text), text) for text in map(text_of, entries)]
-        texts = dict(keys)  # two tools may read alike
-        order = {key: place for place, key in enumerate(texts)}
-        return _Index(Words(entries), texts, [order[key] for key, _ in keys])
+        return _Index(Words(entries), texts_of(entries, self.meaning))

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from athena.discovery.entry import Entry, legible, spaced
+from athena.discovery.phrases import said
 from athena.discovery.words import analysed
 from athena.embedding.embedder import Asked, Excerpt, Reading
 from athena.ids import digest
+from athena.storage.arrays import product
 from athena.threads import drive, start
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class Meaning:
         self._stopped = threading.Event()
 
     async def likeness(self, request: str, texts: Mapping[str, str]) -> "NDArray[np.float32] | None":
-        """Return how far each text stands out by its likeness to a request, 0 where that is not known."""
+        """Return how like a request each text is, not a number where that is not known."""
         if not (self.ready and self._encoder.works):
             return None
         rows, matrix = self._stacked(texts)
@@ -56,9 +58,8 @@ class Meaning:
             return None
         import numpy as np
 
-        near = matrix @ asked.vector
-        found = np.zeros(len(texts), np.float32)
-        found[rows] = (near - near.mean()) / max(float(near.std()), 1e-6)
+        found = np.full(len(texts), np.nan, np.float32)
+        found[rows] = product(matrix, asked.vector)
         return found
 
     def _stacked(self, texts: Mapping[str, str]) -> tuple[list[int], Any]:
@@ -111,7 +112,7 @@ class Meaning:
         readings = drive(self._encoder.read([Excerpt(text) for text in wanted.values()]))
         if readings is None:
             return False
-        made = {key: one.vector for key, one in zip(wanted, readings, strict=True)}
+        made = {key: one.vector.astype("<f2") for key, one in zip(wanted, readings, strict=True)}
         self._vectors = self._vectors | made  # a search that goes on meanwhile keeps its own
         return True
 
@@ -127,7 +128,7 @@ class Meaning:
                 return {}
         except (OSError, ValueError, EOFError):
             return {}
-        return {key.decode("ascii", "replace"): vector.astype(np.float32) for key, vector in rows}
+        return {key.decode("ascii", "replace"): vector for key, vector in rows}
 
     def _write(self, wanted: Iterable[str]) -> None:
         """Keep the vectors for the next start; another process that does the same may win."""
@@ -156,5 +157,5 @@ class Meaning:
 def text_of(entry: Entry) -> str:
     """Return what the model reads of a tool."""
     about = entry.about or entry.category
-    said = f"{entry.summary} {entry.details}".strip()
-    return legible(f"{about}: {spaced(entry.name)}. {said} {analysed(entry).also}"[:4_000])
+    also = "" if said(entry) else analysed(entry).also
+    return legible(f"{about}: {spaced(entry.name)}. {entry.summary} {entry.details} {also}"[:4_000])

@@ -1,0 +1,59 @@
+"""What people say for tools, and which words of a request count."""
+
+from athena.discovery import entry, phrases
+from athena.discovery.request import LITTLE, asked
+from athena.discovery.stems import stems
+from athena.operations import CATALOG
+from discovery_tools import tool
+
+
+def said(path: str, summary: str = "Something") -> tuple[str, ...]:
+    return phrases.said(entry.of_operation(tool(path, summary), ""))
+
+
+def weight(word: str, request: str) -> float:
+    return asked(request)[stems(word)[0]]
+
+
+def test_people_can_ask_for_each_of_our_operations_in_their_words() -> None:
+    paths, lines = phrases._known()
+    assert set(paths) == {one.path for one in CATALOG}
+    for requests in [*paths.values(), *(line.requests for line in lines)]:
+        assert all(one and one == one.strip() for one in requests)
+
+
+def test_a_tool_of_another_server_is_known_by_the_words_of_its_name() -> None:
+    for path in ("github.create_issue", "bugs.newIssue", "tracker.tracker_add_issue"):
+        assert "report a bug" in said(path), path
+    assert "report a bug" in said("bugs.issue", "Create one")
+    for path in ("bugs.list_issues", "bugs.issue", "bugs.create_report", "pets.feed_cat"):
+        assert "report a bug" not in said(path), path
+    assert said("pets.feed_cat") == ()
+    assert said("memory.recall") == ()  # another server's, whatever ours does
+
+
+def test_what_says_most_of_a_name_counts() -> None:
+    assert "report a bug" not in said("bugs.add_issue_comment")
+    assert "leave a remark on the bug" in said("bugs.add_issue_comment")
+
+
+def test_what_is_to_be_said_counts_less_than_what_is_to_be_done() -> None:
+    for request in (
+        "log that the deploy failed",
+        "log: the deploy failed",
+        'log "deploy failed"',
+        "log something about the deploy",
+        "log 'deploy failed'",
+    ):
+        assert weight("log", request) == 1.0, request
+        assert weight("deploy", request) == LITTLE, request
+    for request in ("save the log of that deploy", "deploy: https://example.com", "undo that deploy", "don't deploy"):
+        assert weight("deploy", request) == 1.0, request
+
+
+def test_what_is_given_counts_as_the_sort_of_thing_it_is() -> None:
+    assert asked("tell #general")["channel"] == 1.0
+    for request in ("close #12", "close AB-12"):
+        assert stems("issue")[0] in asked(request)
+    assert list(asked("who is it")) == stems("who is it")  # nothing but stop words
+    assert asked("?!") == {}
