@@ -24,7 +24,8 @@ from athena.storage.copying import TABLES
 from athena.storage.database import Copying, Database, Row, Table
 from athena.storage.sqlite.store import Sqlite
 from athena.threads import drive
-from conftest import _model, rounds
+from conftest import SOON, _model, rounds
+from patience import until
 
 pytestmark = pytest.mark.sqlite_only("each test names its engines")
 MADE_ANEW = {"scopes.passages", "passages.claimed"}  # by each engine for itself
@@ -103,8 +104,10 @@ def _fill_graph(app: App) -> None:
 
 
 def _leave_one_waiting(app: App) -> None:
-    assert isinstance(app.store.database, Sqlite)
-    app.store.database._named.add("index")  # as if somebody would see to it: so it still waits for its passages
+    database = app.store.database
+    assert isinstance(database, Sqlite)
+    until(lambda: not database._deferred)
+    database._named.add("index")  # as if somebody would see to it: so it still waits for its passages
     _make_entity(app, "Ann", "waits")
 
 
@@ -112,7 +115,7 @@ def _leave_one_waiting(app: App) -> None:
 def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which everything has happened once."""
     path = tmp_path_factory.mktemp("filled") / "athena.db"
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path, soon=SOON), _model)
     for text, tags in (
         ("Deploys run on Fridays at 15:00", ["Deploy", "ops"]),
         ("Mara pays the invoices", ["Geld ähm", "日本"]),
