@@ -107,6 +107,7 @@ def _leave_one_waiting(app: App) -> None:
     database = app.store.database
     assert isinstance(database, Sqlite)
     until(lambda: not database._deferred)
+    drive(database.compact())  # behind what was taken up
     database._named.add("index")  # as if somebody would see to it: so it still waits for its passages
     _make_entity(app, "Ann", "waits")
 
