@@ -335,14 +335,14 @@ class Sqlite:
                     connection.execute("ROLLBACK").fetchall()
                 self._relax(connection, relaxed)
                 connection.execute("BEGIN IMMEDIATE").fetchall()
-                before = connection.total_changes()
+                before = _written(connection)
                 if len(jobs) == 1:
                     jobs[0].value = drive(jobs[0].work(tx), closed_to=ONLY_THE_TRANSACTION)
                 else:
                     for job in jobs:
                         self._run(tx, job)
                 connection.execute("COMMIT").fetchall()
-                self._committed(relaxed, changed=connection.total_changes() > before)
+                self._committed(relaxed, wrote=_written(connection) > before)
         except BaseException as error:  # noqa: BLE001  # the group is lost; each caller is told below
             if connection.in_transaction:
                 connection.execute("ROLLBACK").fetchall()
@@ -363,12 +363,12 @@ class Sqlite:
         if not relaxed:
             self._hasty = None
 
-    def _committed(self, relaxed: bool, *, changed: bool) -> None:
+    def _committed(self, relaxed: bool, *, wrote: bool) -> None:
         if relaxed:
             self._loose += 1
-        elif changed:
+        elif wrote:
             self._firm = self._loose
-        elif self._firm < self._loose:  # it wrote nothing, so it has not waited for what it found there
+        elif self._firm < self._loose:  # so it has not waited for what it found there
             self._sync()
 
     def _run(self, tx: SqliteTransaction, job: Job) -> None:
@@ -387,3 +387,8 @@ class Sqlite:
     def _open(self, *, create: bool = False) -> apsw.Connection:
         with translated(self.path):
             return opening.connect(self.path, create=create)
+
+
+def _written(connection: apsw.Connection) -> int:
+    """Return how many pages a connection has put into the log: none for a row that is written as it was."""
+    return connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
