@@ -164,6 +164,30 @@ def test_a_child_that_is_born_in_the_middle_of_a_write_can_store() -> None:
     assert kept() == set(stored)
 
 
+def test_a_child_that_is_born_while_a_call_is_noted_can_call() -> None:
+    run(
+        """
+        from athena import connect
+        from athena.errors import Unavailable
+        from athena.threads import drive
+        api.store("from the parent")
+        app = connect.shared_app()
+
+        def child():
+            import signal
+            signal.alarm(20)
+            try:  # with the parent's store, which is not the child's
+                drive(app.catalog.find("health")(app.context("test", "test")))
+            except Unavailable:
+                pass
+
+        with app.ledger._guard:
+            pid = forked(child)
+        assert ended(pid) == 0
+        """
+    )
+
+
 def test_a_child_may_have_a_store_of_its_own_in_memory() -> None:
     run(
         """

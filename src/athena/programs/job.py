@@ -220,6 +220,7 @@ class Job:
         after = left(self.programs.key, self.kept, run.state, self.host.clock()) if self.variables else None
         light = not (self.on_disk or after or run.truncated or run.pause or self.keyed)
         if light:
+            await self.host.database.sync()  # what reads write, as a briefing does
             self.programs.noted(self.host.scope.project, self._ended(run, None, None))
             self.host.database.later(partial(self._note, run))
             return result(run, self.number, None)

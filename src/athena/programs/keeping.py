@@ -70,7 +70,8 @@ def lost_result(row: runs.Row) -> Result:
     """Answer for a run of which nobody knows how it ended."""
     fault = Fault(
         "Unknown",
-        "the process that ran this program ended before the program did; what it had called by then was done",
+        "the process that ran this program ended before the program did; what it had called by then was done, "
+        "though a machine that failed may have lost the last of it",
         hint="look at what is there before running it again: it is not repeated by itself",
     )
     return Result(False, "unknown", "", None, fault, row.elapsed_ms or 0.0, row.calls, row.id)

@@ -4,7 +4,7 @@ import threading
 from functools import partial
 
 from athena.model.call import Call
-from athena.storage import calls, usage
+from athena.storage import calls, forking, usage
 from athena.storage.database import Database, Transaction
 from athena.storage.usage import DAY, Spent
 
@@ -25,6 +25,7 @@ class Ledger:
         self._database = database
         self._guard = threading.Lock()
         self._page: _Page | None = None
+        forking.stores.add(self)
 
     def note(self, call: Call, outcome: str, elapsed_ms: float) -> None:
         """Note that there was a call, and what came of it."""
@@ -43,15 +44,35 @@ class Ledger:
         page = self._page
         if page is None or page.entries >= FULL:
             self._page = page = _Page()
-            self._database.later(partial(self._write, page))
+            # Two, which are written apart where that fails: others count into the same rows.
+            self._database.later(partial(self._write_calls, page))
+            self._database.later(partial(self._write_spent, page))
         page.entries += 1
         return page
 
-    async def _write(self, page: _Page, tx: Transaction) -> None:
+    def _turn(self, page: _Page) -> None:
+        """Let nobody write on a page any more."""
         with self._guard:
             if self._page is page:
                 self._page = None
+
+    async def _write_calls(self, page: _Page, tx: Transaction) -> None:
+        self._turn(page)
         for call, outcome, elapsed_ms in page.calls:
             await calls.record(tx, call, outcome, elapsed_ms)
-        for (project, day, operation, surface), (number, *spent) in page.spent.items():
+
+    async def _write_spent(self, page: _Page, tx: Transaction) -> None:
+        self._turn(page)
+        # In one order, since each holds its rows until the end.
+        for (project, day, operation, surface), (number, *spent) in sorted(page.spent.items()):
             await usage.add(tx, project, day, operation, surface, Spent(*spent), number)
+
+    # --- around a fork ------------------------------------------------------------------------------------------------
+
+    def pause(self) -> None: ...
+
+    def go_on(self) -> None: ...
+
+    def abandon(self) -> None:
+        """In the child: what is noted here the parent writes, and another thread may have been writing just then."""
+        self._guard, self._page = threading.Lock(), None

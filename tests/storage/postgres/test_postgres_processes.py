@@ -10,15 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import postgres
+import psycopg
 import pytest
-from postgres_tools import Other, call, new_database, opened, others, query
+from postgres_tools import Other, call, new_database, opened, others, query, until
 
 from athena.app import App
 from athena.errors import Conflict, NotFound
+from athena.model.call import Call
 from athena.model.memory import Filter
 from athena.model.scope import Scope
 from athena.storage.database import Transaction
+from athena.storage.ledger import Ledger
 from athena.storage.postgres import store
+from athena.storage.usage import Spent
 from athena.threads import drive
 from conftest import _model, rounds
 from patience import LONG
@@ -231,6 +235,22 @@ def test_threads_that_use_the_same_memories_while_they_are_written_lose_nothing(
         list(pool.map(work, range(4)))
     facts = [call(app, "get_memory", memory_id=number).metadata for number in numbers]
     assert {key for one in facts for key in one} == {f"k{thread}-{i}" for thread in range(4) for i in range(8)}
+
+
+def test_sums_that_another_process_holds_cost_no_note_of_a_call(server: postgres.Server) -> None:
+    url = new_database(server)
+    database = store.Postgres(url, soon=0.05)
+    ledger = Ledger(database)
+    counted = "SELECT calls FROM usage"
+    ledger.spend("test", 0.0, "recall", "test", Spent(1, 1, 1))
+    until(lambda: query(url, counted))
+    with psycopg.connect(url) as other:
+        other.execute("UPDATE athena.usage SET calls = calls + 10")
+        for _ in range(3):
+            ledger.note(Call("recall", "test", Scope.named("test"), 0.0, None, "", None), "done", 1.0)
+            ledger.spend("test", 0.0, "recall", "test", Spent(1, 1, 1))
+        until(lambda: query(url, "SELECT count(*) FROM calls") == [(3,)], seconds=5)
+    database.close()
 
 
 def test_programs_that_each_write_once_do_not_leave_a_count_behind_for_ever(

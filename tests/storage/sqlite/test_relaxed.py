@@ -1,5 +1,6 @@
 """A program's writes: on the disk before anybody is told of them, and not one by one."""
 
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import apsw
 import pytest
 
 from athena.app import App
+from athena.errors import Unavailable
 from athena.kernel.defined import Defined, Definition
 from athena.kernel.shapes import plain
 from athena.storage.sqlite import opening
@@ -86,6 +88,14 @@ def call(app: App, name: str, **arguments: Any) -> Any:
     return plain(drive(app.catalog.find(name)(app.context("test", "python"), **arguments)))
 
 
+async def work(tx: Any) -> None:
+    await tx.execute("INSERT INTO counters (name, value) SELECT 'at ' || count(*), 1 FROM counters")
+
+
+async def count(tx: Any) -> int:
+    return int((await tx.fetch_one("SELECT count(*) FROM counters WHERE name LIKE 'at %'"))[0])
+
+
 def test_each_write_of_a_caller_waits_for_the_disk(app: App, disk: Disk) -> None:
     call(app, "create_entities", entities=[{"name": "Ann", "entityType": "person", "observations": []}])
     before = disk.waits
@@ -126,15 +136,6 @@ for i in range(3):
 
 def test_a_relaxed_write_is_seen_at_once_and_a_caller_who_comes_after_it_waits_for_both(app: App, disk: Disk) -> None:
     database = app.store.database
-
-    numbers = iter("123")
-
-    async def work(tx: Any) -> None:
-        await tx.execute("INSERT INTO counters (name, value) VALUES (:name, 1)", name=f"at {next(numbers)}")
-
-    async def count(tx: Any) -> int:
-        return int((await tx.fetch_one("SELECT count(*) FROM counters WHERE name LIKE 'at %'"))[0])
-
     drive(database.relaxed.write(work))
     assert disk.pending > 0
     assert drive(database.read(count)) == 1
@@ -143,3 +144,65 @@ def test_a_relaxed_write_is_seen_at_once_and_a_caller_who_comes_after_it_waits_f
     drive(database.relaxed.write(work))
     drive(database.sync())
     assert (disk.pending, drive(database.read(count))) == (0, 3)
+
+
+def test_a_caller_who_finds_it_done_already_waits_for_who_did_it(app: App, disk: Disk) -> None:
+    database = app.store.database
+
+    async def write_the_same(tx: Any) -> int:
+        return int(await tx.execute("UPDATE counters SET value = value WHERE name LIKE 'at %'"))
+
+    for number, found in enumerate((count, write_the_same), start=1):
+        drive(database.relaxed.write(work))
+        assert disk.pending > 0
+        assert drive(database.write(found)) == number
+        assert disk.pending == 0
+
+
+def test_what_a_program_that_only_reads_wrote_is_on_the_disk_when_it_ends(app: App, disk: Disk) -> None:
+    call(app, "remember", content="The lamp is lit at dusk.")
+    program = "events.briefing(session_id='s1')['text']"
+    assert "lamp" in call(app, "execute_code", code=program)["result"]
+    assert disk.pending == 0
+
+
+def test_a_store_behind_a_link_is_synced_where_its_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "athena.db").symlink_to(tmp_path / "disk" / "real.db")
+    store = Sqlite(tmp_path / "athena.db")
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def watched(file: int) -> None:
+        fsync(file)
+        synced.append(os.fstat(file).st_ino)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    drive(store.relaxed.write(work))
+    drive(store.sync())
+    drive(store.sync())  # there is nothing more to wait for
+    assert synced == [(tmp_path / "disk" / "real.db-wal").stat().st_ino]
+    store.close()
+
+
+def test_an_interrupt_in_a_relaxed_write_leaves_no_caller_without_the_disk(
+    app: App, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, change = app.store.database, opening.set_durable
+    drive(database.write(work))
+
+    def interrupted(connection: apsw.Connection, durable: bool) -> None:
+        change(connection, durable)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(opening, "set_durable", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            drive(database.relaxed.write(work))
+    drive(database.write(work))
+    assert (disk.pending, drive(database.read(count))) == (0, 2)
+
+
+def test_a_log_that_cannot_be_synced_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="cannot be written"):
+        opening.sync(str(tmp_path))

@@ -51,12 +51,17 @@ def set_durable(connection: apsw.Connection, durable: bool) -> None:
 
 
 def sync(path: str) -> None:
-    """Wait until the disk has a file."""
-    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    """Wait until the disk has a log; one that is gone is in the database's file."""
     try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be written: {error.strerror}", hint="check the disk") from error
 
 
 def _make_private(path: str) -> None:

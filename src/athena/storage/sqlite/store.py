@@ -11,7 +11,6 @@ all commits before it, and if the machine fails, a relaxed one is lost only with
 import os
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
@@ -26,6 +25,7 @@ from athena.storage.sqlite.bulk import SqliteBulk
 from athena.storage.sqlite.fulltext import SqliteWords
 from athena.storage.sqlite.job import STOP, Job, nothing
 from athena.storage.sqlite.opening import MEMORY, PATIENCE, translated
+from athena.storage.sqlite.relaxed import Relaxed
 from athena.storage.sqlite.schema import migrate
 from athena.storage.sqlite.vectors import SqliteVectors
 from athena.threads import Outcome, Turnstile, aside, check_may_wait, drive, running_loop
@@ -76,6 +76,8 @@ class Sqlite:
         self._writer: threading.Thread | None = None
         self._writing: apsw.Connection | None = None
         self._hasty: apsw.Connection | None = None  # the one that does not wait for the disk now
+        self._loose = 0  # commits that did not wait for the disk
+        self._firm = 0  # those of them that it has by now, at least
         self._turnstile = Turnstile()
         self._closed = False
         opening.check_there(self.path, copying)
@@ -84,6 +86,7 @@ class Sqlite:
             migrate(first, (*self.words.schema, *self.vectors.schema))
             opening.check_whole(first, self.path, copying)
         self._only = first if self.path == MEMORY else None
+        self._log = str(first.filename_wal)  # where the path is a link, it is beside what that leads to
         self._inode = 0 if self._only else os.stat(self.path).st_ino
         if self._only is None:
             self._idle.append(first)
@@ -117,9 +120,14 @@ class Sqlite:
         return cast(Database, Relaxed(self))
 
     async def sync(self) -> None:
+        if self._firm < self._loose:
+            await aside(self._sync)
+
+    def _sync(self) -> None:
+        loose = self._loose
         if self._only is None:
-            with suppress(FileNotFoundError):  # all of it is in the file itself
-                await aside(opening.sync, self.path + "-wal")
+            opening.sync(self._log)
+        self._firm = loose
 
     def _write_now(self, work: Work[T], relaxed: bool) -> T:
         """Write on the caller's own thread, which holds the pen; changing threads would take as long as the disk."""
@@ -320,19 +328,21 @@ class Sqlite:
         """Run jobs in one transaction, several each in a savepoint of its own, and tell each caller its outcome."""
         if not jobs:
             return
-        tx = SqliteTransaction(connection)
+        tx, relaxed = SqliteTransaction(connection), all(job.relaxed for job in jobs)
         try:
             with translated(self.path):
                 if connection.in_transaction:  # an interrupt cut somebody short
                     connection.execute("ROLLBACK").fetchall()
-                self._relax(connection, all(job.relaxed for job in jobs))
+                self._relax(connection, relaxed)
                 connection.execute("BEGIN IMMEDIATE").fetchall()
+                before = _written(connection)
                 if len(jobs) == 1:
                     jobs[0].value = drive(jobs[0].work(tx), closed_to=ONLY_THE_TRANSACTION)
                 else:
                     for job in jobs:
                         self._run(tx, job)
                 connection.execute("COMMIT").fetchall()
+                self._committed(relaxed, wrote=_written(connection) > before)
         except BaseException as error:  # noqa: BLE001  # the group is lost; each caller is told below
             if connection.in_transaction:
                 connection.execute("ROLLBACK").fetchall()
@@ -346,9 +356,20 @@ class Sqlite:
             job.tell()
 
     def _relax(self, connection: apsw.Connection, relaxed: bool) -> None:
-        if relaxed is not (connection is self._hasty):
-            opening.set_durable(connection, not relaxed)
-            self._hasty = connection if relaxed else None
+        if relaxed is (connection is self._hasty):
+            return
+        self._hasty = connection  # until it certainly is not: an interrupt can come after each line
+        opening.set_durable(connection, not relaxed)
+        if not relaxed:
+            self._hasty = None
+
+    def _committed(self, relaxed: bool, *, wrote: bool) -> None:
+        if relaxed:
+            self._loose += 1
+        elif wrote:
+            self._firm = self._loose
+        elif self._firm < self._loose:  # so it has not waited for what it found there
+            self._sync()
 
     def _run(self, tx: SqliteTransaction, job: Job) -> None:
         connection = tx.connection
@@ -368,14 +389,6 @@ class Sqlite:
             return opening.connect(self.path, create=create)
 
 
-class Relaxed:
-    """A store whose writes do not wait for the disk."""
-
-    def __init__(self, store: Sqlite) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def write(self, work: Work[T]) -> T:
-        return await self._store.write(work, relaxed=True)
+def _written(connection: apsw.Connection) -> int:
+    """Return how many pages a connection has put into the log: none for a row that is written as it was."""
+    return connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
