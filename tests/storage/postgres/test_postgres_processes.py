@@ -12,7 +12,7 @@ from typing import Any
 import postgres
 import psycopg
 import pytest
-from postgres_tools import Other, call, new_database, opened, others, query, until
+from postgres_tools import Other, call, new_database, opened, others, query
 
 from athena.app import App
 from athena.errors import Conflict, NotFound
@@ -25,7 +25,7 @@ from athena.storage.postgres import store
 from athena.storage.usage import Spent
 from athena.threads import drive
 from conftest import _model, rounds
-from patience import LONG
+from patience import LONG, until
 
 # Pairs of texts whose digests begin with the same eight digits.
 COLLIDING = ((53529, 75183), (25723, 115993), (115508, 139220), (66124, 183956), (97599, 189637), (9556, 198249))
@@ -249,7 +249,7 @@ def test_sums_that_another_process_holds_cost_no_note_of_a_call(server: postgres
         for _ in range(3):
             ledger.note(Call("recall", "test", Scope.named("test"), 0.0, None, "", None), "done", 1.0)
             ledger.spend("test", 0.0, "recall", "test", Spent(1, 1, 1))
-        until(lambda: query(url, "SELECT count(*) FROM calls") == [(3,)], seconds=5)
+        until(lambda: query(url, "SELECT count(*) FROM calls") == [(3,)])
     database.close()
 
 
