@@ -108,11 +108,13 @@ class Stoppable(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         if self._guard.draining:  # told twice: what is acknowledged is on disk, and nobody waits any longer
-            _log({"event": "stopped at once", "unanswered": self._guard.inside})
+            with contextlib.suppress(RuntimeError):  # the signal came in the middle of another line
+                _log({"event": "stopped at once", "unanswered": self._guard.inside})
             os._exit(1)
         self._guard.draining = True  # what comes now is told to come again
-        _log({"event": "stopping", "calls in flight": self._guard.inside, "at most": f"{DRAIN} s"})
         super().handle_exit(sig, frame)
+        said = {"event": "stopping", "calls in flight": self._guard.inside, "at most": f"{DRAIN} s"}
+        asyncio.get_running_loop().call_soon_threadsafe(_log, said)  # not here: a line may be half written
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:

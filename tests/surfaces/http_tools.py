@@ -203,6 +203,7 @@ def running(
             process.wait(timeout=LONG)
         finally:
             process.kill()
+            process.wait()
             if process.stdout is not None:
                 process.stdout.close()
 

@@ -124,3 +124,27 @@ def test_calls_that_take_too_long_when_it_stops_are_told_so(tmp_path: Path) -> N
     assert 503 in {reply.status for reply in replies}
     assert all(reply.error["code"] == "unavailable" for reply in replies if reply.status == 503)
     assert "Traceback" not in served.log.read_text()
+
+
+def test_a_signal_in_the_middle_of_a_line_of_the_log_stops_it_too(tmp_path: Path) -> None:
+    script = """
+import io, os, signal, sys
+
+class Pipe(io.RawIOBase):
+    def writable(self):
+        return True
+
+    def write(self, line):
+        if b"/info" in bytes(line):
+            os.kill(os.getpid(), signal.SIGTERM)  # handled before this returns
+        return os.write(2, line)
+
+sys.stderr = io.TextIOWrapper(io.BufferedWriter(Pipe()))
+from athena.cli import main
+main()
+"""
+    with running(tmp_path, command=[sys.executable, "-c", script, "serve"]) as served:
+        served.get("/info")
+        assert served.process.wait(timeout=LONG) == 0
+    said = [json.loads(line).get("event") for line in (tmp_path / "server.log").read_text().splitlines()]
+    assert said[-2:] == ["stopping", "stopped"]
