@@ -135,7 +135,9 @@ def test_every_example_gives_the_same_answer_as_over_http(tmp_path: Path, monkey
                     continue
                 read = await client.call_tool(one.name, one.example)
                 said, got = read.content[0].text, by_http.execute(one.name, one.example)  # type: ignore[union-attr]
-                if got.status == 200:
+                if one.name == "search_tools":  # by words alone, until a server has read what its tools mean
+                    assert said.splitlines()[0] in got.json["data"]
+                elif got.status == 200:
                     _agree(one.name, said, got.json["data"])
                 else:
                     assert read.is_error, one

@@ -200,7 +200,8 @@ def _stopped(why: Stop, timeout_s: float, limit: str) -> Failure:
     if why == "waited":
         message = f"other programs ran for {timeout_s:.3g} s, so this one had no turn (limit {limit})"
         return failure("TimeoutError", message, hint="try again in a moment", limit="wall_s")
-    return failure("TimeoutError", f"stopped after {timeout_s:.3g} s (limit {limit})", limit="wall_s")
+    shown = f"{timeout_s:.2f}".rstrip("0").rstrip(".")
+    return failure("TimeoutError", f"stopped after {shown} s (limit {limit})", limit="wall_s")
 
 
 def _with_history(error: Failure, made: Any, open_calls: list[str], ended: Ended, last: str) -> Failure:
