@@ -53,6 +53,8 @@ QUICKLY_ON_ONE = (
     if FULL
     else (
         "api/test_bad_input.py",
+        "api/test_concurrency_api.py",  # storage/postgres/test_postgres_processes.py has its own
+        "api/test_fork_api.py",
         "cli/test_commands.py",
         "cli/test_process.py",
         "surfaces/test_hooks.py",
