@@ -1,10 +1,14 @@
 import asyncio
 import os
 import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
-from athena.threads import Outcome, aside, drive, start
+from athena.threads import Crew, Outcome, aside, drive, start
+from patience import LONG, until
 
 
 async def slow_double(number: int) -> int:
@@ -84,3 +88,32 @@ def test_threads_work_in_a_forked_child() -> None:
     if (child := os.fork()) == 0:
         os._exit(0 if drive(slow_double(3)) == 6 else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+class Stopping:
+    """A queue whose readers stop for a moment with what they took, as any thread can."""
+
+    def __init__(self) -> None:
+        self._held: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.put, self.qsize = self._held.put, self._held.qsize
+        self.taken, self.go = threading.Event(), threading.Event()
+
+    def get(self) -> Callable[[], None] | None:
+        job = self._held.get()
+        self.taken.set()
+        self.go.wait(LONG)
+        return job
+
+
+def test_a_job_does_not_wait_behind_one_that_was_just_taken() -> None:
+    crew = Crew(2)
+    queue: Any = Stopping()
+    crew.jobs = queue
+    first, second = threading.Event(), threading.Event()
+    crew.submit(lambda: until(first.is_set))
+    assert queue.taken.wait(LONG)
+    crew.submit(second.set)
+    queue.go.set()
+    assert second.wait(LONG / 6)
+    first.set()
+    crew.close()

@@ -135,16 +135,17 @@ class Crew:
         self.pid = os.getpid()
         self.most, self.name = most, name
         self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self.size = self.idle = 0
+        self.size = self.idle = self.waiting = 0  # threads, those without a job, and jobs that none has begun
         self.guard = threading.Lock()
 
     def submit(self, job: Callable[[], None]) -> None:
         with self.guard:
-            if self.idle <= self.jobs.qsize() and self.size < self.most:
+            self.waiting += 1
+            self.jobs.put(job)
+            if self.waiting > self.idle and self.size < self.most:
                 self.size += 1
                 self.idle += 1
                 threading.Thread(target=self._work, name=f"{self.name}-{self.size}", daemon=True).start()
-        self.jobs.put(job)
 
     def start(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
         """Run a blocking function on one of these threads."""
@@ -169,8 +170,9 @@ class Crew:
 
     def _work(self) -> None:
         while (job := self.jobs.get()) is not None:
-            with self.guard:
+            with self.guard:  # both at once: a job that was just taken must not pass for a thread that is free
                 self.idle -= 1
+                self.waiting -= 1
             job()
             with self.guard:
                 self.idle += 1
