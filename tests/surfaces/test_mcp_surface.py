@@ -44,7 +44,8 @@ def test_a_client_remembers_recalls_and_runs_programs(served: Running, how: str)
             assert 0 < len((client.session.instructions or "").encode()) < 2048
             kept = await text(client, "remember", content=f"Tea is at four, says {how}", tags=["tea"])
             assert re.fullmatch(r"[0-9a-f]{8,} kept", kept)
-            found = await text(client, "recall", query=f"Tea is at four, says {how}", k=1)
+            found = await text(client, "recall", query="when is tea?", k=9)
+            found = next(line for line in found.splitlines() if line.endswith(how))
             assert found.startswith(kept.split()[0])
             assert found.endswith(f"[tea] Tea is at four, says {how}")
             ran = await text(client, "execute_code", code="print('hi')\nlen(memory.recall(query='tea', k=1)) + 1")
@@ -414,5 +415,19 @@ def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: P
                 said = await text(client, "execute_code", code=code)
                 assert tokens.exactly(said) <= 2_000, code
                 assert more in said[-200:], code
+
+    asyncio.run(work())
+
+
+def test_time_in_a_question_counts(served: Running) -> None:
+    async def work() -> None:
+        async with connected(served, f"http {LEGACY}") as client:
+            await text(client, "remember", content="Twelve crates of marmalade were ordered")
+            assert "marmalade" in await text(client, "recall", query="what marmalade did we order today")
+            await text(client, "remember", content="Marmalade is nice", metadata={"date": "2021-05-05"})
+            assert "crates" not in await text(client, "recall", query="what about marmalade in May 2021")
+            said = await text(client, "recall", query="what marmalade did we order in March 1999")
+            assert said.startswith("[nothing is from the time that you name; of any time:]\n")
+            assert "crates" in said
 
     asyncio.run(work())

@@ -88,11 +88,16 @@ class Surface:
     async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         visit, arguments = self._visit(ctx), params.arguments or {}
         operation = self._offered(visit.tools, params.name)
+        more = mcptools.ADDED.get(operation.name, {}) if visit.tools != "all" else {}
+        note = ""
         try:
-            result = await self._made(ctx, operation, arguments, visit)
+            result = await self._made(ctx, operation, more | arguments, visit)
+            if more.keys() - arguments.keys() and not result:  # a date may be what it is about, and not when it was
+                result = await self._made(ctx, operation, arguments, visit)
+                note = mcptools.ANY_TIME if result else ""
         except AthenaError as error:
             return _said(answers.failure(error), failed=True)
-        return _said(answers.written(operation, arguments, result), failed=answers.is_failure(result))
+        return _said(note + answers.written(operation, arguments, result), failed=answers.is_failure(result))
 
     def _offered(self, surface: str, name: str) -> AnyOperation:
         for one in mcptools.chosen(self._calls.catalog, surface):

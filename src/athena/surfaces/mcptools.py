@@ -13,6 +13,9 @@ PINNED: dict[str, tuple[str, ...]] = {
     "remember": ("content", "tags"),
     "recall": ("query", "k", "tags", "since"),
 }
+# What a small surface adds to a call that does not say otherwise: people ask in plain words, time included.
+ADDED: dict[str, dict[str, Any]] = {"recall": {"understand_time": True}}
+ANY_TIME = "[nothing is from the time that you name; of any time:]\n"
 SURFACES: dict[str, tuple[str, ...]] = {
     "default": ("search_tools", "execute_code", "remember", "recall"),
     "code": ("search_tools", "execute_code"),
