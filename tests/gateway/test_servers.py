@@ -730,3 +730,32 @@ def test_closing_leaves_no_server_behind(tmp_path: Path) -> None:
         assert made.call("fine.echo", text="x") == "x"
     if Path("/proc/self/environ").exists():
         until(lambda: processes(f"MARK={tmp_path}") == [])
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.1])
+def test_a_server_that_loads_the_sdk_and_one_that_connects_at_once_both_find_it_whole(delay: float) -> None:
+    script = f"""
+import threading, time
+from athena import sdk
+from athena.surfaces import mcphttp
+
+wrong = []
+def connect():
+    time.sleep({delay})
+    sdk.load()
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+def each(work):
+    try:
+        work()
+    except BaseException as error:
+        wrong.append(error)
+
+threads = [threading.Thread(target=each, args=[work]) for work in (mcphttp.load, connect)]
+for one in threads: one.start()
+for one in threads: one.join()
+print(wrong)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LONG)
+    assert done.stdout == "[]\n", done

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from athena import secrets
+from athena import sdk, secrets
 from athena.errors import AthenaError, Denied, InvalidInput, LimitExceeded, Misconfigured, Unavailable
 from athena.gateway import cleaning, pins, place, stdio, web
 from athena.gateway.config import Entry
@@ -90,11 +90,8 @@ class Link:
             if again or isinstance(lost, Forgotten):
                 with suppress(Lost):
                     return await self._call(tool, arguments, begun, again)
-            raise Unavailable(
-                f"the server {self.name} broke off during {tool}: {lost}",
-                hint=UNCERTAIN,
-                retry=False,
-            ) from None
+            broken = f"the server {self.name} broke off during {tool}: {lost}"
+            raise Unavailable(broken, hint=UNCERTAIN, retry=False) from None
 
     async def _call(self, tool: str, arguments: dict[str, Any], begun: Callable[[], None], reads: bool) -> Any:
         client = await self.ready()
@@ -260,11 +257,12 @@ class Link:
 
         What it is given is its own: one that closes slowly must not end the next.
         """
-        from mcp import Client  # slow to load, and only needed here
-        from mcp_types import Implementation
-        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
         try:
+            sdk.load()
+            from mcp import Client
+            from mcp_types import Implementation
+            from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
             async with Client(
                 transport, mode=self._mode, client_info=Implementation(name="athena", version=__version__), cache=None
             ) as it:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from athena import sdk
 from athena.surfaces.calls import Calls
 from athena.surfaces.guard import BODY, Malformed, NoSuchMethod
 from athena.surfaces.http import named_project
@@ -99,5 +100,6 @@ def surface(request: Request) -> str:
 
 
 def load() -> None:
-    """Import the SDK."""
+    """Import the SDK, and what stands on it."""
+    sdk.load()
     from athena.surfaces import mcp  # noqa: F401

@@ -1,0 +1,15 @@
+"""Loading the MCP SDK, which is slow: with the first connection, or beforehand by a server.
+
+Its modules import each other in circles. Two threads that begin with it at once would each find it half loaded, and for
+good: so everybody who needs it comes here first.
+"""
+
+import threading
+
+_loading = threading.Lock()
+
+
+def load() -> None:
+    with _loading:
+        import mcp.client
+        import mcp.server.lowlevel  # noqa: F401
