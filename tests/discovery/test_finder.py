@@ -107,6 +107,7 @@ def test_a_tool_that_nobody_thought_of_is_found_among_those_that_people_ask_for(
     more = every + entries(CAT, DOG, CAR)
     drive(finder.rank(more, "hungry kitten"))  # has the new ones read
     until(lambda: drive(finder.rank(more, "hungry kitten"))[0].path == "pets.feed_cat")
+    assert drive(finder.rank(more, "the puppy wants to go out"))[0].path != "pets.feed_cat"
 
 
 # --- words first, meaning soon --------------------------------------------------------------------------------------

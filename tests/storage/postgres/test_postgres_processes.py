@@ -250,6 +250,7 @@ def test_sums_that_another_process_holds_cost_no_note_of_a_call(server: postgres
             ledger.note(Call("recall", "test", Scope.named("test"), 0.0, None, "", None), "done", 1.0)
             ledger.spend("test", 0.0, "recall", "test", Spent(1, 1, 1))
         until(lambda: query(url, "SELECT count(*) FROM calls") == [(3,)])
+        assert query(url, counted) == [(1,)]  # which waits for the other still
     database.close()
 
 
