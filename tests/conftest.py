@@ -38,6 +38,7 @@ ON_ONE = (
     "storage/sqlite",
     "storage/postgres",
     "test_architecture.py",
+    "test_contract.py",
     "test_daemon.py",
     "test_docs.py",
     "test_secrets.py",

@@ -1,0 +1,92 @@
+"""The public contract does not change by accident, and what must start fast loads little."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import contract
+import pytest
+
+from athena import hookclient, launcher
+
+
+@cache
+def current(name: str) -> Any:
+    return json.loads(json.dumps(contract.structure() if name == "structure" else contract.wording()))
+
+
+def recorded(name: str) -> Any:
+    return json.loads((contract.FOLDER / f"{name}.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("part", list(recorded("structure")))
+def test_contract_structure_is_unchanged(part: str) -> None:
+    assert current("structure")[part] == recorded("structure")[part], (
+        "if this change is meant, run `python scripts/contract.py`"
+    )
+
+
+def test_contract_wording_is_unchanged() -> None:
+    assert current("wording") == recorded("wording"), "if this change is meant, run `python scripts/contract.py`"
+
+
+def test_entry_points_load() -> None:
+    scripts = {one.name: one for one in entry_points(group="console_scripts") if one.name.startswith("athena")}
+    assert {name: one.value for name, one in scripts.items()} == {
+        "athena": "athena.cli:main",
+        "athena-memory": "athena.cli:main",
+    }
+    assert callable(scripts["athena"].load())
+
+
+def test_installed_hook_client_finds_fallback() -> None:
+    """Hook clients in users' data folders import `athena.fallback:main` by that name."""
+    from athena.fallback import main
+
+    assert "from athena.fallback import main" in hookclient.INSTEAD
+    assert callable(main)
+
+
+def test_launcher_names_the_folder_that_holds_the_package(tmp_path: Path) -> None:
+    script = Path(launcher.install(str(tmp_path))).read_text("utf-8")
+    import athena
+
+    assert str(Path(athena.__file__).parent.parent) in script
+
+
+# Modules loaded beyond those of a bare interpreter: ours, and all.
+BUDGETS = {
+    "import athena.api": (9, 54),
+    "import athena.fallback": (10, 52),
+    "import athena.cli.pump": (6, 10),
+    "from athena.cli.commands import athena": (192, 373),
+}
+
+
+@pytest.mark.parametrize("statement", list(BUDGETS))
+def test_import_budget(statement: str) -> None:
+    ours, everything = BUDGETS[statement]
+    loaded = modules_loaded(statement) - modules_loaded("pass")
+    own = {name for name in loaded if name.partition(".")[0] == "athena"}
+    assert len(own) <= ours, sorted(own)
+    assert len(loaded) <= everything, sorted(loaded)
+
+
+def test_hook_client_imports_nothing_of_ours() -> None:
+    file = Path(hookclient.__file__)
+    code = f"import sys; sys.path.insert(0, {str(file.parent)!r}); import {file.stem}"
+    loaded = modules_loaded(code, "-I", "-S") - modules_loaded("pass", "-I", "-S")
+    assert not {name for name in loaded if name.startswith("athena")}
+    assert len(loaded) <= 9, sorted(loaded)
+
+
+def modules_loaded(statement: str, *flags: str) -> set[str]:
+    script = f"{statement}; import sys; sys.stdout.write('\\n'.join(sys.modules))"
+    command = [sys.executable, *flags, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=dict(os.environ))
+    return set(done.stdout.splitlines())
