@@ -5,7 +5,7 @@ import sys
 import time
 from typing import Any
 
-from athena import tokens
+from athena.core import tokens
 from bench import graph
 from bench.machine import ROOT
 from bench.result import Result, Row, Table

@@ -4,9 +4,10 @@ import json
 from statistics import median
 from typing import Any
 
-from athena import api, tokens
-from athena.connect import Connection, shared_app
-from athena.threads import drive
+from athena import api
+from athena.app.connect import Connection, shared_app
+from athena.core import tokens
+from athena.core.threads import drive
 from bench import corpus
 from bench.result import Result, Row, Table
 from bench.run import PROJECT, Run

@@ -4,13 +4,13 @@ import sys
 import time
 from statistics import median
 
-from athena import tokens
+from athena.core import tokens
+from athena.core.threads import drive
 from athena.discovery.entry import Entry, of_catalog
 from athena.discovery.finder import Finder
+from athena.embedding.encoder import Encoder
 from athena.embedding.minilm import MiniLM
-from athena.memory.encoder import Encoder
 from athena.operations import finding
-from athena.threads import drive
 from bench import machine
 from bench.result import Result, Row, Table
 from bench.run import Run

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from athena import tokens
+from athena.core import tokens
 from bench import many
 from bench.machine import ROOT
 from bench.mcp import BEGIN, COMMAND, _ask, _stop

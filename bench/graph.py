@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from athena.connect import Connection
-from athena.threads import drive
+from athena.app.connect import Connection
+from athena.core.threads import drive
 from bench.machine import ROOT
 from bench.result import Result, Row, Table
 from bench.run import PROJECT, Run

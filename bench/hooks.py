@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from athena import daemon, launcher, lock
+from athena.core.home import daemon, lock
+from athena.hooks import launcher
 from bench.result import Result, Row, Table
 from bench.run import Run
 from bench.timing import ms, percentile

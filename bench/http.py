@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from athena import connect
-from athena.threads import drive
+from athena.app import connect
+from athena.core.threads import drive
 from bench import corpus
 from bench.result import Result, Row, Table
 from bench.run import PROJECT, Run

@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from athena import lock, tokens
+from athena.core import tokens
+from athena.core.home import lock
 from bench import corpus, rival
 from bench.result import Result, Row, Table
 from bench.run import Run

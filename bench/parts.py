@@ -69,14 +69,13 @@ class Parts:
 
 def watch_search(parts: Parts, app: Any) -> None:
     """Time the parts that every search has."""
-    from athena.memory import recall
-    from athena.storage import memories
+    from athena.memory import recall, rows
 
     database = app.store.database
     parts.watch("model", app.store.encoder.embedder, "ask")
     parts.watch("news", database.vectors, "select")
     parts.watch("words", database.words, "matches")
     parts.watch("vectors", database.vectors, "nearest")
-    parts.watch("rows", memories, "fetch")
+    parts.watch("rows", rows, "fetch")
     parts.watch("tokens", database.vectors, "tokens")
     parts.watch("likeness", recall, "likeness")

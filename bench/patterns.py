@@ -4,15 +4,15 @@ import resource
 import time
 import uuid
 
-from athena.evaluation import planted
-from athena.evaluation.planted import Judged, Score
-from athena.evaluation.planting import START, noise, stream
-from athena.evaluation.statements import statements
+from athena.core.call import Call
+from athena.core.threads import drive
 from athena.memory.consolidation import run as consolidation
-from athena.memory.remember import remember
-from athena.model.call import Call
-from athena.model.memory import SERIAL, Draft
-from athena.threads import drive
+from athena.memory.values import SERIAL, Draft
+from athena.memory.write import remember
+from bench.evaluation import planted
+from bench.evaluation.planted import Judged, Score
+from bench.evaluation.planting import START, noise, stream
+from bench.evaluation.statements import statements
 from bench.result import Result, Row, Table
 from bench.run import PROJECT, Run
 

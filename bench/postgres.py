@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from statistics import median
 from typing import NamedTuple
 
-from athena import api, connect
-from athena.app import App
+from athena import api
+from athena.app import connect
+from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.storage.copying import copy
 from athena.storage.postgres.store import Postgres

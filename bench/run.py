@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import athena
-from athena import api, connect
+from athena import api
+from athena.app import connect
 from bench.machine import ROOT
 from bench.stores import Stores
 
 if TYPE_CHECKING:
-    from athena.app import App
+    from athena.app.compose import App
 
 PROJECT = "bench"
 

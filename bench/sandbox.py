@@ -5,7 +5,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from athena.sandbox import Function, Limits, Names, Program, Sandbox
+from athena.programs.sandbox import Function, Limits, Names, Program, Sandbox
 from bench.result import Result, Row, Table
 from bench.run import Run
 from bench.timing import clocked, ms, percentile

@@ -7,7 +7,8 @@ BEGAN = time.monotonic()  # the same clock in all processes
 
 def main(query: str) -> None:
     """Do what `api.search` does at its first call, with a mark between the steps."""
-    from athena import api, connect
+    from athena import api
+    from athena.app import connect
 
     imported = time.monotonic()
     app = connect.shared_app()

@@ -9,8 +9,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from athena import api, connect
-from athena.app import App
+from athena import api
+from athena.app import connect
+from athena.app.compose import App
 from athena.embedding.embedder import Excerpt, Reading
 from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite.store import Sqlite

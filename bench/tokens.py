@@ -3,9 +3,10 @@
 import json
 from statistics import median
 
-from athena import api, tokens
+from athena import api
+from athena.core import tokens
 from athena.operations import CATALOG
-from athena.surfaces import registry
+from athena.server import registry
 from bench import corpus
 from bench.result import Result, Row, Table
 from bench.run import Run

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from athena import AthenaClient
+from athena.core.tokens import exactly
 from athena.errors import AthenaError
-from athena.tokens import exactly
 
 USUAL = "http://localhost:3000"
 DEFINITION = ("name", "description", "parameters")  # of a tool, as an agent that calls it directly reads it

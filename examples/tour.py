@@ -14,11 +14,12 @@ from collections.abc import Callable, Coroutine
 from datetime import date, timedelta
 from typing import Any, TypeVar
 
-from athena import api, connect
+from athena import api
+from athena.app import connect
+from athena.app.settings import load
+from athena.core.threads import drive
+from athena.core.tokens import exactly
 from athena.errors import AthenaError
-from athena.settings import load
-from athena.threads import drive
-from athena.tokens import exactly
 
 T = TypeVar("T")
 COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ

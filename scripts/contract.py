@@ -13,14 +13,16 @@ import apsw
 import click
 from reference import OTHER_VARIABLES, collect, read_errors, read_settings, signature
 
-from athena import AthenaClient, api, errors, hookclient, launcher
+from athena import AthenaClient, api, errors
 from athena.cli.commands import athena
-from athena.kernel import shapes
-from athena.kernel.catalog import AnyOperation
+from athena.core import types
+from athena.core.catalog import AnyOperation
+from athena.hooks import client, launcher
 from athena.operations import CATALOG
+from athena.server import guard, openapi
+from athena.server.mcp import tools
 from athena.storage import migrations
 from athena.storage.sqlite.store import Sqlite
-from athena.surfaces import guard, mcptools, openapi
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "contract"
 WORDS = ("description", "summary", "x-examples", "example", "details")
@@ -35,7 +37,7 @@ def structure() -> dict[str, Any]:
         "commands": dict(describe_command(athena, "athena")),
         "settings": {s.field: [s.variable, s.key] for s in read_settings()} | {name: [] for name in OTHER_VARIABLES},
         "schema": describe_schema(),
-        "mcp": {surface: without_words(list_tools(surface)) for surface in mcptools.SURFACES},
+        "mcp": {surface: without_words(list_tools(surface)) for surface in tools.SURFACES},
         "errors": {kind.__name__: [kind.code, kind.http, kind.exit] for kind in read_errors()},
         "http_errors": {kind.code: kind.http for kind in guard_errors()},
         "api": {name: describe_public(name) for name in sorted(api.__all__)},
@@ -45,9 +47,9 @@ def structure() -> dict[str, Any]:
             if inspect.isfunction(value) and (name == "__init__" or not name.startswith("_"))
         },
         "hooks": {
-            "events": list(hookclient.EVENTS),
-            "greeting": hookclient.HELLO.decode(),
-            "entry": hookclient.INSTEAD,
+            "events": list(client.EVENTS),
+            "greeting": client.HELLO.decode(),
+            "entry": client.INSTEAD,
             "launcher": launcher.SCRIPT,
             "mcp_launcher": launcher.MCP_SCRIPT,
             "mcp_entry": launcher.RUN,
@@ -72,7 +74,7 @@ def wording() -> dict[str, Any]:
         },
         "commands": commands,
         "settings": {s.field: s.meaning for s in read_settings()},
-        "instructions": mcptools.INSTRUCTIONS,
+        "instructions": tools.INSTRUCTIONS,
         "errors": {kind.code: inspect.cleandoc(kind.__doc__ or "") for kind in [*read_errors(), *guard_errors()]},
         "api": {name: inspect.cleandoc(getattr(api, name).__doc__ or "") for name in sorted(api.__all__)},
         "mcp": {surface: list_tools(surface) for surface in ("default", "code")},
@@ -87,9 +89,9 @@ def describe_operation(operation: AnyOperation) -> dict[str, Any]:
         "approval": operation.approval,
         "programs": operation.programs,
         "parameters": [
-            [p.name, shapes.source(p.annotation), p.required, shapes.plain(p.default)] for p in operation.parameters
+            [p.name, types.source(p.annotation), p.required, types.plain(p.default)] for p in operation.parameters
         ],
-        "returns": shapes.source(operation.result),
+        "returns": types.source(operation.result),
     }
 
 
@@ -99,7 +101,7 @@ def describe_records() -> dict[str, dict[str, str]]:
         for annotation in (*(p.annotation for p in operation.parameters), operation.result):
             collect(annotation, found)
     return {
-        name: {field: shapes.source(hint) for field, hint in get_type_hints(kind, include_extras=True).items()}
+        name: {field: types.source(hint) for field, hint in get_type_hints(kind, include_extras=True).items()}
         for name, kind in found.items()
     }
 
@@ -118,7 +120,7 @@ def describe_command(command: click.Command, path: str) -> list[tuple[str, Any]]
     return made
 
 
-def describe_type(kind: click.ParamType) -> str:
+def describe_type(kind: Any) -> str:
     return f"Choice({', '.join(map(str, kind.choices))})" if isinstance(kind, click.Choice) else kind.name
 
 
@@ -148,7 +150,7 @@ def describe_public(name: str) -> Any:
 
 
 def list_tools(surface: str) -> list[dict[str, Any]]:
-    return [mcptools.definition(operation, surface) for operation in mcptools.chosen(CATALOG, surface)]
+    return [tools.definition(operation, surface) for operation in tools.chosen(CATALOG, surface)]
 
 
 def guard_errors() -> list[Any]:

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 
 import numpy as np
+from bench.evaluation import planted
+from bench.evaluation.planted import Judged
+from bench.evaluation.planting import noise, stream
+from bench.evaluation.statements import statements
 
-from athena.evaluation import planted
-from athena.evaluation.planted import Judged
-from athena.evaluation.planting import noise, stream
-from athena.evaluation.statements import statements
 from athena.memory.consolidation import calibration
 
 SIZES = (200, 600, 1_500)

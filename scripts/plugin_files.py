@@ -6,7 +6,7 @@ Its files come from `src/athena/surfaces/clients/plugin`; `--check` only tells w
 import sys
 from pathlib import Path
 
-from athena.surfaces.clients import plugin
+from athena.cli.clients import plugin
 
 ROOT = Path(__file__).parent.parent
 FOLDER = "plugins/claude-code"

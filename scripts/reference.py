@@ -16,12 +16,13 @@ from typing import Any, NamedTuple, get_args, get_type_hints, is_typeddict
 
 import click
 
-from athena import AthenaClient, api, errors, settings
+from athena import AthenaClient, api, errors
+from athena.app import settings
 from athena.cli.commands import athena
-from athena.kernel import shapes, stubs
-from athena.kernel.catalog import AnyOperation
+from athena.core import stubs, types
+from athena.core.catalog import AnyOperation
 from athena.operations import CATALOG
-from athena.surfaces import guard
+from athena.server import guard
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 WIDTH = 100
@@ -74,12 +75,12 @@ def described(operation: AnyOperation) -> Iterator[str]:
     yield from ("", f"#### {operation.name}", "", documentation.summary)
     if documentation.details:
         yield from ("", documentation.details)
-    yield from ("", "```python", f"{operation.signature} -> {shapes.source(operation.result)}", "```", "")
+    yield from ("", "```python", f"{operation.signature} -> {types.source(operation.result)}", "```", "")
     if operation.parameters:
         rows = [
             (
                 f"`{p.name}`",
-                f"`{shapes.source(p.annotation)}`",
+                f"`{types.source(p.annotation)}`",
                 "required" if p.required else f"`{p.default!r}`",
                 p.described,
             )
@@ -100,13 +101,13 @@ def shapes_used() -> Iterator[str]:
         for annotation in (*(p.annotation for p in operation.parameters), operation.result):
             collect(annotation, found)
     for name, kind in sorted(found.items()):
-        lines = [f"{field}: {shapes.source(hint)}" for field, hint in get_type_hints(kind, include_extras=True).items()]
+        lines = [f"{field}: {types.source(hint)}" for field, hint in get_type_hints(kind, include_extras=True).items()]
         yield from ("", f"### {name}", "", *about(kind), "```python", *lines, "```")
 
 
 def collect(annotation: Any, found: dict[str, Any]) -> None:
     """Add the records inside an annotation, and those inside them."""
-    kind = shapes.parts(annotation)[0]
+    kind = types.parts(annotation)[0]
     for inner in get_args(kind):
         collect(inner, found)
     if not (is_typeddict(kind) or hasattr(kind, "__dataclass_fields__")):

@@ -9,12 +9,13 @@ import postgres
 import psycopg
 import pytest
 
-from athena import connect, testing
-from athena.app import App
+from athena import testing
+from athena.app import connect
+from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.storage.database import Database
 from athena.storage.postgres.store import Postgres
-from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.connection import MEMORY
 from athena.storage.sqlite.store import Sqlite
 
 FULL = os.environ.get("ATHENA_TEST_FULL") == "1"

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from athena import daemon, launcher, lock
+from athena.core.home import daemon, lock
 from athena.errors import Conflict
+from athena.hooks import launcher
 from patience import LONG, until
 
 PATIENT = {"ATHENA_HOOKS_TIMEOUT_MS": "60000"}  # the longest; what is tried here is not how fast the machine is

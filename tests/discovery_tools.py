@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from athena.kernel.defined import Defined, Definition
+from athena.core.foreign_operation import Defined, Definition
 
 
 def tool(path: str, summary: str, **parameters: str) -> Defined:

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from athena import daemon, lock, settings, sockets
-from athena.background import Watch
+from athena.app import settings
+from athena.core.home import daemon, lock, sockets
+from athena.core.home.paths import HOOK_SOCKET, socket_path
 from athena.errors import Conflict, Unavailable
-from athena.home import HOOK_SOCKET, socket_path
+from athena.server.daemon_main import Watch
 from daemon_tools import Home, assert_gone
 from patience import until
 
@@ -104,8 +105,8 @@ def test_a_server_takes_over_and_is_not_taken_for_a_daemon(home: Home) -> None:
 def test_a_newer_client_gets_a_daemon_of_its_own(home: Home) -> None:
     old = home.start()
     program = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import athena.version as v; v.__version__ = '99.1'; "
-        f"from athena import daemon; print(daemon.start({str(home.path)!r})['pid'])"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import athena.core.version as v; v.__version__ = '99.1'; "
+        f"from athena.core.home import daemon; print(daemon.start({str(home.path)!r})['pid'])"
     )
     done = subprocess.run([sys.executable, "-c", program], env=home.around(), capture_output=True, timeout=60)
     assert int(done.stdout) not in (0, old), done
@@ -198,7 +199,7 @@ def test_a_log_begins_anew_when_it_is_long_and_the_one_before_is_kept(tmp_path: 
     program = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from athena.logs import Log
+from athena.core.home.logs import Log
 sys.stderr = Log({str(tmp_path)!r}, "some.log", 1_000)
 for number in range(100):
     print(f"line {{number}} ".ljust(49, "."), file=sys.stderr)
@@ -214,7 +215,7 @@ def test_a_log_that_somebody_removed_is_no_trouble(tmp_path: Path) -> None:
     program = f"""
 import shutil, sys
 sys.path.insert(0, {str(ROOT)!r})
-from athena.logs import Log
+from athena.core.home.logs import Log
 sys.stderr = Log({str(tmp_path)!r}, "some.log", 100)
 print("." * 200, file=sys.stderr)
 shutil.rmtree({str(tmp_path / "logs")!r})

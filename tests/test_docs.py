@@ -18,8 +18,8 @@ import psycopg
 import pytest
 
 from athena.cli.commands import athena
+from athena.core.version import __version__
 from athena.operations import CATALOG
-from athena.version import __version__
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

@@ -18,10 +18,13 @@ from typing import Any
 
 import pytest
 
-from athena import daemon, fallback, hookclient, settings
+from athena.app import settings
+from athena.core.home import daemon
+from athena.core.home.paths import socket_path
 from athena.errors import Misconfigured
-from athena.home import socket_path
-from athena.surfaces.hooks import EVENTS
+from athena.hooks import client as hooks_client
+from athena.hooks import fallback
+from athena.hooks.events import EVENTS
 from conftest import rounds
 from daemon_tools import Home, Said, assert_gone
 from patience import LONG, until
@@ -335,8 +338,8 @@ def test_an_event_that_both_the_daemon_and_the_process_answer_is_recorded_once(
     given = json.dumps({"session_id": "s1", "last_assistant_message": "The ship sails at noon. " * 5}).encode()
     for number, events in (("a" * 32, 1), ("b" * 32, 2)):  # the same can happen twice, and is two events then
         monkeypatch.setenv("ATHENA_HOOK_ID", number)
-        assert hookclient.ask(path, "stop", given, end, end) == (b"", "")
-        assert hookclient.ask(path, "stop", given, end, end) == (b"", "")
+        assert hooks_client.ask(path, "stop", given, end, end) == (b"", "")
+        assert hooks_client.ask(path, "stop", given, end, end) == (b"", "")
         assert fallback.answer("stop", given, "the daemon does not answer", end).link == "process"
         found = json.loads(warm.athena("call", "recall_events", project="twice"))
         assert len(found) == events
@@ -359,7 +362,7 @@ def test_a_prompt_of_ten_megabytes_is_answered(warm: Home) -> None:
     given = json.dumps({"session_id": "long", "prompt": "How are releases signed? " * 400_000}).encode()
     assert len(given) > 10_000_000
     assert warm.hook("user-prompt-submit", given, **PROJECT).code == 0
-    assert warm.hook("user-prompt-submit", b"x" * (hookclient.LARGEST + 1), **PROJECT).code == 0
+    assert warm.hook("user-prompt-submit", b"x" * (hooks_client.LARGEST + 1), **PROJECT).code == 0
     assert [line["why"].split(";")[0] for line in warm.lines[before:]] == ["the input is too long"]
 
 
@@ -429,7 +432,7 @@ def test_what_is_installed_is_its_owners_and_the_same_again(home: Home) -> None:
     assert script.stat().st_mtime_ns == before
     home.install(timeout_ms=900)
     assert " 900 " in script.read_text()
-    assert client.read_bytes() == Path(hookclient.__file__).read_bytes()
+    assert client.read_bytes() == Path(hooks_client.__file__).read_bytes()
     assert sorted(path.name for path in script.parent.iterdir()) == ["athena-hook", "athena-mcp", "hookclient.py"]
 
 
@@ -444,13 +447,13 @@ def test_a_path_with_quotes_and_spaces_is_a_path(tmp_path: Path) -> None:
 
 
 def test_the_events_are_the_same_everywhere() -> None:
-    assert tuple(EVENTS) == hookclient.EVENTS
+    assert tuple(EVENTS) == hooks_client.EVENTS
 
 
 def test_the_client_imports_nothing_but_the_interpreter(home: Home) -> None:
     program = (
         "import sys; before = set(sys.modules); "
-        f"exec(open({hookclient.__file__!r}).read(), {{'__name__': 'x'}}); print(sorted(set(sys.modules) - before))"
+        f"exec(open({hooks_client.__file__!r}).read(), {{'__name__': 'x'}}); print(sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == str(sorted(BARE)), done
@@ -458,10 +461,10 @@ def test_the_client_imports_nothing_but_the_interpreter(home: Home) -> None:
 
 def test_its_log_never_grows_for_ever(tmp_path: Path) -> None:
     for number in range(4_000):
-        hookclient.note(str(tmp_path), "stop", "nothing", 0.0, f"{number} " + 'why "\\\n' * 20)
+        hooks_client.note(str(tmp_path), "stop", "nothing", 0.0, f"{number} " + 'why "\\\n' * 20)
     sizes = [path.stat().st_size for path in (tmp_path / "logs").iterdir()]
     assert len(sizes) == 2
-    assert max(sizes) < hookclient.LOG_LARGEST + 1_000
+    assert max(sizes) < hooks_client.LOG_LARGEST + 1_000
     for line in (tmp_path / "logs" / "hooks.log").read_text().splitlines():
         assert json.loads(line)["link"] == "nothing"
 
@@ -469,7 +472,7 @@ def test_its_log_never_grows_for_ever(tmp_path: Path) -> None:
 def test_of_many_that_write_its_log_at_once_none_loses_a_line(tmp_path: Path) -> None:
     program = f"""
 import sys
-sys.path.insert(0, {str(Path(hookclient.__file__).parent)!r})
+sys.path.insert(0, {str(Path(hooks_client.__file__).parent)!r})
 import hookclient
 hookclient.LOG_LARGEST = 6_000  # it begins anew once
 sys.stdin.read()

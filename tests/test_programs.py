@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from athena.app import App, database_at
+from athena.app.compose import App, database_at
 from athena.cli.commands import athena
+from athena.core.operation import Effect
+from athena.core.threads import drive, start
+from athena.core.types import plain
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.kernel.operation import Effect
-from athena.kernel.shapes import plain
 from athena.storage import copying, runs, workspaces
-from athena.threads import drive, start
 from conftest import Engine, _model
 from patience import held, until
 
@@ -191,7 +191,7 @@ def test_a_long_value_is_cut_and_kept_under_a_handle(app: App) -> None:
 
 
 def test_old_handles_make_way_for_new_ones(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    from athena import workspace
+    from athena.programs import workspace
 
     monkeypatch.setattr(workspace, "KEPT_HANDLES", 3)  # smaller
     done = [run(app, f"'{i}' * 20_000") for i in range(5)]

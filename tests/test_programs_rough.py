@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from athena import workspace as keeping_files
-from athena.app import App
+from athena.app.compose import App
+from athena.core.threads import drive, start
 from athena.errors import Conflict, Denied, InvalidInput, LimitExceeded
-from athena.programs import calling, keeping
+from athena.programs import host_calls, run_record
+from athena.programs import workspace as keeping_files
 from athena.storage import runs
-from athena.threads import drive, start
 from conftest import Engine, _model
 from patience import held, until
 
@@ -194,7 +194,7 @@ def test_counting_needs_no_approval(app: App) -> None:
 
 
 def test_only_so_many_programs_wait_for_a_person(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "MOST_WAITING", 2)  # smaller
+    monkeypatch.setattr(host_calls, "MOST_WAITING", 2)  # smaller
     done = [run(app, "memory.purge(expect=0)", workspace=f"w{i}") for i in range(3)]
     assert [one.status for one in done] == ["needs_approval", "needs_approval", "failed"]
     assert "wait for one already" in done[2].error.message
@@ -202,8 +202,8 @@ def test_only_so_many_programs_wait_for_a_person(app: App, monkeypatch: pytest.M
 
 def test_a_run_that_waited_long_is_not_lost_as_soon_as_it_goes_on() -> None:
     row = runs.Row("x", "w", "running", "elsewhere:1", started=0.0, claimed=9_990.0)
-    assert not keeping.is_lost(row, 10_000.0)
-    assert keeping.is_lost(row._replace(claimed=None), 10_000.0)
+    assert not run_record.is_lost(row, 10_000.0)
+    assert run_record.is_lost(row._replace(claimed=None), 10_000.0)
 
 
 # --- quotas and turns -------------------------------------------------------------------------------------------------
@@ -221,11 +221,11 @@ def test_a_project_holds_so_much_in_all_its_workspaces(app: App, monkeypatch: py
 
 
 def test_a_project_holds_so_many_variables(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "WORKSPACES", 2)  # smaller
+    monkeypatch.setattr(run_record, "WORKSPACES", 2)  # smaller
     done = [run(app, "x = 1", workspace=f"w{i}") for i in range(3)]
     assert ["full" in one.output for one in done] == [False, False, True]
     assert run(app, "x = 2\nx", workspace="w1").output == ""
-    monkeypatch.setattr(keeping, "ROOM", 100)
+    monkeypatch.setattr(run_record, "ROOM", 100)
     assert "full" in run(app, "x = 3", workspace="w1").output
     assert run(app, "x", workspace="w1").result == 2
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from athena.app import App, database_at
+from athena.app.compose import App, database_at
+from athena.core.threads import drive
+from athena.core.types import plain
 from athena.errors import Denied, InvalidInput
-from athena.kernel.shapes import plain
-from athena.threads import drive
 from conftest import _model
 
 KEY = bytes(range(32))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from athena.secrets import Finding, Redacted, redact
+from athena.core.redaction import Finding, Redacted, redact
 from conftest import rounds
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.skills import source
-from athena.skills.shipped import shipped
-from athena.threads import drive
+from athena.programs import skill_source
+from athena.programs.shipped_skills import shipped
 from patience import until
 
 TOTAL = '''
@@ -208,7 +208,7 @@ def test_skills_are_exported_as_files_that_are_skills_again(app: App) -> None:
     files = call(app, "export_skills")
     assert set(files) == {"double.py", *(f"{name}.py" for name in shipped())}
     for name, text in files.items():
-        assert source.read(name.removesuffix(".py"), text, "again").name == name.removesuffix(".py")
+        assert skill_source.read(name.removesuffix(".py"), text, "again").name == name.removesuffix(".py")
 
 
 def test_types_become_a_schema() -> None:
@@ -216,7 +216,7 @@ def test_types_become_a_schema() -> None:
         "def f(a: str, b: int | None, c: list[str], d: Literal['x', 'y'], e: dict[str, int], g: Any, "
         "h: float = 1.5, *, i: bool = True) -> dict:\n    '''F.'''\n    return {}"
     )
-    schema = source.read("f", code).parameters
+    schema = skill_source.read("f", code).parameters
     assert schema["required"] == ["a", "b", "c", "d", "e", "g"]
     assert schema["properties"] == {
         "a": {"type": "string"},

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from athena.threads import Crew, Outcome, aside, drive, start
+from athena.core.threads import Crew, Outcome, aside, drive, start
 from patience import LONG, until
 
 

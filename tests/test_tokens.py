@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from athena import tokens
+from athena.core import tokens
 
 PROSE = "The staging database is read-only for people, and deploys run on Fridays at three. " * 20
 LINES = "7d49c4b4 0.35 2026-11-15 [deploy] Deploys run on Fridays at 15:00\n" * 20

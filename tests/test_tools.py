@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from athena import tokens
-from athena.app import App
+from athena.app.compose import App
+from athena.core import tokens
+from athena.core.threads import drive
 from athena.discovery import export
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.operations import CATALOG, finding
 from athena.storage import usage
 from athena.storage.database import Transaction
-from athena.threads import drive
 from discovery_tools import tool
 
 

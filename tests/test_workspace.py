@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from athena import workspace
-from athena.app import App, database_at
+from athena.app.compose import App, database_at
+from athena.core.threads import drive
 from athena.errors import InvalidInput, LimitExceeded, NotFound
+from athena.programs import workspace
 from athena.storage import copying
-from athena.threads import drive
 from conftest import Engine
 
 
@@ -157,7 +157,7 @@ def test_files_are_copied_with_the_store(app: App, engine: Engine, tmp_path: Pat
 
 
 def test_many_writers_leave_whole_files(app: App) -> None:
-    from athena.threads import start
+    from athena.core.threads import start
 
     def write(i: int) -> Callable[[], Any]:
         return lambda: call(app, "write_file", path="same", content=str(i) * 1000)

@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from athena.kernel.catalog import Catalog
-from athena.kernel.defined import Defined, Definition, identifiers
+from athena.core.catalog import Catalog
+from athena.core.foreign_operation import Defined, Definition, identifiers
 from athena.operations import CATALOG
 
 DATA = Path(__file__).parent / "data"

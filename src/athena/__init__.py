@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from athena.version import __version__
+from athena.core.version import __version__
 
 TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
 if TYPE_CHECKING:
     from typing import Any
 
+    from athena.app.connect import open  # noqa: A004  # `athena.open` is the public name
     from athena.client import AthenaClient
-    from athena.connect import open  # noqa: A004  # `athena.open` is the public name
 
 __all__ = ["AthenaClient", "__version__", "open"]
 
@@ -17,7 +17,7 @@ __all__ = ["AthenaClient", "__version__", "open"]
 def __getattr__(name: str) -> Any:
     """Load the public names when they are asked for: importing `athena.api` should cost next to nothing."""
     if name == "open":
-        from athena import connect
+        from athena.app import connect
 
         return connect.open
     if name == "AthenaClient":

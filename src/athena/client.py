@@ -23,8 +23,8 @@ from urllib.parse import quote, urlencode, urlsplit
 from weakref import WeakSet
 
 from athena import errors
+from athena.core.home.paths import current_project, read_token
 from athena.errors import AthenaError, InvalidInput, NotFound, Unavailable
-from athena.home import current_project, read_token
 
 RETRIES = 4
 PAUSE = 0.1  # seconds before the first repetition; then twice as long each time, more or less

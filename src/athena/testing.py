@@ -10,12 +10,13 @@ Wrap whatever uses `athena.api`:
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from athena import clock, connect
-from athena.app import App
+from athena.app import connect
+from athena.app.compose import App
+from athena.core import clock
 from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
 from athena.storage.database import Database
-from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.connection import MEMORY
 from athena.storage.sqlite.store import Sqlite
 
 _model = MiniLM()  # loaded once, at the first text that needs it

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from athena import api, connect
-from athena.app import App
+from athena import api
+from athena.app import connect
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.errors import AthenaError, InvalidInput, NotFound
-from athena.model.memory import LONGEST_CONTENT
-from athena.threads import drive
+from athena.memory.values import LONGEST_CONTENT
 
 untyped: Any = api
 NAN, INF = math.nan, math.inf

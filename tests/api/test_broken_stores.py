@@ -13,10 +13,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from athena import api, connect
+from athena import api
+from athena.app import connect
+from athena.core.threads import drive
 from athena.errors import Misconfigured, Unavailable
 from athena.storage import migrations
-from athena.threads import drive
 
 NOBODY = 65_534
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import athena
-from athena import api, connect
-from athena.app import App
-from athena.threads import drive
+from athena import api
+from athena.app import connect
+from athena.app.compose import App
+from athena.core.threads import drive
 
 
 def begin(script: str, *arguments: str) -> subprocess.Popen[str]:
@@ -117,7 +118,7 @@ def test_work_that_nobody_waits_for_any_more_does_not_stop_the_next_search() -> 
     lines = run(
         """
         import asyncio, threading, athena
-        from athena import api, threads
+        from athena import api; from athena.core import threads
         api.store_batch([f"item {i}" for i in range(20)])
         gate = threading.Event()
 

@@ -6,8 +6,9 @@ import textwrap
 
 import pytest
 
-from athena import api, connect
-from athena.threads import drive
+from athena import api
+from athena.app import connect
+from athena.core.threads import drive
 
 CHILD = """
 import os, sys, threading
@@ -132,8 +133,8 @@ def test_a_parent_goes_on_after_the_child_has_closed_the_store() -> None:
 def test_a_child_that_is_born_in_the_middle_of_a_write_can_store() -> None:
     stored = run(
         """
-        from athena import connect
-        from athena.threads import drive
+        from athena.app import connect
+        from athena.core.threads import drive
         print(api.store("from the parent"), flush=True)
         inside, leave = threading.Event(), threading.Event()
 
@@ -167,9 +168,9 @@ def test_a_child_that_is_born_in_the_middle_of_a_write_can_store() -> None:
 def test_a_child_that_is_born_while_a_call_is_noted_can_call() -> None:
     said = run(
         """
-        from athena import connect
+        from athena.app import connect
         from athena.errors import Unavailable
-        from athena.threads import drive
+        from athena.core.threads import drive
         api.store("from the parent")
         app = connect.shared_app()
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import athena
-from athena import api, connect
-from athena.app import App
+from athena import api
+from athena.app import connect
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.errors import Conflict, NotFound
-from athena.threads import drive
 from conftest import Engine
 
 NOTHING: Any = inspect.Parameter.empty

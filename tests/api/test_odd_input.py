@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from athena import api, connect
-from athena.app import App
-from athena.model.memory import LONGEST_CONTENT
-from athena.threads import drive
+from athena import api
+from athena.app import connect
+from athena.app.compose import App
+from athena.core.threads import drive
+from athena.memory.values import LONGEST_CONTENT
 
 
 def is_sound() -> bool:

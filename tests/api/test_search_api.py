@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from athena import api, connect, testing
+from athena import api, testing
 from athena.api import CompactMemory
-from athena.app import App
+from athena.app import connect
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.memory import recall
-from athena.threads import drive
 from conftest import Engine, rounds
 
 NOON = datetime(2026, 3, 18, 12)  # a Wednesday

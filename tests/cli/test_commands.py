@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from athena import api, hookclient
-from athena.app import App
+from athena import api
+from athena.app.compose import App
 from athena.cli.commands import athena
-from athena.version import __version__
+from athena.core.version import __version__
+from athena.hooks import client
 
 
 class Said(NamedTuple):
@@ -333,7 +334,7 @@ def checked(run: Terminal) -> dict[str, Any]:
 
 def test_doctor_says_why_hooks_are_silent(run: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
-    hookclient.note(str(tmp_path), "stop", "nothing", time.monotonic(), "the moon is full")
+    client.note(str(tmp_path), "stop", "nothing", time.monotonic(), "the moon is full")
     assert "the moon is full" in checked(run)["hooks"]["detail"]
     said = run("daemon", "status").out
     assert "the moon is full" in said

@@ -8,7 +8,7 @@ import pytest
 from test_commands import Terminal
 
 from athena import api
-from athena.app import App
+from athena.app.compose import App
 
 LINES: list[dict[str, Any]] = [
     {"type": "entity", "name": "Ann", "entityType": "person", "observations": ["likes tea", ""]},

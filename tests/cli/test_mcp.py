@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from athena import AthenaClient, daemon, lock
-from athena.cli.pump import Pump
+from athena import AthenaClient
+from athena.cli.mcp_proxy import Pump
+from athena.core.home import daemon, lock
 from patience import LONG, held, until
 
 pytestmark = pytest.mark.sqlite_only("each has a file of its own")
@@ -224,7 +225,17 @@ def test_it_imports_next_to_nothing(warm: Path) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True)
     before = subprocess.run([sys.executable, "-X", "importtime", "-c", ""], capture_output=True, text=True, check=True)
     names = [set(re.findall(r"\| +([\w.]+)$", one.stderr, re.MULTILINE)) for one in (done, before)]
-    ours = {"__future__", "athena", "athena.version", "athena.cli", "athena.cli.pump", "athena.home", "athena.errors"}
+    ours = {
+        "__future__",
+        "athena",
+        "athena.core.version",
+        "athena.cli",
+        "athena.cli.mcp_proxy",
+        "athena.core",
+        "athena.core.home",
+        "athena.core.home.paths",
+        "athena.errors",
+    }
     assert names[0] - names[1] <= ours | {"select", "_json", "_socket", "time"}
 
 

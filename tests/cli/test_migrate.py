@@ -12,7 +12,8 @@ import postgres
 import pytest
 from test_process import on_a_terminal
 
-from athena import api, connect
+from athena import api
+from athena.app import connect
 from athena.cli.commands import athena
 
 pytestmark = pytest.mark.sqlite_only("each test names its engines")

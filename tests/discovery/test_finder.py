@@ -9,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 import tool_requests
+from athena.core.catalog import Catalog
+from athena.core.foreign_operation import Defined
+from athena.core.threads import drive
 from athena.discovery import entry
 from athena.discovery.finder import Finder
+from athena.embedding.encoder import Encoder
 from athena.errors import Unavailable
-from athena.kernel.catalog import Catalog
-from athena.kernel.defined import Defined
-from athena.memory.encoder import Encoder
 from athena.operations import CATALOG
-from athena.threads import drive
 from conftest import FULL, _model
 from discovery_tools import tool
 from patience import until

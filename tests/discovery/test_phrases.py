@@ -1,7 +1,7 @@
 """What people say for tools, and which words of a request count."""
 
 from athena.discovery import entry, phrases
-from athena.discovery.request import LITTLE, asked
+from athena.discovery.query import LITTLE, asked
 from athena.discovery.stems import stems
 from athena.operations import CATALOG
 from discovery_tools import tool

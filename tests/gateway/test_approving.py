@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from zoo import PROGRAM
 
-from athena import daemon
 from athena.cli import approving, doctor
 from athena.cli.commands import athena
 from athena.client import AthenaClient
+from athena.core.home import daemon
 from athena.errors import AthenaError
 from daemon_tools import Home
 

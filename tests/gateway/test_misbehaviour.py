@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.invoke import invoke
+from athena.core.threads import drive
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError
 from athena.gateway.config import checked
-from athena.gateway.watch import ALL_BYTES, Watch
-from athena.kernel.invoke import invoke
-from athena.storage.sqlite.opening import MEMORY
+from athena.gateway.monitor import ALL_BYTES, Watch
+from athena.storage.sqlite.connection import MEMORY
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
 PATIENCE = 2.0  # seconds for what never comes; for all else there is time, also on a busy machine

@@ -9,10 +9,10 @@ import node_packages
 import pytest
 from click.testing import CliRunner, Result
 
-from athena import connect
+from athena.app import connect
 from athena.cli.commands import athena
+from athena.core.threads import drive
 from athena.errors import NotFound
-from athena.threads import drive
 from conftest import missing
 
 COPY = """

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from zoo import PROGRAM, House, given, house
 
+from athena.core.operation import Effect
+from athena.core.threads import drive
 from athena.errors import (
     ApprovalNeeded,
     AthenaError,
@@ -25,14 +27,12 @@ from athena.errors import (
     NotFound,
     Unavailable,
 )
-from athena.gateway import link, place
+from athena.gateway import server_connection, working_directory
+from athena.gateway.approvals import PinStore
 from athena.gateway.config import Config, checked, foreign_entries
 from athena.gateway.gateway import Tool
-from athena.gateway.pins import PinStore
-from athena.kernel.operation import Effect
 from athena.operations import CATALOG
 from athena.storage import calls
-from athena.threads import drive
 from conftest import rounds
 from patience import LONG, until
 
@@ -456,12 +456,12 @@ def test_what_means_something_only_here_stays_here(tmp_path: Path) -> None:
     (tmp_path / "notes").touch()
     here = str(tmp_path)
     for word in (".", "./x", "../y", "notes", "--root=."):
-        assert place.rooted({"command": "npx", "args": ["-y", word]}, here)["cwd"] == here, word
+        assert working_directory.rooted({"command": "npx", "args": ["-y", word]}, here)["cwd"] == here, word
     for word in ("-y", "some-server", "/tmp", "--root=/", "${PLACE}"):
-        assert "cwd" not in place.rooted({"command": "npx", "args": [word]}, here), word
-    assert place.rooted({"command": "./run"}, here)["cwd"] == here
-    assert place.rooted({"command": "npx", "cwd": "a"}, here)["cwd"] == f"{here}/a"
-    assert place.rooted({"url": "https://x"}, here) == {"url": "https://x"}
+        assert "cwd" not in working_directory.rooted({"command": "npx", "args": [word]}, here), word
+    assert working_directory.rooted({"command": "./run"}, here)["cwd"] == here
+    assert working_directory.rooted({"command": "npx", "cwd": "a"}, here)["cwd"] == f"{here}/a"
+    assert working_directory.rooted({"url": "https://x"}, here) == {"url": "https://x"}
 
 
 def test_calls_are_recorded_like_any_others_and_a_key_makes_one_happen_once(home: House, tmp_path: Path) -> None:
@@ -533,7 +533,7 @@ def test_a_server_that_breaks_off_during_many_calls_broke_off_once(home: House) 
 def test_who_waits_for_others_has_all_its_time_still(
     home: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "AT_ONCE", 1)
+    monkeypatch.setattr(server_connection, "AT_ONCE", 1)
     home.add("slow", given("counts", timeout=1.4, env={"SLOWLY": "0.8", "COUNTED": str(tmp_path / "counted")}))
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(lambda _: home.call("slow.bad"), range(2))) == ["did counts"] * 2
@@ -736,8 +736,8 @@ def test_closing_leaves_no_server_behind(tmp_path: Path) -> None:
 def test_a_server_that_loads_the_sdk_and_one_that_connects_at_once_both_find_it_whole(delay: float) -> None:
     script = f"""
 import threading, time
-from athena import sdk
-from athena.surfaces import mcphttp
+from athena.gateway import sdk
+from athena.server.mcp import http as mcphttp
 
 wrong = []
 def connect():

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.invoke import invoke
+from athena.core.threads import drive
 from athena.embedding.minilm import MiniLM
 from athena.gateway.config import checked
-from athena.kernel.invoke import invoke
-from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.connection import MEMORY
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
 _model = MiniLM()

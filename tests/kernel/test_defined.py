@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from test_operation import Visitor
 
+from athena.core import stubs
+from athena.core.foreign_operation import Defined, Definition, identifier, identifiers
+from athena.core.invoke import invoke
+from athena.core.json_schema import Declared
+from athena.core.operation import Effect
+from athena.core.threads import drive
 from athena.errors import InvalidInput, NotFound
-from athena.kernel import stubs
-from athena.kernel.declared import Declared
-from athena.kernel.defined import Defined, Definition, identifier, identifiers
-from athena.kernel.invoke import invoke
-from athena.kernel.operation import Effect
 from athena.operations import CATALOG
-from athena.threads import drive
 
 ISSUE: dict[str, Any] = {
     "type": "object",

@@ -4,14 +4,14 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 
+from athena.core import stubs, types
+from athena.core.catalog import Catalog
+from athena.core.invoke import invoke
+from athena.core.operation import Effect, operation
+from athena.core.threads import drive
+from athena.core.types import Param
 from athena.errors import Denied, InvalidInput, NotFound
-from athena.kernel import shapes, stubs
-from athena.kernel.catalog import Catalog
-from athena.kernel.invoke import invoke
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param
 from athena.operations import CATALOG
-from athena.threads import drive
 
 
 class Visitor:
@@ -168,4 +168,4 @@ def test_every_operation_is_documented(one: Any) -> None:
     assert one.arguments_schema["additionalProperties"] is False
     for example in one.documentation.examples:
         assert example.startswith(f"{one.category}."), example
-    assert shapes.schema(one.result) is not None
+    assert types.schema(one.result) is not None

@@ -4,12 +4,12 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.call import Call
+from athena.core.threads import drive
 from athena.memory.consolidation.material import Event
-from athena.memory.remember import remember
-from athena.model.call import Call
-from athena.model.memory import SERIAL, Draft
-from athena.threads import drive
+from athena.memory.values import SERIAL, Draft
+from athena.memory.write import remember
 
 PROJECT = "test"
 

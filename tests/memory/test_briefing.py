@@ -12,15 +12,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from athena import tokens
-from athena.app import App
-from athena.memory import briefing
-from athena.memory.choosing import Point, choose, merged
-from athena.memory.quoting import gist, quoted
-from athena.model.briefing import Turn
-from athena.model.scope import Scope
-from athena.storage import injections
-from athena.threads import drive
+from athena.app.compose import App
+from athena.core import tokens
+from athena.core.scope import Scope
+from athena.core.threads import drive
+from athena.memory.sessions import briefing, briefing_log
+from athena.memory.sessions.briefing_values import Turn
+from athena.memory.sessions.excerpt import gist, quoted
+from athena.memory.sessions.select import Point, choose, merged
 from conftest import Engine, _model
 
 NOW = 1_794_700_800.0
@@ -367,7 +366,7 @@ def test_of_two_briefings_of_a_session_at_once_one_is_told(app: App) -> None:
     assert sum(map(bool, told)) == 1
     assert len(call(app, "list_injections", session_id="s1")) == len(max(told, key=len))
     assert call(app, "briefing", session_id="s1", again=True).told == max(told, key=len)
-    late = partial(injections.add, Scope.named("p"), Turn("s1", "briefing", 0), max(told, key=len), NOW)
+    late = partial(briefing_log.add, Scope.named("p"), Turn("s1", "briefing", 0), max(told, key=len), NOW)
     assert drive(app.store.database.write(late)) is False
 
 

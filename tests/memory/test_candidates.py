@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from athena.memory.candidates import find, kind_of, sentences, substance
-from athena.model.briefing import Said
+from athena.memory.sessions.briefing_values import Said
+from athena.memory.sessions.extract import find, kind_of, sentences, substance
 from patience import sometimes
 
 ROWS = [line.split("\t") for line in (Path(__file__).parent.parent / "data/said.tsv").read_text("utf-8").splitlines()]

@@ -5,22 +5,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.evaluation.planting import START, stream
+from bench.evaluation.statements import statements
 from consolidation_tools import PROJECT, call, record
 from shop_week import CARELESS, week
 
 from athena import api
-from athena.app import App
+from athena.app.compose import App
 from athena.cli.commands import athena
-from athena.evaluation.planting import START, stream
-from athena.evaluation.statements import statements
+from athena.core.call import Call
+from athena.core.threads import drive
+from athena.memory import link_rows
+from athena.memory import rows as memory_rows
 from athena.memory.consolidation import run
 from athena.memory.consolidation.material import Event
 from athena.memory.consolidation.strategies import PLANS
-from athena.model.call import Call
-from athena.model.memory import Filter
-from athena.storage import links, memories, scopes
-from athena.storage.links import CONTRADICTED
-from athena.threads import drive
+from athena.memory.link_rows import CONTRADICTED
+from athena.memory.values import Filter
+from athena.storage import scopes
 from conftest import Engine, _model
 
 SAME = (
@@ -45,7 +47,7 @@ def everything(app: App) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kind in ("memory", "event", "pattern"):
         only = Filter(app.context(PROJECT, "test").scope.of(kind))
-        rows = drive(app.store.database.read(lambda tx, only=only: memories.newest(tx, only, 10_000)))  # type: ignore[misc]
+        rows = drive(app.store.database.read(lambda tx, only=only: memory_rows.newest(tx, only, 10_000)))  # type: ignore[misc]
         found[kind] = [(m.id, m.content, m.tags, m.memory_type, m.metadata, m.importance) for m in rows]
     found["health"] = call(app, "stats")["forgotten"]
     return found
@@ -106,7 +108,7 @@ def test_the_newer_of_two_memories_is_found_first_and_the_older_says_so(app: App
 
 
 async def _contradict(app: App, tx: Any, made: Call, old: int, new: int) -> None:
-    await links.link(tx, await scopes.ensure(tx, made.scope), old, new, CONTRADICTED, made.started)
+    await link_rows.link(tx, await scopes.ensure(tx, made.scope), old, new, CONTRADICTED, made.started)
 
 
 def test_what_consolidation_fades_comes_after_what_it_strengthens(app: App) -> None:
@@ -308,12 +310,12 @@ def test_a_purge_leaves_no_word_in_a_pattern(app: App, engine: Engine, tmp_path:
 
 KILLED = """
 import sys, time
-from athena.app import App
+from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
-from athena.memory.consolidation import keeping, run
-from athena.model.call import Call
+from athena.memory.consolidation import pattern_rows as keeping, run
+from athena.core.call import Call
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
+from athena.core.threads import drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
 scope = app.context("test", "test").scope
 def tell(stage, done, total):

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from athena import api
-from athena.app import App
-from athena.documents.pieces import LONGEST, cut
+from athena.app.compose import App
 from athena.errors import NotFound
+from athena.memory.documents.pieces import LONGEST, cut
 
 
 def test_a_folder_is_kept_found_and_brought_up_to_date(isolated: App, tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from test_memories import Broken, Working
 
-from athena.app import App, database_at
+from athena.app.compose import App, database_at
+from athena.core.threads import drive
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.storage import copying, sessions
-from athena.storage.sqlite.opening import MEMORY
+from athena.memory.sessions import rows
+from athena.storage import copying
+from athena.storage.sqlite.connection import MEMORY
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
 from conftest import Engine, PostgresEngine, _model, rounds
 from patience import sometimes, until
 
@@ -244,7 +245,7 @@ def test_sessions_are_listed_with_how_they_went(app: App) -> None:
 
 
 def test_sessions_are_found_behind_a_long_one(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "WALKED", rounds(200, sessions.WALKED))  # smaller
+    monkeypatch.setattr(rows, "WALKED", rounds(200, rows.WALKED))  # smaller
     many = rounds(450, 4_500)  # it takes three steps to come to its beginning
     items = [{"event_type": "tick", "content": "early", "session_id": f"s{i}", "happened": NOON - 99} for i in range(3)]
     call(app, "record_events", items=items)
@@ -337,9 +338,9 @@ def test_a_process_that_only_records_loads_no_model() -> None:
 
 WRITER = """
 import sys
-from athena.app import App, database_at
+from athena.app.compose import App, database_at
 from athena.embedding.minilm import MiniLM
-from athena.threads import drive
+from athena.core.threads import drive
 app = App(database_at(sys.argv[1], ""), MiniLM())
 context, record = app.context("p", "test"), app.catalog.find("record_event")
 print("ready", flush=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from athena.app import App
-from athena.threads import drive
+from athena.app.compose import App
+from athena.core.threads import drive
 from conftest import Engine, _model
 from patience import until
 

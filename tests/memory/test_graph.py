@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.errors import InvalidInput, NotFound
-from athena.threads import drive
 
 ANN = {"name": "Ann", "entityType": "person", "observations": ["likes tea", "lives in Oslo"]}
 BOB = {"name": "Bob", "entityType": "person", "observations": ["plays chess"]}
@@ -344,8 +344,8 @@ def test_rows_that_wait_for_the_indexes_are_changed_and_deleted_like_any(graph: 
 
 ADDER = """
 import sys
-from athena import connect
-from athena.threads import drive
+from athena.app import connect
+from athena.core.threads import drive
 connection = connect.Connection(connect.shared_app, "p", "python")
 for i in range(40):
     contents = [f"{sys.argv[1]} {i}", f"shared {i}"]
@@ -357,7 +357,7 @@ connect.close()
 
 
 def test_two_processes_that_add_at_once_lose_nothing_and_double_nothing() -> None:
-    from athena import connect
+    from athena.app import connect
 
     app = connect.shared_app()
     graph = Caller(app)
@@ -373,10 +373,10 @@ def test_two_processes_that_add_at_once_lose_nothing_and_double_nothing() -> Non
 
 MERGER = """
 import sys
-from athena.app import App
+from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
+from athena.core.threads import drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
 merge = app.catalog.find("merge_entities")
 print("ready", flush=True)

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from reference_server import Reference, Refused
 
 from athena import testing
-from athena.app import App
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.errors import NotFound
-from athena.threads import drive
 from conftest import Engine, _model, missing, rounds
 
 NAMES = st.sampled_from(["Ann", "ann", "Bob", "Acme Ltd", "Zoë", " padded ", "100%_\"'!", "数据", "line\nbreak"])

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from test_graph import Caller, read_sql, relation
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.storage import tasks
-from athena.threads import drive
+from athena.memory import task_rows
 from patience import sometimes
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "abcdef"
@@ -147,7 +147,7 @@ def test_an_entity_goes_as_a_whole(app: App) -> None:
 
 @pytest.mark.sqlite_only("there, one writes at a time")
 def test_a_search_waits_for_no_other_writer(tmp_path: Path) -> None:
-    from athena.storage.sqlite.opening import PATIENCE
+    from athena.storage.sqlite.connection import PATIENCE
     from athena.storage.sqlite.store import Sqlite
     from conftest import _model
 
@@ -248,8 +248,8 @@ def test_writers_at_once_leave_no_relation_with_overlapping_times(app: App) -> N
 
 @pytest.mark.sqlite_only("its own words for a plan")
 def test_finished_tasks_cost_a_list_of_the_others_nothing(app: App) -> None:
-    from athena.model.memory import Filter
-    from athena.model.scope import Scope
+    from athena.core.scope import Scope
+    from athena.memory.values import Filter
 
     call = Caller(app)
     call.create_task(title="one")
@@ -264,7 +264,7 @@ def test_finished_tasks_cost_a_list_of_the_others_nothing(app: App) -> None:
             return await self.tx.fetch(sql, **values)
 
     async def work(tx: Any) -> Any:
-        return await tasks.of_states(Explained(tx), Filter(Scope("p", "task")), ("open", "in_progress"))
+        return await task_rows.of_states(Explained(tx), Filter(Scope("p", "task")), ("open", "in_progress"))
 
     assert len(drive(app.store.database.read(work))) == 1
     assert any("memories_unfinished" in plan for plan in plans)
@@ -272,11 +272,11 @@ def test_finished_tasks_cost_a_list_of_the_others_nothing(app: App) -> None:
 
 PAUSED = """
 import sys, time
-from athena.app import App
+from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
-from athena.memory import observe
+from athena.memory.graph import observations as observe
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
+from athena.core.threads import drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
 unlink, left = observe.unlink, int(sys.argv[2])
 async def pausing(*given):

@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.evaluation.planting import START
 from consolidation_tools import PROJECT, call, record
 from shop_week import CARELESS, week
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.call import Call
+from athena.core.threads import drive
 from athena.errors import InvalidInput, NotFound
-from athena.evaluation.planting import START
-from athena.memory.consolidation import contradictions, reading, recurring, run
-from athena.memory.consolidation.kinds import kinds
+from athena.memory import rows
+from athena.memory.consolidation import contradictions, recurring, run
+from athena.memory.consolidation import read as consolidation_read
+from athena.memory.consolidation.events import kinds
 from athena.memory.consolidation.material import Event, Note
-from athena.model.call import Call
-from athena.model.memory import Filter
-from athena.storage import memories
-from athena.threads import drive
+from athena.memory.values import Filter
 from conftest import Engine
 
 KEEPS = "The orders table keeps {} days of history"
@@ -268,8 +269,8 @@ def test_edits_of_any_file_at_any_time_do_not_recur() -> None:
 
 def test_outcomes_that_mean_the_same_are_the_same(app: App) -> None:
     record(app, [Event(0, app.store.clock(), "test", "ran it", how, "s") for how in ("Failed", "error", "passed")])
-    read = drive(reading.read(app.store, app.context(PROJECT, "test").scope, 0.0))
+    read = drive(consolidation_read.read(app.store, app.context(PROJECT, "test").scope, 0.0))
     assert [one.outcome for one in read.events] == ["failure", "failure", "success"]
     only = Filter(app.context(PROJECT, "test").scope.of("event"))
-    kept = drive(app.store.database.read(lambda tx: memories.newest(tx, only, 9)))
+    kept = drive(app.store.database.read(lambda tx: rows.newest(tx, only, 9)))
     assert {one.metadata["outcome"] for one in kept} == {"Failed", "error", "passed"}

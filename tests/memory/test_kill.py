@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.storage.database import Transaction
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
 from conftest import _model, rounds
 from patience import LONG
 
 WRITER = """
 import sys
-from athena.app import App
+from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
+from athena.core.threads import drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
 context, remember = app.context("p", "test"), app.catalog.find("remember")
 nouns = "harbour violin glacier meadow engine lantern orchard compass kettle marble".split()
@@ -80,7 +80,7 @@ def test_every_acknowledged_memory_is_found_after_a_kill(tmp_path: Path, number:
 
 
 def _nearest(app: App, vector: Any) -> Any:
-    from athena.model.memory import Filter
+    from athena.memory.values import Filter
 
     async def work(tx: Transaction) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
-from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.connection import MEMORY
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
 
 
 class Caller:

@@ -1,16 +1,16 @@
 """The miners find what was planted, and nothing in noise. `python -m bench --only patterns` has the figures."""
 
 import pytest
+from bench.evaluation import planted
+from bench.evaluation.planting import START, noise, stream
+from bench.evaluation.statements import statements
 from shop_week import CARELESS, TESTS, week
 
-from athena.evaluation import planted
-from athena.evaluation.planting import START, noise, stream
-from athena.evaluation.statements import statements
-from athena.memory.consolidation import contradictions, recurring, sequences, together
-from athena.memory.consolidation.kinds import kinds
+from athena.memory.consolidation import contradictions, recurring, sequences, topics
+from athena.memory.consolidation.events import kinds
 from athena.memory.consolidation.material import Event, Note
 from athena.memory.consolidation.signature import signature
-from athena.memory.consolidation.statement import read
+from athena.memory.consolidation.statements import read
 from conftest import rounds
 
 SIZES = (200, 600, 1_500)
@@ -109,7 +109,7 @@ def test_a_statement_says_of_what_it_speaks_and_which_value_it_gives() -> None:
 def test_names_that_are_mentioned_together_are_a_topic() -> None:
     items = [(i, f"@ann changed `parse_date` in case {i}", ()) for i in range(5)]
     items += [(10 + i, f"@bob did not, nor did they {i}", ()) for i in range(10)]
-    assert together.find(items)[0].details["topics"] == ["@ann", "parse_date"]
+    assert topics.find(items)[0].details["topics"] == ["@ann", "parse_date"]
 
 
 def test_what_leads_to_failure_is_found_where_a_session_has_several_ends() -> None:

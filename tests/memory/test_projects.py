@@ -3,9 +3,9 @@
 import pytest
 
 from athena import api
-from athena.app import App
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.errors import Conflict, NotFound
-from athena.threads import drive
 
 
 def call(app: App, operation: str, /, **arguments: str | int) -> object:
@@ -20,7 +20,7 @@ def test_projects_are_listed_with_how_much_they_hold(isolated: App) -> None:
 
 
 def api_list(app: App) -> list[dict[str, object]]:
-    from athena.kernel.shapes import plain
+    from athena.core.types import plain
 
     found: list[dict[str, object]] = plain(call(app, "list_projects"))
     return found

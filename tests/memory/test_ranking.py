@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from athena.app import App
-from athena.evaluation.collection import Collection, Item, Question
-from athena.evaluation.measures import Answered, gain_at_ten, recall_at, reciprocal_rank, summarise
-from athena.evaluation.trial import trial
+from athena.app.compose import App
+from athena.cli.evaluation_collection import Collection, Item, Question
+from athena.cli.evaluation_measures import Answered, gain_at_ten, recall_at, reciprocal_rank, summarise
+from athena.cli.evaluation_trial import trial
+from athena.core.threads import drive
 from athena.memory.ranking import Weights
-from athena.storage.sqlite.opening import MEMORY
+from athena.storage.sqlite.connection import MEMORY
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
 from conftest import Engine, _model
 from patience import until
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from athena import api
-from athena.app import App
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.errors import Conflict, Unavailable
-from athena.threads import drive
 
 
 def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:

@@ -3,10 +3,10 @@
 import time
 from typing import Any
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.embedding.minilm import MiniLM
 from athena.memory.consolidation.schedule import tend
-from athena.threads import drive
 from conftest import Engine
 
 

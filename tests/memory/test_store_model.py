@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from athena import testing
-from athena.ids import digest
-from athena.threads import drive
+from athena.core.hashing import digest
+from athena.core.threads import drive
 from conftest import _model, rounds
 
 WORDS = st.sampled_from(["alpha", "beta", "gamma", "delta", "river", "stone", "cloud", "数据", "naïve"])

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from test_memories import Working
 
-from athena.app import App, database_at
+from athena.app.compose import App, database_at
+from athena.core.threads import drive
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.storage import copying
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
 from conftest import Engine, _model
 
 NOON = datetime(2026, 3, 18, 12).timestamp()  # a Wednesday

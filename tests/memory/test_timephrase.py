@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from athena.errors import InvalidInput
-from athena.memory.timephrase import Period, find, parse
+from athena.memory.time.phrase import Period, find, parse
 from patience import sometimes
 
 BERLIN = ZoneInfo("Europe/Berlin")

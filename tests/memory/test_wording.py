@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from consolidation_tools import call
 
-from athena import settings
-from athena.app import App
+from athena.app import settings
+from athena.app.compose import App
 from athena.embedding.chat import Chat
 from athena.errors import Misconfigured
 from athena.memory.consolidation.wording import faithful

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.sandbox import Function, Limits, Names, NeedsApproval, Program, Run, Sandbox
+from athena.programs.sandbox import Function, Limits, Names, NeedsApproval, Program, Run, Sandbox
 
 KEY = b"a key of 32 bytes for the tests."
 QUICK = Limits(

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from small_world import KEY, NAMES, QUICK, World, run
 
-from athena.sandbox import Limits, Program, Sandbox
-from athena.sandbox.program import EngineName
-from athena.sandbox.watch import Watch
+from athena.programs.sandbox import Limits, Program, Sandbox
+from athena.programs.sandbox.program import EngineName
+from athena.programs.sandbox.timer import Watch
 from patience import until
 
 FLOOD = """

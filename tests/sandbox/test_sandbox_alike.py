@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from small_world import KEY, Held, run
 
-from athena.sandbox import Limits, Sandbox
+from athena.programs.sandbox import Limits, Sandbox
 
 
 @pytest.fixture(scope="module")

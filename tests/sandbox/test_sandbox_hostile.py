@@ -11,7 +11,7 @@ import pytest
 from hostile import CASES, Hostile
 from small_world import KEY, QUICK, World, run
 
-from athena.sandbox import Run, Sandbox
+from athena.programs.sandbox import Run, Sandbox
 from conftest import rounds
 
 SECRET = "canary-7d1f"

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from small_world import KEY, run
 
-from athena import jail
 from athena.errors import Misconfigured
-from athena.sandbox import Limits, Sandbox
+from athena.programs.sandbox import Limits, Sandbox, jail
 from conftest import missing
 from patience import until
 

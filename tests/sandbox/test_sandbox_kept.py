@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from small_world import KEY, run
 
-from athena.sandbox import Limits, Run, Sandbox
-from athena.sandbox.jailed.tagging import MARK, Tagger, Unkept, untagged
+from athena.programs.sandbox import Limits, Run, Sandbox
+from athena.programs.sandbox.worker.tagging import MARK, Tagger, Unkept, untagged
 
 ON_PYTHON = "import heapq\n"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from small_world import KEY, NAMES, World, run
 
-from athena.sandbox import Limits, Program, Sandbox
+from athena.programs.sandbox import Limits, Program, Sandbox
 from conftest import rounds
 from patience import LONG, until
 
@@ -22,7 +22,7 @@ HOST = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from small_world import KEY, NAMES, World
-from athena.sandbox import Limits, Program, Sandbox
+from athena.programs.sandbox import Limits, Program, Sandbox
 
 class Loud(World):
     def memory_remember(self, content, tags=None):

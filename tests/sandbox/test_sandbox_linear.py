@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from small_world import NAMES
 
-from athena.sandbox import needs
-from athena.sandbox.check import problems
-from athena.sandbox.lexical import Source
+from athena.programs.sandbox import routing
+from athena.programs.sandbox.check import problems
+from athena.programs.sandbox.source import Source
 
 SMALL, LARGE = 8_000, 32_000
 MOST = 8.0  # times as long for four times the length; a pass that is quadratic takes sixteen
@@ -100,7 +100,7 @@ def seconds(text: str) -> float:
     assert source.definitions is not None
     assert source.for_monty()
     assert source.spots is not None
-    needs.cpython(source, NAMES)
+    routing.cpython(source, NAMES)
     problems(source, NAMES, known=())
     return time.process_time() - began
 

@@ -7,7 +7,7 @@ import time
 from small_world import KEY, NAMES, Held, World, run
 from test_sandbox_kill import children
 
-from athena.sandbox import Limits, Program, Sandbox
+from athena.programs.sandbox import Limits, Program, Sandbox
 
 
 def test_programs_are_run_in_turn() -> None:

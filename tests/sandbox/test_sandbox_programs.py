@@ -6,7 +6,7 @@ import pytest
 from agent_programs import PROGRAMS, Agent
 from small_world import KEY, World, run
 
-from athena.sandbox import Limits, Sandbox
+from athena.programs.sandbox import Limits, Sandbox
 
 NEED_CPYTHON = [one.name for one in PROGRAMS if one.engine == "python"]
 

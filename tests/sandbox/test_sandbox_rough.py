@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from athena import jail
-from athena.sandbox import Function, Limits, Names, Program, Sandbox
-from athena.sandbox.calls import MISSES
-from athena.sandbox.program import LONGEST_HINT
+from athena.programs.sandbox import Function, Limits, Names, Program, Sandbox, jail
+from athena.programs.sandbox.calls import MISSES
+from athena.programs.sandbox.program import LONGEST_HINT
 
 NAMES = Names([Function("memory.recall", {"properties": {"query": {}}, "required": ["query"]})])
 FORGED = """

@@ -9,9 +9,9 @@ import pytest
 from small_world import KEY, NAMES, Held, World, run, stopped, takes
 
 from athena.errors import InvalidInput, LimitExceeded
-from athena.sandbox import Function, Limits, Names, NeedsApproval, Program, Sandbox, closed
-from athena.sandbox.check import problems
-from athena.sandbox.lexical import Source
+from athena.programs.sandbox import Function, Limits, Names, NeedsApproval, Program, Sandbox, closed
+from athena.programs.sandbox.check import problems
+from athena.programs.sandbox.source import Source
 from patience import LONG, until
 
 BOTH = pytest.mark.parametrize("engine_name", ["monty", "python"])

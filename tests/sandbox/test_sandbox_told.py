@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from small_world import KEY, Held, World, run, stopped
 
-from athena.sandbox import Limits, Sandbox
+from athena.programs.sandbox import Limits, Sandbox
 
 BOTH = pytest.mark.parametrize("engine_name", ["monty", "python"])
 

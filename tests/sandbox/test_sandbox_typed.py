@@ -6,7 +6,7 @@ import pytest
 from agent_programs import PROGRAMS
 from small_world import FUNCTIONS, KEY
 
-from athena.sandbox import Limits, Names, Sandbox
+from athena.programs.sandbox import Limits, Names, Sandbox
 from conftest import rounds
 
 NAMES = Names(FUNCTIONS)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.call import Call
+from athena.core.threads import drive
 from athena.errors import Conflict
-from athena.model.call import Call
 from athena.storage import calls
-from athena.threads import drive
 
 
 def test_of_many_who_begin_with_one_key_one_goes_on(app: App) -> None:

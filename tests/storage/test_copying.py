@@ -17,13 +17,13 @@ import postgres
 import pytest
 from numpy.typing import NDArray
 
-from athena.app import App, database_at
+from athena.app.compose import App, database_at
+from athena.core.threads import drive
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.storage import copying
 from athena.storage.copying import TABLES
 from athena.storage.database import Copying, Database, Row, Table
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
 from conftest import SOON, _model, rounds
 from patience import until
 
@@ -302,7 +302,7 @@ def test_a_copy_goes_on_as_the_store_would_have(filled: str, stores: Stores, kin
 
 COPIER = """
 import sys
-from athena.app import database_at
+from athena.app.compose import database_at
 from athena.storage import copying
 copying.ROWS = 50
 left = int(sys.argv[3])

@@ -2,15 +2,15 @@
 
 import sys
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.operation import Effect, operation
+from athena.core.threads import pause
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput
-from athena.kernel.operation import Effect, operation
 from athena.operations.context import Context
-from athena.server import Server
-from athena.storage.sqlite.opening import MEMORY
+from athena.server.serve import Server
+from athena.storage.sqlite.connection import MEMORY
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import pause
 
 
 @operation(Effect.READ)

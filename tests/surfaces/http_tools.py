@@ -27,7 +27,7 @@ Headers = Sequence[tuple[str, str]]
 
 def serving_with(*changes: str) -> list[str]:
     """Return the command of a server with other limits, so that a test need not wait as long as a caller might."""
-    first = "import athena.server, athena.surfaces.guard"
+    first = "import athena.server.serve, athena.server.guard"
     return [sys.executable, "-c", "; ".join((first, *changes, "from athena.cli import main", "main()")), "serve"]
 
 

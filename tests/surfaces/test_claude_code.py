@@ -12,7 +12,7 @@ import node_packages
 import pytest
 
 import model_stub
-from athena.surfaces.clients import plugin
+from athena.cli.clients import plugin
 from conftest import missing
 from daemon_tools import Home
 

@@ -18,16 +18,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from athena import api, hookclient, launcher, tokens
-from athena.app import App
+from athena import api
+from athena.app.compose import App
+from athena.cli import clients
+from athena.cli.clients import CLIENTS, hook_entries, json_edit, plugin, toml_edit
+from athena.cli.clients.files import Record
+from athena.cli.clients.setup import Place
 from athena.cli.commands import athena
 from athena.cli.init import INSTRUCTIONS, NAMES, SKILL
+from athena.core import tokens
 from athena.errors import Conflict, Denied, InvalidInput, Misconfigured, Unavailable
+from athena.hooks import client as hooks_client
+from athena.hooks import launcher
 from athena.operations import CATALOG
-from athena.surfaces import clients, mcptools
-from athena.surfaces.clients import CLIENTS, hooklists, jsontext, plugin, tomltext
-from athena.surfaces.clients.files import Record
-from athena.surfaces.clients.steps import Place
+from athena.server.mcp import tools
 from daemon_tools import Home
 
 pytestmark = pytest.mark.sqlite_only("no store is touched")
@@ -90,7 +94,7 @@ class Desk:
     def ours(self) -> Any:
         if self.file.suffix == ".toml":
             return tomllib.loads(self.text).get("mcp_servers", {}).get("athena")
-        return jsontext.lookup(jsontext.parse(self.text), (self.key, "athena"))
+        return json_edit.lookup(json_edit.parse(self.text), (self.key, "athena"))
 
     def put(self) -> list[Any]:
         return clients.run(self.client, self.place, False)
@@ -142,9 +146,9 @@ def test_what_others_wrote_stays_as_it_is_and_where_it_is(desk: Desk) -> None:
 def test_every_way_to_write_json_is_given_back_byte_for_byte(name: str, kind: str, tmp_path: Path) -> None:
     desk = Desk(tmp_path, name, "user")
     before = desk.write(sample(desk, kind))
-    said = jsontext.parse(before) if before else {}
+    said = json_edit.parse(before) if before else {}
     desk.put()
-    now = jsontext.parse(desk.text)
+    now = json_edit.parse(desk.text)
     assert now[desk.key].pop("athena")["command"] == desk.place.mcp
     for key, value in said.items():
         if key != "hooks":
@@ -189,7 +193,7 @@ def test_an_entry_of_an_older_set_up_is_replaced(desk: Desk) -> None:
     if desk.file.suffix == ".toml":
         assert desk.text == TOML
     else:
-        assert jsontext.parse(desk.text) == jsontext.parse(sample(desk))
+        assert json_edit.parse(desk.text) == json_edit.parse(sample(desk))
 
 
 def test_what_somebody_changed_in_our_entry_is_kept(desk: Desk) -> None:
@@ -202,7 +206,7 @@ def test_what_somebody_changed_in_our_entry_is_kept(desk: Desk) -> None:
         desk.write(f'{desk.text}startup_timeout_sec = 30  # slow\nenv = {{A = "1"}}\n')
     else:
         more = {"args": [*desk.ours.get("args", []), "--tools", "code"], "env": {"A": "1"}}
-        desk.write(jsontext.put(desk.text, (desk.key, "athena"), desk.ours | more))
+        desk.write(json_edit.put(desk.text, (desk.key, "athena"), desk.ours | more))
     changed, wanted = desk.text, desk.ours
     assert desk.put() == []
     assert clients.differs(desk.client, desk.place)
@@ -504,7 +508,7 @@ def test_files_that_we_wrote_are_renewed_and_removed_as_long_as_nobody_changed_t
 def test_a_server_beside_ours_in_the_plugins_folder_stays(tmp_path: Path, skill: Path) -> None:
     claude(tmp_path)
     servers = skill / ".mcp.json"
-    servers.write_text(jsontext.put(servers.read_text(), ("mcpServers", "mine"), {"command": "mine"}))
+    servers.write_text(json_edit.put(servers.read_text(), ("mcpServers", "mine"), {"command": "mine"}))
     assert claude(tmp_path) == []
     claude(tmp_path, remove=True)
     assert [path for path in skill.rglob("*") if path.is_file()] == [servers]
@@ -756,7 +760,7 @@ def test_every_event_of_the_plugin_is_one_that_we_answer() -> None:
     made = json.loads(plugin.files("/x", "/y", [])["hooks/hooks.json"])["hooks"]
     for (group,) in made.values():
         (hook,) = group["hooks"]
-        assert hook["args"][0] in hookclient.EVENTS
+        assert hook["args"][0] in hooks_client.EVENTS
         assert hook["timeout"] > 5
 
 
@@ -785,7 +789,7 @@ def test_every_page_says_what_it_costs_and_how_to_see_limit_and_remove_it(name: 
 def test_tokens_are_what_is_said() -> None:
     head = plugin.files()["skills/athena/SKILL.md"].split("---")[1]
     assert tokens.exactly(head) <= SKILL
-    assert tokens.exactly(mcptools.INSTRUCTIONS) <= INSTRUCTIONS
+    assert tokens.exactly(tools.INSTRUCTIONS) <= INSTRUCTIONS
 
 
 def test_a_plugin_that_nobody_set_up_finds_athena_or_says_nothing(tmp_path: Path) -> None:
@@ -877,11 +881,11 @@ def test_any_json_gets_our_member_and_loses_it_again(
 ) -> None:
     said = {**said, "servers": {key: value for key, value in servers.items() if key != "athena"}}
     text = json.dumps(said, indent=indent, ensure_ascii=False)
-    with_us = jsontext.put(text, ("servers", "athena"), {"command": "x"})
+    with_us = json_edit.put(text, ("servers", "athena"), {"command": "x"})
     wanted = {**said, "servers": {**said["servers"], "athena": {"command": "x"}}}
     assert json.loads(with_us) == wanted
     assert list(json.loads(with_us)) == list(wanted)
-    without = jsontext.take(with_us, ("servers", "athena"), lambda _: True, said)
+    without = json_edit.take(with_us, ("servers", "athena"), lambda _: True, said)
     assert without == text
 
 
@@ -895,21 +899,21 @@ def test_any_list_of_hooks_gets_our_command_and_loses_it_again(groups: list[Any]
     text = json.dumps({"hooks": {"Stop": groups}}, indent=indent)
     ours = {"hooks": [{"type": "command", "command": "/nowhere/bin/athena-hook stop"}]}
     path = ("hooks", "Stop")
-    with_us = hooklists.put(text, path, ours)
+    with_us = hook_entries.put(text, path, ours)
     assert json.loads(with_us)["hooks"]["Stop"] == [*groups, ours]
-    assert hooklists.put(with_us, path, ours) == with_us
-    assert hooklists.take(with_us, path, json.loads(text)) == text
+    assert hook_entries.put(with_us, path, ours) == with_us
+    assert hook_entries.take(with_us, path, json.loads(text)) == text
     shared = [at for at, one in enumerate(groups) if isinstance(one, dict) and one.get("hooks")]
     if shared and isinstance(groups[at := data.draw(some.sampled_from(shared))]["hooks"], list):
         place = data.draw(some.integers(0, len(groups[at]["hooks"])))
         mixed = json.loads(text)
         mixed["hooks"]["Stop"][at]["hooks"].insert(place, ours["hooks"][0])
-        assert json.loads(hooklists.take(json.dumps(mixed, indent=indent), path, None)) == json.loads(text)
+        assert json.loads(hook_entries.take(json.dumps(mixed, indent=indent), path, None)) == json.loads(text)
 
 
 @given(some.dictionaries(some.from_regex(r"[a-z]{1,5}", fullmatch=True), some.integers() | some.booleans(), max_size=3))
 def test_any_toml_gets_our_table_and_loses_it_again(said: dict[str, Any]) -> None:
     text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in said.items())
-    with_us = tomltext.put(text, ("servers", "athena"), {"command": 'a "quoted" \\ path'})
+    with_us = toml_edit.put(text, ("servers", "athena"), {"command": 'a "quoted" \\ path'})
     assert tomllib.loads(with_us) == {**said, "servers": {"athena": {"command": 'a "quoted" \\ path'}}}
-    assert tomltext.take(with_us, ("servers", "athena"), lambda _: True) == text
+    assert toml_edit.take(with_us, ("servers", "athena"), lambda _: True) == text

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from athena import settings, tokens
-from athena.app import App, hook_rules
-from athena.home import current_project
-from athena.model.briefing import Surroundings
-from athena.surfaces import git, transcript
-from athena.surfaces.hooks import EVENTS, LONGEST, Rules, answer
-from athena.threads import drive
+from athena.app import settings
+from athena.app.compose import App, hook_rules
+from athena.core import tokens
+from athena.core.home.paths import current_project
+from athena.core.threads import drive
+from athena.hooks import git, transcript
+from athena.hooks.events import EVENTS, LONGEST, Rules, answer
+from athena.memory.sessions.briefing_values import Surroundings
 from conftest import rounds
 from patience import LONG, sometimes, until
 

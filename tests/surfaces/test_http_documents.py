@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from http_tools import Running, running, serving_with, surroundings
 
-from athena.home import make_token
+from athena.core.home.paths import make_token
 from conftest import rounds
 from patience import until
 

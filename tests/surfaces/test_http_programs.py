@@ -7,8 +7,8 @@ import pytest
 from http_tools import running
 
 from athena import AthenaClient
+from athena.core.threads import Crew
 from athena.errors import NotFound
-from athena.threads import Crew
 from patience import held, until
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")

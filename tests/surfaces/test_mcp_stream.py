@@ -15,7 +15,7 @@ import pytest
 from http_tools import Running, running
 from mcp_tools import lines
 
-from athena.surfaces.seats import IDLE, SESSIONS, Seats
+from athena.server.mcp.workspaces import IDLE, SESSIONS, Seats
 from patience import LONG, held, until
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")

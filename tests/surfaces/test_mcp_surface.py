@@ -12,13 +12,14 @@ from http_tools import Running, running
 from mcp import Client, MCPError
 from mcp_tools import LEGACY, MODERN, connected, lines, text
 
-from athena import tokens
-from athena.app import App
-from athena.kernel.defined import Defined, Definition
-from athena.kernel.operation import Effect
+from athena.app.compose import App
+from athena.core import tokens
+from athena.core.foreign_operation import Defined, Definition
+from athena.core.operation import Effect
 from athena.operations import CATALOG
-from athena.surfaces import mcp, mcptools
-from athena.surfaces.calls import Calls
+from athena.server.admission import Calls
+from athena.server.mcp import server as mcp_server
+from athena.server.mcp import tools as mcp_tools
 from patience import held
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
@@ -182,7 +183,7 @@ def _shape(value: Any) -> Any:
 
 
 def test_a_long_list_comes_in_pages(app: App) -> None:
-    from athena.surfaces.mcp import Surface, Visit
+    from athena.server.mcp.server import Surface, Visit
 
     calls = Calls(app.catalog, stopping=lambda: False, at_once=2)
     caller = lambda project, workspace: app.context("test", "mcp", workspace=workspace)  # noqa: E731
@@ -214,16 +215,16 @@ def test_a_long_list_comes_in_pages(app: App) -> None:
 
 
 def test_what_servers_bring_is_listed_behind_ours_and_changes_nothing_on_the_small_surfaces(app: App) -> None:
-    from athena.surfaces.mcp import Surface, Visit
+    from athena.server.mcp.server import Surface, Visit
 
     async def answer(ctx: Any, arguments: dict[str, Any]) -> Any:
         return arguments
 
     odd = {"type": "object", "properties": {"file-path": {"anyOf": [True, {"type": "null"}], "title": 7}}}
     theirs = Definition("git-hub", "create_issue", "Create an issue.", arguments=odd, effect=Effect.READ)
-    small = [mcptools.definition(one, "default") for one in mcptools.chosen(app.catalog, "default")]
+    small = [mcp_tools.definition(one, "default") for one in mcp_tools.chosen(app.catalog, "default")]
     app.catalog.put("git-hub", "Another server.", [Defined(theirs, answer)])
-    assert json.dumps([mcptools.definition(one, "default") for one in mcptools.chosen(app.catalog, "default")]) == (
+    assert json.dumps([mcp_tools.definition(one, "default") for one in mcp_tools.chosen(app.catalog, "default")]) == (
         json.dumps(small)
     )
     calls = Calls(app.catalog, stopping=lambda: False, at_once=2)
@@ -389,7 +390,7 @@ LONG = {
 
 
 def test_half_a_character_in_an_answer_does_not_end_the_connection() -> None:
-    assert '"text":"a\ufffd"' in mcp._said("a\ud800", failed=False).model_dump_json()
+    assert '"text":"a\ufffd"' in mcp_server._said("a\ud800", failed=False).model_dump_json()
 
 
 def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, Unpack
 
-from athena import connect
 from athena.api.compact import CompactHealthInfo, CompactIngestResult, CompactMemory, CompactSearchResult
 from athena.api.memory import Filters, MemoryApi, SecretRemoved
-from athena.connect import close
-from athena.threads import drive
+from athena.app import connect
+from athena.app.connect import close
+from athena.core.threads import drive
 
 __all__ = [
     "CompactHealthInfo",

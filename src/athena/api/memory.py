@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from athena.api.compact import CompactHealthInfo, CompactIngestResult, CompactMemory, CompactSearchResult, compact
-from athena.connect import Answer, Connection
+from athena.app.connect import Answer, Connection
+from athena.core.threads import running_loop
 from athena.errors import InvalidInput
-from athena.threads import running_loop
 
 if TYPE_CHECKING:
     from datetime import date
 
-    from athena.model.memory import Memory
+    from athena.memory.values import Memory
 
 Tags = str | Sequence[str] | None
 When: TypeAlias = "str | float | date | None"
@@ -145,7 +145,7 @@ class MemoryApi:
 
     async def get(self, hash: str | int, *, project: str | None = None) -> "Memory":  # noqa: A002  # the public name
         """Return one memory whole."""
-        from athena.model.memory import Memory  # dataclasses are slow to import
+        from athena.memory.values import Memory  # dataclasses are slow to import
 
         found = await self._call("get_memory", project, memory_id=hash)
         fields = {name: found[name] for name in Memory.__dataclass_fields__}

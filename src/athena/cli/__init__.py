@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run `athena` with the words it was given."""
     if sys.argv[1:2] == ["mcp"]:
-        from athena.cli import pump
+        from athena.cli import mcp_proxy
 
-        if (given := pump.asked(sys.argv[2:])) is not None:
-            leave(pump.run(*given))
+        if (given := mcp_proxy.asked(sys.argv[2:])) is not None:
+            leave(mcp_proxy.run(*given))
     # One question at a time needs no pool of threads, and starting one costs more than it saves.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from athena.cli.commands import athena  # brings click
@@ -27,8 +27,8 @@ def main() -> None:
 
 def leave(code: int) -> NoReturn:
     """End this process at once: all is written, and taking the interpreter apart would take 30 ms more."""
-    if "athena.connect" in sys.modules:
-        sys.modules["athena.connect"].close()
+    if "athena.app.connect" in sys.modules:
+        sys.modules["athena.app.connect"].close()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from athena import connect
-from athena.cli import consent, running, shown
+from athena.app import connect
+from athena.cli import consent, output, running
+from athena.core.threads import drive
 from athena.errors import AthenaError, Conflict, InvalidInput
-from athena.gateway import cleaning, pins, place
+from athena.gateway import approvals, sanitize, working_directory
 from athena.gateway.config import Entry, checked, foreign_entries, not_ourselves
 from athena.gateway.gateway import Gateway, Known
-from athena.threads import drive
 
 SHOWN = 200  # characters of what each says of itself
 WIDEST = 2_000  # characters of a line of a difference
@@ -33,7 +33,7 @@ def entry(name: str, command: tuple[str, ...], options: dict[str, Any]) -> Entry
     given: dict[str, Any] = {"command": command[0], "args": list(command[1:])} if command else {}
     given |= {key: options[key] for key in ("url", "cwd", "timeout", "approval") if options[key] is not None}
     given |= {key: dict(map(_pair, options[key])) for key in ("headers", "env") if options[key]}
-    made = not_ourselves(checked(name, place.rooted(given, os.getcwd())))
+    made = not_ourselves(checked(name, working_directory.rooted(given, os.getcwd())))
     if made.given.get("cwd") and not options["cwd"]:
         click.echo(f"it runs here, since its words mean something here: {made.given['cwd']}", err=True)
     return made
@@ -59,7 +59,7 @@ def _log_in(gateway: Gateway, name: str) -> None:
     """Have a person log in with a browser."""
 
     def show(address: str) -> None:
-        click.echo(f"to log in, open this address:\n{cleaning.visible(address)}", err=True)
+        click.echo(f"to log in, open this address:\n{sanitize.visible(address)}", err=True)
         if sys.stdin.isatty() and click.confirm("Open it in a browser now?", default=True, err=True):
             click.launch(address)
 
@@ -76,7 +76,7 @@ def tried(entry: Entry, json_output: bool) -> str:
     except AthenaError as error:
         trouble = f"{error}; {error.hint}"
         if not json_output:
-            click.echo(f"{name}: {cleaning.visible(trouble)}")
+            click.echo(f"{name}: {sanitize.visible(trouble)}")
         return trouble
     if not json_output:
         _show(offered, {}, None)
@@ -86,7 +86,7 @@ def tried(entry: Entry, json_output: bool) -> str:
     return ""
 
 
-async def _looked_at(gateway: Gateway, name: str) -> tuple[pins.Tools, int]:
+async def _looked_at(gateway: Gateway, name: str) -> tuple[approvals.Tools, int]:
     """Connect a server and return what it offers; where that fails, say what becomes of it."""
     try:
         return await gateway.offered(name)
@@ -113,11 +113,11 @@ def approve(key: str, json_output: bool, *, ask: bool, login: bool = False) -> N
     if login:
         _log_in(gateway, name)
     offered, left_out = drive(_looked_at(gateway, name))
-    changes = pins.compared(before, offered) if before else {}
+    changes = approvals.compared(before, offered) if before else {}
     if not json_output:
         _show(offered, changes, before)
     if before is not None and same_server and not changes and not before.refused:
-        return shown.as_json(_said(name, before)) if json_output else click.echo(f"{name}: all as approved")
+        return output.as_json(_said(name, before)) if json_output else click.echo(f"{name}: all as approved")
     if ask:
         if json_output or not consent.is_interactive():
             raise consent.nobody(f"approve {name}")
@@ -126,13 +126,13 @@ def approve(key: str, json_output: bool, *, ask: bool, login: bool = False) -> N
     if there := running.troubles(gateway.config.home).get(name):
         click.echo(f"{name} will not work yet {there}", err=True)
     if json_output:
-        return shown.as_json(_said(name, made))
+        return output.as_json(_said(name, made))
     renamed = ({} if key == name else {key: name}) | made.renamed
     for theirs, ours in renamed.items():
-        click.echo(f"called in programs: {cleaning.visible(theirs[:80])} -> {ours}")
+        click.echo(f"called in programs: {sanitize.visible(theirs[:80])} -> {ours}")
     if left_out:
         click.echo(
-            f"{left_out} tools were left out: more than {pins.MOST_TOOLS:,}, too large, or named twice", err=True
+            f"{left_out} tools were left out: more than {approvals.MOST_TOOLS:,}, too large, or named twice", err=True
         )
     return click.echo(f"{name}: {len(made.tools)} tools can be called, as {name}.{_first(made)}(...)")
 
@@ -150,32 +150,32 @@ def _introduce(name: str, known: Known, json_output: bool, *, ask: bool) -> None
         click.confirm("Run it, and see what it offers?", abort=True, err=True)
 
 
-def _first(made: pins.Pins) -> str:
+def _first(made: approvals.Pins) -> str:
     return next((pin.called for pin in made.tools.values()), "tool")
 
 
-def _said(name: str, made: pins.Pins) -> dict[str, Any]:
+def _said(name: str, made: approvals.Pins) -> dict[str, Any]:
     called = {pin.called: tool for tool, pin in made.tools.items()}
     return {"name": name, "tools": sorted(called), "renamed": made.renamed, "left_out": made.left_out}
 
 
-def _show(offered: pins.Tools, changes: dict[str, Any], before: pins.Pins | None) -> None:
+def _show(offered: approvals.Tools, changes: dict[str, Any], before: approvals.Pins | None) -> None:
     """Print the tools, or what is different about them; nothing that hides stays hidden."""
     for tool, definition in offered.items():
         why = changes.get(tool, "") if before else ""
         if before and not why:
             continue
-        hides = click.style("  HIDDEN CHARACTERS", fg="red") if cleaning.hides(definition) else ""
+        hides = click.style("  HIDDEN CHARACTERS", fg="red") if sanitize.hides(definition) else ""
         if why == "changed" and before is not None:
-            click.echo(f"changed: {cleaning.visible(tool)}{hides}")
+            click.echo(f"changed: {sanitize.visible(tool)}{hides}")
             for line in _difference(before.tools[tool].definition, definition):
                 click.echo(f"  {line}")
         else:
-            about = cleaning.visible(" ".join(str(definition.get("description") or "").split()))
-            click.echo(f"{why or '+'} {cleaning.visible(tool)}  {_hints(definition)}{_cut(about, SHOWN)}{hides}")
+            about = sanitize.visible(" ".join(str(definition.get("description") or "").split()))
+            click.echo(f"{why or '+'} {sanitize.visible(tool)}  {_hints(definition)}{_cut(about, SHOWN)}{hides}")
     for tool, why in changes.items():
         if why == "gone":
-            click.echo(f"gone: {cleaning.visible(tool)}")
+            click.echo(f"gone: {sanitize.visible(tool)}")
 
 
 def _hints(definition: Any) -> str:
@@ -188,7 +188,7 @@ def _hints(definition: Any) -> str:
 def _difference(old: Any, new: Any) -> list[str]:
     before, now = (json.dumps(one, indent=1, sort_keys=True, ensure_ascii=False).splitlines() for one in (old, new))
     found = [one for one in unified_diff(before, now, n=0, lineterm="") if not one.startswith(("---", "+++", "@@"))]
-    lines = [_cut(cleaning.visible(line), WIDEST) for line in found[:LONGEST]]
+    lines = [_cut(sanitize.visible(line), WIDEST) for line in found[:LONGEST]]
     return [*lines, f"... and {len(found) - LONGEST} more lines"] if len(found) > LONGEST else lines
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from athena import connect
-from athena.cli import shown
+from athena.app import connect
+from athena.cli import output
 from athena.cli.consolidate import consolidate
 from athena.cli.daemon import daemon
 from athena.cli.doctor import doctor
 from athena.cli.evaluate import evaluate
 from athena.cli.hook import hook
-from athena.cli.importing import import_file
+from athena.cli.import_export import import_file
 from athena.cli.init import init
 from athena.cli.mcp import mcp
 from athena.cli.migrate import migrate
@@ -28,11 +28,11 @@ from athena.cli.serve import serve, token
 from athena.cli.servers import servers
 from athena.cli.skills import skills
 from athena.cli.tools import tools
+from athena.core.home.paths import EVERYWHERE
+from athena.core.threads import drive
+from athena.core.version import __version__
 from athena.errors import AthenaError, InvalidInput
-from athena.home import EVERYWHERE
 from athena.operations import CATALOG
-from athena.threads import drive
-from athena.version import __version__
 
 as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 in_project = click.option("--project", help="Whose memories; by default the git root of this folder, else 'default'.")
@@ -100,9 +100,9 @@ class Commands(click.Group):
 def _complain(error: AthenaError) -> int:
     if os.environ.get("DEBUG"):
         traceback.print_exc()
-    click.echo(f"{click.style('error:', fg='red')} {shown.safe(str(error))}", err=True)
+    click.echo(f"{click.style('error:', fg='red')} {output.safe(str(error))}", err=True)
     if error.hint and not SIGNATURE.match(error.hint):
-        click.echo(f"{click.style('hint:', fg='cyan')}  {shown.safe(error.hint)}", err=True)
+        click.echo(f"{click.style('hint:', fg='cyan')}  {output.safe(error.hint)}", err=True)
     return error.exit
 
 
@@ -136,7 +136,7 @@ def remember(
     stored = call("remember", scope, content=content, tags=tags, memory_type=memory_type)
     _tell_of_secrets(stored)
     if json_output:
-        return shown.as_json(stored)
+        return output.as_json(stored)
     said = {"new": "kept", "known": "known already", "revived": "kept again"}[stored["outcome"]]
     return click.echo(f"{click.style(stored['hash'], fg='yellow')} {said}")
 
@@ -187,9 +187,9 @@ def list_memories(json_output: bool, project: str | None, **filters: Any) -> Non
 
 def _list(found: list[dict[str, Any]], json_output: bool) -> None:
     if json_output:
-        return shown.as_json(found)
+        return output.as_json(found)
     for memory in found:
-        click.echo(shown.line(memory))
+        click.echo(output.line(memory))
     if not found:
         click.echo("nothing found", err=True)
     return None
@@ -207,14 +207,14 @@ def show(memory_id: str, history: bool, project: str | None, json_output: bool) 
     """
     found = call("memory_history" if history else "get_memory", project, memory_id=memory_id)
     if json_output:
-        return shown.as_json(found)
+        return output.as_json(found)
     if not history:
-        click.echo(shown.whole(found))
+        click.echo(output.whole(found))
         return None
     for change in found:
         text = (change["before"] or {}).get("content")
-        before = f"  was: {shown.safe(text[:200])!r}" if text else ""
-        click.echo(f"{shown.day(change['at'])} {change['action']} ({change['operation']}){before}")
+        before = f"  was: {output.safe(text[:200])!r}" if text else ""
+        click.echo(f"{output.day(change['at'])} {change['action']} ({change['operation']}){before}")
     return None
 
 
@@ -239,7 +239,7 @@ def edit(memory_id: str, project: str | None, json_output: bool, **changes: str 
         changes["content"] = changes["content"].rstrip("\n")
     updated = call("update_memory", project, memory_id=memory_id, **changes)
     _tell_of_secrets(updated)
-    return shown.as_json(updated) if json_output else click.echo(shown.line(updated))
+    return output.as_json(updated) if json_output else click.echo(output.line(updated))
 
 
 @athena.command()
@@ -254,9 +254,9 @@ def forget(memory_ids: tuple[str, ...], project: str | None, json_output: bool) 
     found = {m["id"]: m for m in (call("get_memory", project, memory_id=memory_id) for memory_id in memory_ids)}
     count = call("forget_batch", project, memory_ids=list(found))
     if json_output:
-        return shown.as_json(count)
+        return output.as_json(count)
     for memory in found.values():
-        click.echo(f"forgotten: {shown.line(memory)}")
+        click.echo(f"forgotten: {output.line(memory)}")
     return click.echo("to take that back: athena undo")
 
 
@@ -270,9 +270,9 @@ def undo(project: str | None, json_output: bool) -> None:
     """
     changes = call("undo", project)
     if json_output:
-        return shown.as_json(changes)
+        return output.as_json(changes)
     for change in changes:
-        about = f"{change['before']['hash']} {shown.safe(change['before']['content'][:100])}".strip()
+        about = f"{change['before']['hash']} {output.safe(change['before']['content'][:100])}".strip()
         click.echo(f"{change['action']}: {about}" if about else change["action"])
     return None
 
@@ -288,7 +288,7 @@ def call_operation(name: str, arguments: str, project: str | None) -> None:
     """
     given = json_object(_standard_input() if arguments == "-" else arguments)
     try:
-        shown.as_json(call(name, project, **given))
+        output.as_json(call(name, project, **given))
     except InvalidInput as error:
         if error.hint and SIGNATURE.match(error.hint):
             raise InvalidInput(str(error), hint=f"it is called as {error.hint}") from None
@@ -310,12 +310,12 @@ def ingest(paths: tuple[str, ...], tags: str | None, project: str | None, json_o
         done = call("ingest_document", project, path=path, tags=tags)
         whole = {name: whole[name] + done[name] for name in whole}
         if not json_output:
-            click.echo(f"{shown.safe(path)}: {done['documents']} documents, {done['pieces']} pieces")
+            click.echo(f"{output.safe(path)}: {done['documents']} documents, {done['pieces']} pieces")
     for skipped in whole["skipped"]:
-        click.echo(f"left out {shown.safe(skipped)}", err=True)
+        click.echo(f"left out {output.safe(skipped)}", err=True)
     _tell_of_secrets(whole)
     if json_output:
-        shown.as_json(whole)
+        output.as_json(whole)
 
 
 @athena.command()
@@ -334,8 +334,8 @@ def reembed(json_output: bool) -> None:
                 break
     done = total + first["done"]
     if json_output:
-        return shown.as_json({"done": done})
-    return click.echo(f"{shown.counted(done, 'passage', 'passages')} done" if done else "nothing to do")
+        return output.as_json({"done": done})
+    return click.echo(f"{output.counted(done, 'passage', 'passages')} done" if done else "nothing to do")
 
 
 @athena.command()
@@ -351,16 +351,16 @@ def purge(memory_ids: tuple[str, ...], yes: bool, project: str | None, json_outp
     chosen = list(memory_ids) or None
     count = call("purge", project, memory_ids=chosen, dry_run=True)
     if count and not yes:
-        click.confirm(f"Remove {shown.counted(count)} for good? Nothing brings them back", abort=True, err=True)
+        click.confirm(f"Remove {output.counted(count)} for good? Nothing brings them back", abort=True, err=True)
     before = call("stats", project)
     removed = call("purge", project, memory_ids=chosen, expect=count) if count else 0
     spaces, waiting = (before["workspaces"], before["waiting_programs"]) if removed else (0, 0)
     if json_output:
-        return shown.as_json({"removed": removed, "workspaces": spaces, "waiting_programs": waiting})
-    click.echo(f"{shown.counted(removed)} removed for good" if removed else "nothing to remove")
+        return output.as_json({"removed": removed, "workspaces": spaces, "waiting_programs": waiting})
+    click.echo(f"{output.counted(removed)} removed for good" if removed else "nothing to remove")
     if spaces or waiting:
-        variables = f"variables of {shown.counted(spaces, 'workspace', 'workspaces')}"
-        programs = shown.counted(waiting, "waiting program", "waiting programs")
+        variables = f"variables of {output.counted(spaces, 'workspace', 'workspaces')}"
+        programs = output.counted(waiting, "waiting program", "waiting programs")
         click.echo(f"{variables} and {programs} were removed too, since they may hold words of them")
     return None
 

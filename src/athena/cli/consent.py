@@ -4,9 +4,9 @@ import json
 import os
 import sys
 
-from athena import secrets
+from athena.core import redaction
 from athena.errors import InvalidInput
-from athena.gateway import cleaning
+from athena.gateway import sanitize
 from athena.gateway.config import VARIABLE, Entry
 
 UNATTENDED = "ATHENA_UNATTENDED"  # "1" where nobody sits at a terminal and somebody has decided that beforehand
@@ -35,12 +35,12 @@ def lines(entry: Entry) -> list[str]:
     told += [_pair("header", name, ": ", value) for name, value in (given.get("headers") or {}).items()]
     if names := list(dict.fromkeys(found[1] for found in VARIABLE.finditer(entry.fingerprint))):
         told.append(f"given from your environment: {', '.join(names)}")
-    return [cleaning.visible(line) for line in told]
+    return [sanitize.visible(line) for line in told]
 
 
 def _pair(kind: str, name: str, between: str, value: str) -> str:
     """Write a pair as it stands in the file, where no variable has its value; a secret that does is not shown."""
-    return f"{kind} {secrets.redact(f'{name}{between}{value}').text[:LONGEST]}"
+    return f"{kind} {redaction.redact(f'{name}{between}{value}').text[:LONGEST]}"
 
 
 def differences(before: str, entry: Entry) -> list[str]:
@@ -55,4 +55,4 @@ def differences(before: str, entry: Entry) -> list[str]:
 
 
 def _all(entry: Entry) -> list[str]:
-    return [cleaning.visible(f"{'address' if entry.kind == 'http' else 'command'}: {entry.shown}"), *lines(entry)]
+    return [sanitize.visible(f"{'address' if entry.kind == 'http' else 'command'}: {entry.shown}"), *lines(entry)]

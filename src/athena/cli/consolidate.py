@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from athena import connect
-from athena.cli import shown
+from athena.app import connect
+from athena.cli import output
+from athena.core.threads import drive, start
 from athena.memory.consolidation.strategies import PLANS
-from athena.threads import drive, start
 
 STAGES = ["reading", "duplicates", "recurring", "sequences", "topics", "contradictions", "done"]
 LOOK = 0.3  # seconds between two looks at how far it is
@@ -31,11 +31,11 @@ def consolidate(strategy: str, days: float, dry_run: bool, project: str | None, 
     """
     found = _watched(project, {"strategy": strategy, "days_back": days, "dry_run": dry_run})
     if json_output:
-        return shown.as_json(found)
+        return output.as_json(found)
     for one in found["patterns"]:
-        click.echo(shown.safe(f"{one['confidence']:.2f}  {one['type']:<14}  {one['summary']}"))
+        click.echo(output.safe(f"{one['confidence']:.2f}  {one['type']:<14}  {one['summary']}"))
     did = ", ".join(f"{found[name]:,} {name}" for name in ("new", "merged", "strengthened", "faded", "promoted"))
-    count = shown.counted(len(found["patterns"]), "pattern", "patterns")
+    count = output.counted(len(found["patterns"]), "pattern", "patterns")
     return click.echo(f"{count} in {found['examined']:,} events and memories ({did})")
 
 

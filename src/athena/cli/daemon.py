@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from athena import daemon as warm
-from athena import hookclient, lock, logs
-from athena.cli import shown
-from athena.home import home_folder
+from athena.cli import output
+from athena.core.home import daemon as warm
+from athena.core.home import lock, logs
+from athena.core.home.paths import home_folder
+from athena.hooks import client
 
 as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 
@@ -31,7 +32,7 @@ def start_it(json_output: bool) -> None:
     Example: athena daemon start
     """
     facts = warm.start(home_folder())
-    shown.as_json(facts) if json_output else click.echo(running(facts))
+    output.as_json(facts) if json_output else click.echo(running(facts))
 
 
 @daemon.command("stop")
@@ -43,7 +44,7 @@ def stop_it(json_output: bool) -> None:
     """
     facts = warm.stop(home_folder())
     if json_output:
-        return shown.as_json({"stopped": None if facts is None else facts["pid"]})
+        return output.as_json({"stopped": None if facts is None else facts["pid"]})
     return click.echo("no daemon runs" if facts is None else f"stopped process {facts['pid']}")
 
 
@@ -60,7 +61,7 @@ def status(json_output: bool) -> None:
     answers = facts is not None and warm.answers(home)
     if json_output:
         told = {"running": facts is not None, "answers": answers, **(facts or {})}
-        return shown.as_json(told | {"home": home, "fallbacks": counts, "last_failure": silent})
+        return output.as_json(told | {"home": home, "fallbacks": counts, "last_failure": silent})
     click.echo("no daemon runs" if facts is None else running(facts))
     if facts is not None and not answers:
         click.echo("it does not answer; athena daemon stop ends it")
@@ -70,7 +71,7 @@ def status(json_output: bool) -> None:
     if counts:
         click.echo(f"their log: {hooks_log(home)}")
     if silent:
-        click.echo(f"the last one without an answer: {shown.safe(failure(silent))}")
+        click.echo(f"the last one without an answer: {output.safe(failure(silent))}")
     return None
 
 
@@ -82,7 +83,7 @@ def running(facts: dict[str, Any]) -> str:
 
 
 def hooks_log(home: str) -> str:
-    return os.path.join(home, logs.FOLDER, hookclient.LOG)
+    return os.path.join(home, logs.FOLDER, client.LOG)
 
 
 def failure(line: dict[str, Any]) -> str:

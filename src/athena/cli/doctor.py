@@ -7,16 +7,17 @@ import time
 
 import click
 
-from athena import connect, lock
-from athena import daemon as warm
-from athena import settings as configuration
-from athena.cli import running, shown
+from athena.app import connect
+from athena.app import settings as configuration
+from athena.cli import output, running
 from athena.cli.daemon import failure, fallbacks, hooks_log
 from athena.cli.daemon import running as said_of
+from athena.core.home import daemon as warm
+from athena.core.home import lock
+from athena.core.home.paths import current_project, home_folder
+from athena.core.threads import drive
+from athena.core.version import __version__
 from athena.errors import AthenaError
-from athena.home import current_project, home_folder
-from athena.threads import drive
-from athena.version import __version__
 
 
 @click.command()
@@ -28,11 +29,11 @@ def doctor(json_output: bool) -> None:
     """
     rows = list(_examine())
     if json_output:
-        shown.as_json([{"check": name, "ok": ok, "detail": detail} for name, ok, detail in rows])
+        output.as_json([{"check": name, "ok": ok, "detail": detail} for name, ok, detail in rows])
     else:
         for name, ok, detail in rows:
             mark = click.style("ok  ", fg="green") if ok else click.style("FAIL", fg="red")
-            click.echo(f"{mark} {name:<10} {shown.safe(detail)}")
+            click.echo(f"{mark} {name:<10} {output.safe(detail)}")
     if not all(ok for _, ok, _ in rows):
         raise click.exceptions.Exit(1)
 
@@ -60,7 +61,7 @@ def _examine() -> list[tuple[str, bool, str]]:
         began = time.perf_counter()
         health = drive(connection.call("health", {})).data
         took = (time.perf_counter() - began) * 1000
-        found = f"{health['location']}, {shown.counted(health['count'])} here"
+        found = f"{health['location']}, {output.counted(health['count'])} here"
         rows.append(("store", health["status"] != "error", found))
         if health["backend"] != "sqlite" and os.path.isabs(current_project()):
             rows.append(
@@ -69,7 +70,7 @@ def _examine() -> list[tuple[str, bool, str]]:
         trouble = "; ".join(health["problems"])
         rows.append(("model", health["status"] == "healthy", trouble or f"{health['model']} (ready in {took:.0f} ms)"))
         verdict = drive(connection.call("verify", {})).data
-        every = shown.counted(verdict["checked"].get("memories", 0))
+        every = output.counted(verdict["checked"].get("memories", 0))
         sound = f"{every} of all projects checked, forgotten ones too; all parts agree"
         rows.append(("integrity", verdict["ok"], "; ".join(verdict["problems"]) or sound))
         names = {one["name"] for one in drive(connection.call("list_projects", {})).data}
@@ -107,7 +108,7 @@ def _hooks(settings: configuration.Settings, names: set[str]) -> list[tuple[str,
 
 def _walls() -> list[tuple[str, bool, str]]:
     """Say behind which walls programs run; with bare workers that is said loudly."""
-    from athena.jail import choices
+    from athena.programs.sandbox.jail import choices
 
     rows: list[tuple[str, bool, str]] = []
     every = [list(one) for one in choices()]
@@ -139,7 +140,7 @@ def _servers() -> list[tuple[str, bool, str]]:
 
 
 def _why() -> str:
-    from athena import jail  # only where something is wrong
+    from athena.programs.sandbox import jail  # only where something is wrong
 
     tried = [f"{'+'.join(one['layers'])}: {one['why']}" for one in jail.report()["tried"] if not one["works"]]
     return "; ".join(tried) or "Python itself starts there"

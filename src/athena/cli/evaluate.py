@@ -5,11 +5,10 @@ from typing import Any
 
 import click
 
-from athena.cli import shown
+from athena.cli import evaluation_collection, evaluation_trial, output
+from athena.cli.evaluation_measures import MEASURES, Answered, Figures, summarise
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput
-from athena.evaluation import collection, trial
-from athena.evaluation.measures import MEASURES, Answered, Figures, summarise
 
 
 @click.command("eval")
@@ -34,18 +33,18 @@ def evaluate(
     sets = {
         name: read(path)
         for name, path, read in (
-            ("LoCoMo", locomo, collection.locomo),
-            ("Cranfield", cranfield, collection.cranfield),
-            ("set", lines, collection.lines),
+            ("LoCoMo", locomo, evaluation_collection.locomo),
+            ("Cranfield", cranfield, evaluation_collection.cranfield),
+            ("set", lines, evaluation_collection.lines),
         )
         if path is not None
     }
     if not sets:
         raise InvalidInput("name a collection", hint="--locomo FILE, --cranfield FOLDER or --set FILE")
-    variants = trial.VARIANTS if ablate else {"all terms": trial.VARIANTS["all terms"]}
+    variants = evaluation_trial.VARIANTS if ablate else {"all terms": evaluation_trial.VARIANTS["all terms"]}
     results = {name: _run(collections, variants, database) for name, collections in sets.items()}
     if json_output:
-        return shown.as_json(
+        return output.as_json(
             {name: {v: summarise(a)._asdict() for v, a in found.items()} for name, found in results.items()}
         )
     for name, found in results.items():
@@ -54,12 +53,12 @@ def evaluate(
 
 
 def _run(
-    collections: list[collection.Collection], variants: dict[str, Any], url: str | None
+    collections: list[evaluation_collection.Collection], variants: dict[str, Any], url: str | None
 ) -> dict[str, list[Answered]]:
     model = MiniLM()
     answers: dict[str, list[Answered]] = {name: [] for name in variants}
     for one in collections:
-        with trial.trial(one, model, lambda text: click.echo(text, err=True), url) as tried:
+        with evaluation_trial.trial(one, model, lambda text: click.echo(text, err=True), url) as tried:
             for name, weights in variants.items():
                 answers[name] += tried.ask(weights)
     return answers

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from athena import fallback, hookclient
-from athena import settings as configuration
+from athena.app import settings as configuration
+from athena.core.home.paths import HOOK_SOCKET, home_folder, socket_path
 from athena.errors import AthenaError
-from athena.home import HOOK_SOCKET, home_folder, socket_path
+from athena.hooks import client, fallback
 
 PATIENCE = 5.0  # seconds, where the settings cannot be read
 
@@ -30,38 +30,38 @@ def hook(event: str, many: int, session: str | None, json_output: bool) -> None:
     if event == "log":
         return _show_told(many, session, json_output)
     began, home = time.monotonic(), home_folder()
-    if event not in hookclient.EVENTS:
-        return hookclient.note(home, event, "nothing", began, "there is no such event")
+    if event not in client.EVENTS:
+        return client.note(home, event, "nothing", began, "there is no such event")
     try:
         whole = configuration.load().hooks_timeout_ms / 1000
     except AthenaError:
         whole = PATIENCE
-    asked = hookclient.Hook(home, event, began, whole)
-    given = hookclient.read(0)
+    asked = client.Hook(home, event, began, whole)
+    given = client.read(0)
     said, reason = asked.ask(socket_path(home, HOOK_SOCKET), given)
     if said is None:
         asked.why = f"{reason}; nobody else answered in time"
         try:
-            said, link, why = fallback.answer(event, given, reason, asked.at(hookclient.ELSEWHERE))
+            said, link, why = fallback.answer(event, given, reason, asked.at(client.ELSEWHERE))
         except Exception as error:  # noqa: BLE001  # never break the session of whoever runs us
             said, link, why = b"", "nothing", f"{reason}; {type(error).__name__}: {error}"
         asked.tell(link, why)
-    return hookclient.write(said)
+    return client.write(said)
 
 
 def _show_told(many: int, session: str | None, json_output: bool) -> None:
     """List what sessions were told, the last first."""
-    from athena.cli import shown
+    from athena.cli import output
     from athena.cli.programs import call
 
     found = _of_session(call, many, session) if session else call("list_injections", None, limit=many)
     if json_output:
-        return shown.as_json(found)
+        return output.as_json(found)
     for one in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["at"]))
         why = f"{one['reason']} ({one['score']:.2f}, {one['tokens']} tokens)"
         told = f"{one['hash'] or 'forgotten'}  {' '.join(one['text'].split())[:100]}"
-        click.echo(shown.safe(f"{when}  {one['session_id'][:8]}  {told}  {why}"))
+        click.echo(output.safe(f"{when}  {one['session_id'][:8]}  {told}  {why}"))
     if not found:
         click.echo("no session of this project was told anything yet", err=True)
     return None

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from athena import launcher
-from athena import settings as configuration
-from athena.cli import shown
+from athena.app import settings as configuration
+from athena.cli import output
+from athena.core.home.paths import git_root, home_folder
 from athena.errors import AthenaError, InvalidInput
-from athena.home import git_root, home_folder
+from athena.hooks import launcher
 
 if TYPE_CHECKING:
-    from athena.surfaces.clients.client import Client
-    from athena.surfaces.clients.files import Change
-    from athena.surfaces.clients.steps import Place, Told
+    from athena.cli.clients.client import Client
+    from athena.cli.clients.files import Change
+    from athena.cli.clients.setup import Place, Told
 
 NAMES = ("claude-code", "codex", "cursor", "vscode", "gemini", "windsurf")
 TOOLS = 500  # o200k tokens of the four tools' definitions, about
@@ -41,7 +41,7 @@ def init(client: str | None, in_project: bool, for_user: bool, dry_run: bool, re
     """
     if in_project and for_user:
         raise click.UsageError("either --project or --user")
-    from athena.surfaces import clients  # other commands do without
+    from athena.cli import clients  # other commands do without
 
     place = _place(in_project)
     if client is None:
@@ -59,14 +59,14 @@ def init(client: str | None, in_project: bool, for_user: bool, dry_run: bool, re
 
 
 def _place(in_project: bool) -> "Place":
-    from athena.surfaces.clients.steps import Place
+    from athena.cli.clients.setup import Place
 
     project = Path(git_root(os.getcwd()) or os.path.realpath(os.curdir)) if in_project else None
     return Place(home_folder(), Path(os.path.expanduser("~")), project, os.environ)
 
 
 def _list(place: "Place", json_output: bool) -> None:
-    from athena.surfaces import clients
+    from athena.cli import clients
 
     found = [client for client in clients.CLIENTS.values() if client.found(place)]
     rows: list[dict[str, Any]] = []
@@ -87,7 +87,7 @@ def _list(place: "Place", json_output: bool) -> None:
             row["trouble"] = str(error)
         rows.append(row)
     if json_output:
-        return shown.as_json({"found": rows, "known": list(clients.CLIENTS)})
+        return output.as_json({"found": rows, "known": list(clients.CLIENTS)})
     for row in rows:
         what = (
             f"is set up{CHANGED * row['changed_by_you']}"
@@ -95,7 +95,7 @@ def _list(place: "Place", json_output: bool) -> None:
             else f"would get {row['gets']}: {'; '.join(row['would'])}"
         )
         what = f"cannot be set up: {row['trouble']}" if "trouble" in row else what
-        click.echo(f"{row['client']:<12} {shown.safe(what)}")
+        click.echo(f"{row['client']:<12} {output.safe(what)}")
         _note(row.get("notes", []))
     if not rows:
         click.echo(f"none of these is found here: {', '.join(clients.CLIENTS)}")
@@ -104,14 +104,14 @@ def _list(place: "Place", json_output: bool) -> None:
 
 def _brief(changes: "list[Change | Told]") -> list[str]:
     """Name what is done, each command and then each file in a few words."""
-    from athena.surfaces.clients.steps import Told
+    from athena.cli.clients.setup import Told
 
     return [f"$ {' '.join(one.words)}" for one in changes if isinstance(one, Told)] + _written(changes)
 
 
 def _written(changes: "list[Change | Told]") -> list[str]:
     """Name the files that are changed; the plugin's are one folder."""
-    from athena.surfaces.clients.steps import Told
+    from athena.cli.clients.setup import Told
 
     made = [str(one.writes if isinstance(one, Told) else one.path) for one in changes]
     for folder in PLUGINS:
@@ -123,11 +123,11 @@ def _tell(
     client: "Client", place: "Place", changes: "list[Change | Told]", dry_run: bool, remove: bool, json_output: bool
 ) -> None:
     """Say what was done, what it costs, and how to see, limit and remove it."""
-    from athena.surfaces import clients
+    from athena.cli import clients
 
     notes = [] if remove else clients.notes(client, place)
     if json_output:
-        return shown.as_json(
+        return output.as_json(
             {
                 "client": client.name,
                 "scope": "user" if place.project is None else str(place.project),
@@ -143,24 +143,24 @@ def _tell(
         click.echo(f"{client.title}: nothing to do, {_state(client, place, remove)}")
         return _note(notes)
     if dry_run:
-        click.echo(shown.safe("".join(change.diff() for change in changes)), nl=False)
+        click.echo(output.safe("".join(change.diff() for change in changes)), nl=False)
         return _note(notes)
     for name in _brief(changes):
-        click.echo(shown.safe(name if name.startswith("$") else f"changed {name}"))
+        click.echo(output.safe(name if name.startswith("$") else f"changed {name}"))
     if remove:
         return click.echo(f"{client.title}: removed; memories are kept")
     costs = ", ".join(f"{count:,} for {what}" for what, count in _costs(client).items())
     click.echo(f"{client.title} has {client.gets}. Then: {client.after}.")
     click.echo(f"tokens of a session, at most about: {costs}")
     if inside := [name for name in _written(changes) if place.project and name.startswith(f"{place.project}{os.sep}")]:
-        click.echo(shown.safe(f"the paths there are of this machine: do not share {' and '.join(inside)}"))
+        click.echo(output.safe(f"the paths there are of this machine: do not share {' and '.join(inside)}"))
     _note(notes)
     click.echo(f"see: {'athena call list_injections; ' * client.hooks}athena savings   limit: {_limit(client)}")
     return click.echo(f"remove: athena init {client.name}{' --project' if place.project else ''} --remove")
 
 
 def _state(client: "Client", place: "Place", remove: bool) -> str:
-    from athena.surfaces import clients
+    from athena.cli import clients
 
     if not remove and clients.covers(client, place):
         return "it is set up for all projects already"
@@ -175,7 +175,7 @@ def _limit(client: "Client") -> str:
 
 def _note(notes: list[str]) -> None:
     for note in notes:
-        click.echo(f"note: {shown.safe(note)}")
+        click.echo(f"note: {output.safe(note)}")
 
 
 def _costs(client: "Client") -> dict[str, int]:

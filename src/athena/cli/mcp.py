@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from athena import connect
-from athena.cli import pump
+from athena.app import connect
+from athena.cli import mcp_proxy
 
 if TYPE_CHECKING:
     import _socket
@@ -19,7 +19,7 @@ CORES = 4  # operations at once: one client asks
 @click.command()
 @click.option(
     "--tools",
-    type=click.Choice(pump.SURFACES),
+    type=click.Choice(mcp_proxy.SURFACES),
     default="default",
     show_default=True,
     help="Which tools: four small ones, two of them, or every operation as one.",
@@ -31,7 +31,7 @@ def mcp(tools: str, project: str | None, folder: str | None) -> None:
 
     Example: claude mcp add athena -- athena mcp
     """
-    raise click.exceptions.Exit(pump.run(tools, project, folder))
+    raise click.exceptions.Exit(mcp_proxy.run(tools, project, folder))
 
 
 def serve_here(project: str) -> "_socket.socket":
@@ -43,9 +43,9 @@ def serve_here(project: str) -> "_socket.socket":
 
 
 async def _serve(app: Any, project: str, connection: socket.socket) -> None:
-    from athena.surfaces.calls import Calls
-    from athena.surfaces.mcpstream import Door
-    from athena.surfaces.seats import Seats
+    from athena.server.admission import Calls
+    from athena.server.mcp.socket import Door
+    from athena.server.mcp.workspaces import Seats
 
     calls = Calls(app.catalog, stopping=lambda: False, at_once=CORES)
 

@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 
 import click
 
-from athena import app
-from athena.cli import shown
+from athena.app import compose
+from athena.cli import output
 from athena.errors import AthenaError
 from athena.storage import copying
 from athena.storage.database import Copying, Database
@@ -32,11 +32,11 @@ def migrate(target: str, source: str | None, json_output: bool) -> None:
         rows = _copy(one, other)
         use = _use(other)
         if json_output:
-            return shown.as_json({"from": one.location(), "to": other.location(), "rows": rows, "use": use})
-        memories = shown.counted(rows["memories"])
-        checked = shown.counted(sum(rows.values()), "row", "rows")
+            return output.as_json({"from": one.location(), "to": other.location(), "rows": rows, "use": use})
+        memories = output.counted(rows["memories"])
+        checked = output.counted(sum(rows.values()), "row", "rows")
         places = f"from {one.location()} to {other.location()}"
-        return click.echo(shown.safe(f"copied {memories} ({checked}, all compared) {places}; to use it: {use}"))
+        return click.echo(output.safe(f"copied {memories} ({checked}, all compared) {places}; to use it: {use}"))
 
 
 def _copy(source: Database, target: Database) -> dict[str, int]:
@@ -56,7 +56,7 @@ def _copy(source: Database, target: Database) -> dict[str, int]:
 
 def _opened(address: str | None, why: Copying) -> Database:
     with _naming(f"--{why}" if address else None):
-        return app.database_at(address, why)
+        return compose.database_at(address, why)
 
 
 @contextmanager

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from athena import connect
-from athena.cli import shown
+from athena.app import connect
+from athena.cli import output
+from athena.core.home.paths import home_folder
+from athena.core.threads import drive
 from athena.errors import ApprovalNeeded, InvalidInput
-from athena.home import home_folder
-from athena.threads import drive
 
 HISTORY = "shell_history"
 LINES = 2_000  # of it
@@ -57,21 +57,21 @@ def json_object(text: str) -> dict[str, Any]:
 def show(done: dict[str, Any], workspace: str | None = None, *, quiet: bool = False) -> int:
     """Print what came of a program: its output and value, what went wrong to standard error; return the exit code."""
     if done["output"]:
-        click.echo(shown.safe(done["output"]), nl=not done["output"].endswith("\n"))
+        click.echo(output.safe(done["output"]), nl=not done["output"].endswith("\n"))
     if done["result"] is not None:
         if isinstance(done["result"], str) and not quiet:
-            click.echo(shown.safe(done["result"]))
+            click.echo(output.safe(done["result"]))
         else:
-            shown.as_json(done["result"])
+            output.as_json(done["result"])
     if done["handle"]:
         click.echo(f"{_whole(done)}: athena call read_file --json '{_page(done, workspace)}'", err=True)
     if (error := done["error"]) is None:
         return 0
     where = "" if error["line"] is None else f" (line {error['line']})"
     head = click.style(f"{error['type']}:", fg="red")
-    click.echo(f"{head} {shown.safe(error['message'])}{where}", err=True)
+    click.echo(f"{head} {output.safe(error['message'])}{where}", err=True)
     if error["hint"]:
-        click.echo(f"{click.style('hint:', fg='cyan')} {shown.safe(error['hint'])}", err=True)
+        click.echo(f"{click.style('hint:', fg='cyan')} {output.safe(error['hint'])}", err=True)
     return ApprovalNeeded.exit if done["status"] == "needs_approval" else 1
 
 
@@ -95,7 +95,7 @@ def run(file: str, timeout: float, workspace: str | None, engine: str, project: 
     """
     done = call("execute_code", project, code=read_source(file), timeout_s=timeout, workspace=workspace, engine=engine)
     if json_output:
-        shown.as_json(done)
+        output.as_json(done)
         code = 0 if done["success"] else 1
     else:
         code = show(done, workspace)
@@ -130,7 +130,7 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
         click.echo(f"{'refused' if refuse else 'approved'}: {_asked(waits)}", err=True)
     done = call("approve_run", project, run_id=run_id, refuse=refuse, reason=reason)
     if json_output:
-        shown.as_json(done)
+        output.as_json(done)
         code = 0 if done["success"] else 1
     else:
         code = show(done)
@@ -142,12 +142,12 @@ def approve(run_id: str | None, refuse: bool, reason: str, project: str | None, 
 def _asked(waiting: dict[str, Any]) -> str:
     """Write the call that waits, as a program writes it."""
     asked = ", ".join(f"{name}={value!r}" for name, value in waiting["arguments"].items())
-    return shown.safe(f"{waiting['operation']}({asked})")
+    return output.safe(f"{waiting['operation']}({asked})")
 
 
 def _list_waiting(found: list[dict[str, Any]], json_output: bool) -> None:
     if json_output:
-        return shown.as_json(found)
+        return output.as_json(found)
     for one in found:
         click.echo(f"{one['run_id']}  {_asked(one['waiting'])}")
     if not found:

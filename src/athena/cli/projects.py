@@ -2,10 +2,10 @@
 
 import click
 
-from athena import connect
-from athena.cli import shown
-from athena.clock import local
-from athena.threads import drive
+from athena.app import connect
+from athena.cli import output
+from athena.core.clock import local
+from athena.core.threads import drive
 
 
 @click.command()
@@ -22,8 +22,8 @@ def projects(rename: tuple[str, str] | None, json_output: bool) -> None:
     else:
         found = drive(connection.call("list_projects", {})).data
     if json_output:
-        return shown.as_json(found)
+        return output.as_json(found)
     for project in found:
         day = f"{local(project['updated']):%Y-%m-%d}" if project["updated"] else "-"
-        click.echo(f"{shown.counted(project['memories']):>16}  {day:<10}  {shown.safe(project['name'])}")
+        click.echo(f"{output.counted(project['memories']):>16}  {day:<10}  {output.safe(project['name'])}")
     return None

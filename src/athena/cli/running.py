@@ -3,8 +3,8 @@
 import os
 from typing import Any
 
-from athena import lock
 from athena.client import AthenaClient
+from athena.core.home import lock
 from athena.errors import AthenaError
 
 PATIENCE = 5.0  # seconds

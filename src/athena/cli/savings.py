@@ -2,9 +2,9 @@
 
 import click
 
-from athena import connect
-from athena.cli import shown
-from athena.threads import drive
+from athena.app import connect
+from athena.cli import output
+from athena.core.threads import drive
 
 WORKING_DAYS = 250
 
@@ -25,8 +25,8 @@ def savings(users: int | None, sessions_per_day: int, price: float, json_output:
         tokens = round((kept + found["definitions"] * sessions_per_day) * users * WORKING_DAYS)
         found["a_year"] = {"tokens": tokens, "price": round(tokens * price / 1_000_000, 2)}
     if json_output:
-        return shown.as_json(found)
-    click.echo(f"{found['calls']:,} calls on {shown.counted(found['days'], 'day', 'days')} (o200k tokens, about)")
+        return output.as_json(found)
+    click.echo(f"{found['calls']:,} calls on {output.counted(found['days'], 'day', 'days')} (o200k tokens, about)")
     click.echo(f"read by a model       {found['spent']:>12,}")
     click.echo(f"with direct tools     {found['direct']:>12,}  ({found['definitions']:,} of definitions a day)")
     click.echo(f"saved                 {found['saved']:>12,}  ({found['percent']} %)")

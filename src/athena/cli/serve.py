@@ -7,9 +7,9 @@ from functools import partial
 
 import click
 
-from athena import settings as configuration
-from athena.app import is_same_store, start
-from athena.home import current_project, make_token
+from athena.app import settings as configuration
+from athena.app.compose import is_same_store, start
+from athena.core.home.paths import current_project, make_token
 
 
 @click.command()
@@ -22,7 +22,7 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
 
     Example: athena serve --port 3000
     """
-    from athena.server import Server  # brings Starlette and uvicorn
+    from athena.server.serve import Server  # brings Starlette and uvicorn
 
     settings = configuration.load()
     auth = settings.auth and not no_auth

@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from athena.cli import running, shown
+from athena.cli import output, running
 from athena.cli.programs import as_json, call
-from athena.threads import drive
+from athena.core.threads import drive
 
 COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "changed": "yellow", "failing": "red"}
 yes = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -32,7 +32,7 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
     Example: athena servers list --check
     """
     from athena.cli import approving  # what they need is needed nowhere else
-    from athena.gateway import cleaning
+    from athena.gateway import sanitize
 
     gateway = approving.opened()
     wrong = drive(gateway.check()) if check else {}
@@ -43,12 +43,12 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
         if there := elsewhere.get(one["name"]):
             one |= {"status": "failing", "detail": "; ".join(filter(None, [one["detail"], there]))}
     if json_output:
-        return shown.as_json(found)
+        return output.as_json(found)
     for one in found:
         status = click.style(f"{one['status']:<10}", fg=COLOURS.get(one["status"]))
-        click.echo(f"{status} {one['name']:<16} {one['tools']:>4} tools  {cleaning.visible(one['command'])}")
+        click.echo(f"{status} {one['name']:<16} {one['tools']:>4} tools  {sanitize.visible(one['command'])}")
         for line in filter(None, [one["detail"], *one["refused"]]):
-            click.echo(f"           {shown.safe(line)}")
+            click.echo(f"           {output.safe(line)}")
     if not found:
         click.echo("none yet: athena servers add NAME -- COMMAND ARGS...", err=True)
     return None
@@ -91,25 +91,25 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
     Example: athena servers import ~/.cursor/mcp.json
     """
     from athena.cli import approving, consent  # what they need is needed nowhere else
-    from athena.gateway import cleaning
+    from athena.gateway import sanitize
 
     consent.required(f"import {file}")
     (entries, skipped), gateway = approving.entries(file), approving.opened()
     new = [entry for entry in entries if gateway.is_new(entry.name)]
     for entry in entries:
         known = "" if entry in new else "  (there already)"
-        click.echo(f"{entry.name}: {cleaning.visible(entry.shown)}{known}", err=True)
+        click.echo(f"{entry.name}: {sanitize.visible(entry.shown)}{known}", err=True)
         for line in consent.lines(entry) if entry in new else ():
             click.echo(f"  {line}", err=True)
     for name, why in skipped.items():
-        click.echo(f"{cleaning.visible(name)}: skipped: {cleaning.visible(why)}", err=True)
+        click.echo(f"{sanitize.visible(name)}: skipped: {sanitize.visible(why)}", err=True)
     if new and not yes:
         click.confirm(f"Add {len(new)} and run what they name?", abort=True, err=True)
     if new:
         gateway.add(new)
     done = {entry.name: approving.tried(entry, json_output) for entry in new}
     if json_output:
-        shown.as_json(done | {name: f"skipped: {why}" for name, why in skipped.items()})
+        output.as_json(done | {name: f"skipped: {why}" for name, why in skipped.items()})
     if skipped:
         raise click.exceptions.Exit(1)
 
@@ -127,7 +127,7 @@ def remove(name: str, json_output: bool) -> None:
     gateway = approving.opened()
     found = gateway.named(name)
     gateway.remove(found)
-    return shown.as_json({"removed": found}) if json_output else click.echo(f"removed {found}")
+    return output.as_json({"removed": found}) if json_output else click.echo(f"removed {found}")
 
 
 @servers.command("login")

@@ -5,7 +5,7 @@ import re
 
 import click
 
-from athena.cli import shown
+from athena.cli import output
 from athena.cli.programs import as_json, call, in_project, json_object, read_source, show
 
 EXPORTED = re.compile(r"(?P<about>(?:# (?!Example:).*\n)+)(?:# Example:\n(?P<example>(?:#   .*\n)+))?\n")
@@ -26,10 +26,10 @@ def list_skills(project: str | None = None, json_output: bool = False) -> None:
     """List skills. Example: athena skills list"""
     found = call("find_skills", project, k=1_000)
     if json_output:
-        return shown.as_json(found)
+        return output.as_json(found)
     for one in found:
         about = one["description"].splitlines()[0]
-        click.echo(shown.safe(f"{one['name']}({one['signature']}) -> {one['returns']}  # {about}"))
+        click.echo(output.safe(f"{one['name']}({one['signature']}) -> {one['returns']}  # {about}"))
     return None
 
 
@@ -41,8 +41,8 @@ def show_skill(name: str, project: str | None, json_output: bool) -> None:
     """Show a skill's code. Example: athena skills show weekly_summary"""
     found = call("get_skill", project, name=name)
     if json_output:
-        return shown.as_json(found)
-    uses = shown.counted(found["uses"], "use", "uses")
+        return output.as_json(found)
+    uses = output.counted(found["uses"], "use", "uses")
     return click.echo(f"# version {found['version']}, {uses}\n{found['code']}", nl=False)
 
 
@@ -63,7 +63,7 @@ def save_skill(file: str, name: str | None, example: str | None, project: str | 
     named = name or os.path.splitext(os.path.basename(file))[0]
     kept = call("save_skill", project, name=named, code=code, description=about or None, example=example)
     if json_output:
-        return shown.as_json(kept)
+        return output.as_json(kept)
     return click.echo(f"{kept['name']}({kept['signature']}): version {kept['version']}")
 
 
@@ -89,5 +89,5 @@ def export_skills(folder: str, project: str | None, json_output: bool) -> None:
         with open(os.path.join(folder, os.path.basename(name)), "w", encoding="utf-8") as file:
             file.write(text)
     if json_output:
-        return shown.as_json({"written": sorted(files)})
-    return click.echo(f"{shown.counted(len(files), 'skill', 'skills')} written to {shown.safe(folder)}")
+        return output.as_json({"written": sorted(files)})
+    return click.echo(f"{output.counted(len(files), 'skill', 'skills')} written to {output.safe(folder)}")

@@ -5,15 +5,15 @@ from typing import Any
 
 import click
 
-from athena import connect
-from athena.cli import shown
+from athena.app import connect
+from athena.cli import output
+from athena.core.catalog import AnyOperation, Catalog
+from athena.core.home.paths import current_project
+from athena.core.threads import drive
 from athena.discovery import export
 from athena.discovery.entry import Entry
-from athena.home import current_project
-from athena.kernel.catalog import AnyOperation, Catalog
 from athena.operations import finding
 from athena.operations.context import Context
-from athena.threads import drive
 
 as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 
@@ -32,7 +32,7 @@ def tools(context: click.Context) -> None:
 def list_tools(category: str | None, json_output: bool) -> None:
     """List operations, all or of one category. Example: athena tools list memory"""
     if json_output:
-        return shown.as_json([_line(one.name, one) for one in _catalog().listed(category)])
+        return output.as_json([_line(one.name, one) for one in _catalog().listed(category)])
     return _print_all(category)
 
 
@@ -45,9 +45,9 @@ def search_tools(query: str, k: int, category: str | None, json_output: bool) ->
     """Find tools and skills by what they do. Example: athena tools search "undo a change" """
     found = drive(finding.found(_context(), query, category))[:k]
     if json_output:
-        return shown.as_json([_line(one.key, one) for one in found])
+        return output.as_json([_line(one.key, one) for one in found])
     for one in found:
-        click.echo(shown.safe(finding.line(one.thing)))
+        click.echo(output.safe(finding.line(one.thing)))
     if not found:
         click.echo("nothing fits; try other words", err=True)
     return None
@@ -61,7 +61,7 @@ def show_tool(name: str, json_output: bool) -> None:
     if json_output:
         operation = _catalog().find(name)
         more = {"approval": operation.approval, "arguments": operation.arguments_schema}
-        return shown.as_json(_line(operation.name, operation) | more)
+        return output.as_json(_line(operation.name, operation) | more)
     return click.echo(drive(finding.described(_context(), name)))
 
 
@@ -76,9 +76,9 @@ def export_tools(folder: str, force: bool, json_output: bool) -> None:
     """
     done = export.write(folder, drive(finding.exported(_context())), force=force)
     if json_output:
-        return shown.as_json({"folder": os.path.abspath(folder), **done._asdict()})
+        return output.as_json({"folder": os.path.abspath(folder), **done._asdict()})
     return click.echo(
-        f"{shown.counted(done.written, 'file', 'files')} written to {shown.safe(folder)},"
+        f"{output.counted(done.written, 'file', 'files')} written to {output.safe(folder)},"
         f" {done.unchanged} unchanged, {done.removed} removed"
     )
 

@@ -4,9 +4,9 @@ import re
 import weakref
 from typing import Any, NamedTuple
 
-from athena.kernel.catalog import AnyOperation, Catalog
-from athena.kernel.operation import Effect
-from athena.model.skill import KeptSkill
+from athena.core.catalog import AnyOperation, Catalog
+from athena.core.operation import Effect
+from athena.programs.skill_values import KeptSkill
 
 # What a tool begins with that only looks: where nobody says whether it changes anything, its name does.
 LOOKING = re.compile(

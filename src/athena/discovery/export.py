@@ -10,9 +10,9 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from athena.core.hashing import digest
 from athena.discovery.entry import Entry, legible
 from athena.errors import Conflict, InvalidInput
-from athena.ids import digest
 
 LIST = ".athena-tools.json"
 HEAD = "from typing import Any, Literal, TypedDict\n\n"

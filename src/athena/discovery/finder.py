@@ -5,12 +5,12 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from athena.core.threads import aside
 from athena.discovery.entry import Entry
-from athena.discovery.meaning import Encoder, Meaning
+from athena.discovery.lexical import Words
 from athena.discovery.nearness import Texts, nearness, texts_of
-from athena.discovery.request import asked
-from athena.discovery.words import Words
-from athena.threads import aside
+from athena.discovery.query import asked
+from athena.discovery.vectors import Encoder, Meaning
 
 NAMED = 0.6  # what it counts to be called by name
 USE = 0.06  # what it counts to be used most: it decides between equals

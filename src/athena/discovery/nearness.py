@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.discovery.entry import Entry
-from athena.discovery.meaning import Meaning, text_of
 from athena.discovery.phrases import said
+from athena.discovery.vectors import Meaning, text_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

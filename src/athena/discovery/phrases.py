@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from athena.discovery.entry import Entry, spaced
 from athena.discovery.stems import stems
-from athena.model.skill import KeptSkill
+from athena.programs.skill_values import KeptSkill
 
 # Verbs that tools use for the same.
 VERBS = (

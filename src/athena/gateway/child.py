@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-MINDER = str(Path(__file__).with_name("minder.py"))
+MINDER = str(Path(__file__).with_name("supervisor.py"))
 CHUNK = 64 << 10
 REAPED = 4.0  # seconds after which a minder has ended for sure
 

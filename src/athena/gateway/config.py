@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
+from athena.core.foreign_operation import identifier
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
-from athena.gateway import place
-from athena.kernel.defined import identifier
+from athena.gateway import working_directory
 
 FILE = "servers.json"
 KEY = "mcpServers"
@@ -196,7 +196,7 @@ class Config:
         def change(servers: dict[str, Any]) -> None:
             for entry in entries:
                 if entry.kind == "stdio":
-                    place.folder(entry.name, entry.given, os.environ, self.home)
+                    working_directory.folder(entry.name, entry.given, os.environ, self.home)
                 if entry.name in servers and entry.name not in replaced:
                     raise Conflict(
                         f"there is a server {entry.name!r} already", hint=f"athena servers remove {entry.name}"

@@ -10,17 +10,17 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from athena.core.catalog import Catalog
+from athena.core.foreign_operation import Defined
+from athena.core.operation import Effect
 from athena.errors import AthenaError, Conflict, Denied, InvalidInput, Misconfigured, NotFound
-from athena.kernel.catalog import Catalog
-from athena.kernel.defined import Defined
-from athena.kernel.operation import Effect
-from athena.model.server import ConnectedServer, Status
+from athena.gateway.values import ConnectedServer, Status
 
 if TYPE_CHECKING:
+    from athena.gateway.approvals import Pin, Pins, PinStore, Tools, Why
     from athena.gateway.config import Config, Entry
-    from athena.gateway.hub import Hub
+    from athena.gateway.connections import Hub
     from athena.gateway.loop import Pending
-    from athena.gateway.pins import Pin, Pins, PinStore, Tools, Why
 
 NEVER = "not approved yet"
 ENABLE = 'take "disabled" out of servers.json'
@@ -60,7 +60,7 @@ class Known(NamedTuple):
 
     def away(self, name: str) -> dict[str, tuple[str, str]]:
         """Say what of it cannot be called, why, and what to do."""
-        from athena.gateway import pins  # only where there are servers
+        from athena.gateway import approvals  # only where there are servers
 
         approve = f"a person looks at it: athena servers approve {name}"
         if self.entry.disabled:
@@ -68,8 +68,8 @@ class Known(NamedTuple):
         if self.trouble or self.pins is None:
             return {name: (f"the server {name} waits for a person: {self.trouble}", approve)}
         return {
-            f"{name}.{pins.called(self.pins, tool)}": (
-                f"{name}.{pins.called(self.pins, tool)} waits for a person: it {pins.HOW[why]}",
+            f"{name}.{approvals.called(self.pins, tool)}": (
+                f"{name}.{approvals.called(self.pins, tool)} waits for a person: it {approvals.HOW[why]}",
                 approve,
             )
             for tool, why in self.pins.refused.items()
@@ -105,13 +105,13 @@ class Gateway:
 
     @property
     def _store(self) -> "PinStore":
-        from athena.gateway.pins import PinStore  # only where there are servers
+        from athena.gateway.approvals import PinStore  # only where there are servers
 
         return PinStore(self.config.home)
 
     @property
     def _hub(self) -> "Hub":
-        from athena.gateway.hub import Hub  # brings asyncio
+        from athena.gateway.connections import Hub  # brings asyncio
 
         with self._guard:
             if self._made is None or self._made.pid != os.getpid():  # no connection survives a fork
@@ -174,7 +174,7 @@ class Gateway:
         return [self._operation(name, known.entry, wire, pin) for wire, pin in known.offered.items()]
 
     def _operation(self, name: str, entry: "Entry", wire: str, pin: "Pin") -> Defined:
-        from athena.gateway.pins import definition_of
+        from athena.gateway.approvals import definition_of
 
         definition = definition_of(name, pin, entry.approval)
         tool = Tool(name, wire, f"{name}.{pin.called}", definition.effect is Effect.READ, definition.approval)
@@ -200,7 +200,7 @@ class Gateway:
 
     def _how_to_set(self, variable: str) -> str:
         """Say where a variable has to be set: a server has the environment of whoever started it."""
-        from athena import lock  # only where something is wrong
+        from athena.core.home import lock  # only where something is wrong
         from athena.gateway.config import unset_hint
 
         server = lock.holder(self.config.home)
@@ -303,10 +303,10 @@ class Gateway:
 
     def approve(self, name: str, offered: "Tools", left_out: int) -> "Pins":
         """Pin what a person has seen."""
-        from athena.gateway import pins
+        from athena.gateway import approvals
 
         known = self.known(name)
-        made = pins.made(known.entry.fingerprint, offered, left_out, known.pins)
+        made = approvals.made(known.entry.fingerprint, offered, left_out, known.pins)
         self._store.write(name, made)
         return made
 
@@ -344,9 +344,9 @@ def _told(refused: "Mapping[str, Why]") -> list[str]:
 
 def _fit(name: str) -> str:
     """Return a server's own name for a tool, fit to be shown."""
-    from athena.gateway import cleaning  # only where there are servers
+    from athena.gateway import sanitize  # only where there are servers
 
-    return cleaning.line(name, NAMED) or "without a name"
+    return sanitize.line(name, NAMED) or "without a name"
 
 
 def _state(path: str) -> tuple[int, int, int] | None:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from athena.threads import Outcome
+from athena.core.threads import Outcome
 
 T = TypeVar("T")
 

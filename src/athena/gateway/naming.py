@@ -3,7 +3,7 @@
 import builtins
 import sys
 
-from athena.kernel.defined import identifier
+from athena.core.foreign_operation import identifier
 
 RESERVED = frozenset({"parallel", "ToolError", "athena", "tools", "skills", "self", "ctx", "result"})
 

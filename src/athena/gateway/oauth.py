@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from athena.core.threads import start
 from athena.errors import Denied, Unavailable
 from athena.gateway.config import LOCAL, LOGINS, write_privately
-from athena.threads import start
 
 PATIENCE = 300.0  # seconds that a person has
 PATH = "/callback"

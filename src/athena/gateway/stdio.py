@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from athena.gateway.child import CHUNK, Child
-from athena.gateway.watch import MOST, Watch
+from athena.gateway.monitor import MOST, Watch
 
 UNREADABLE = -32700
 ANSWER = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')

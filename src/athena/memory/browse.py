@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
-from athena.memory.find import Ref, locate_any
+from athena.core.page import Page
+from athena.core.scope import Kind, Scope
+from athena.memory import history, link_rows
+from athena.memory import rows as memory_rows
+from athena.memory.lookup import Ref, locate_any
 from athena.memory.store import Store
-from athena.model.memory import Change, Filter, Memory
-from athena.model.page import Page
-from athena.model.scope import Kind, Scope
-from athena.storage import history, links, memories, scopes
+from athena.memory.values import Change, Filter, Memory
+from athena.storage import scopes
 from athena.storage.database import Transaction
 
 
@@ -36,7 +38,7 @@ async def show(store: Store, ref: Ref, scope: Scope) -> WithRelated:
 
     async def work(tx: Transaction) -> WithRelated:
         m = (await locate_any(tx, scope, ref, None)).memory
-        rows = await links.related(tx, await scopes.visible(tx, scope), m.id)
+        rows = await link_rows.related(tx, await scopes.visible(tx, scope), m.id)
         return WithRelated(
             m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
             tuple(Related(*row) for row in rows),
@@ -47,13 +49,13 @@ async def show(store: Store, ref: Ref, scope: Scope) -> WithRelated:
 
 async def newest(store: Store, only: Filter, limit: int, offset: int) -> Page[Memory]:
     async def work(tx: Transaction) -> Page[Memory]:
-        return Page(await memories.newest(tx, only, limit, offset), await memories.count(tx, only))
+        return Page(await memory_rows.newest(tx, only, limit, offset), await memory_rows.count(tx, only))
 
     return await store.database.read(work)
 
 
 async def tags(store: Store, scope: Scope) -> list[TagCount]:
-    rows = await store.database.read(lambda tx: memories.tag_counts(tx, Filter(scope)))
+    rows = await store.database.read(lambda tx: memory_rows.tag_counts(tx, Filter(scope)))
     return [TagCount(tag, count) for tag, count in rows]
 
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from athena.core.scope import Scope
+from athena.memory import rows
 from athena.memory.store import Store
-from athena.model.memory import Filter, Memory
-from athena.model.scope import Scope
-from athena.storage import memories
+from athena.memory.values import Filter, Memory
 from athena.storage.database import Transaction
 
 
@@ -35,7 +35,7 @@ async def find(store: Store, scope: Scope, threshold: float, limit: int) -> list
         for number in leader:
             groups.setdefault(_lead(leader, number), []).append(number)
         best = sorted(groups, key=lambda head: -likeness[head])[:limit]
-        found = await memories.fetch(tx, among.scopes, [number for head in best for number in groups[head]])
+        found = await rows.fetch(tx, among.scopes, [number for head in best for number in groups[head]])
         return [
             Group(round(likeness[head], 4), tuple(found[n] for n in sorted(groups[head], reverse=True) if n in found))
             for head in best

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from athena.memory import draft
+from athena.core.scope import Scope
+from athena.memory import inputs, rows, topic_rows
 from athena.memory.ranking import HALF_LIFE
 from athena.memory.recall import Query, recall
 from athena.memory.store import Store
-from athena.model.memory import Filter
-from athena.model.scope import Scope
-from athena.storage import memories, scopes, topics
+from athena.memory.topic_rows import Coverage
+from athena.memory.values import Filter
+from athena.storage import scopes
 from athena.storage.database import Transaction
-from athena.storage.topics import Coverage
 
 Reading = Literal["well covered", "thin", "stale"]
 DAY = 86_400.0
@@ -46,11 +46,11 @@ async def survey(store: Store, scope: Scope, topic: str | None, limit: int) -> E
     """Return what is known about each topic, or about one: a tag, else what a search finds for it."""
     now, only = store.clock(), Filter(scope)
     if topic is not None:
-        return _sorted([await _about(store, only, draft.question(topic), now)], limit)
+        return _sorted([await _about(store, only, inputs.question(topic), now)], limit)
 
     async def work(tx: Transaction) -> Expertise:
-        against = await topics.tags_of(tx, only, await topics.contradicting(tx, only))
-        found = [_topic(one, now, against) for one in await topics.covered(tx, only, now, HALF_LIFE)]
+        against = await topic_rows.tags_of(tx, only, await topic_rows.contradicting(tx, only))
+        found = [_topic(one, now, against) for one in await topic_rows.covered(tx, only, now, HALF_LIFE)]
         made = _sorted(found, limit)
         parts = [[await _with_evidence(tx, only, one) for one in part] for part in _parts(made)]
         return Expertise(made.topics, *map(tuple, parts))
@@ -91,7 +91,7 @@ def _days(seconds: float) -> float:
 
 
 async def _with_evidence(tx: Transaction, only: Filter, one: Topic) -> Topic:
-    chosen = tuple(await topics.evidence(tx, only, one.topic, SHOWN))
+    chosen = tuple(await topic_rows.evidence(tx, only, one.topic, SHOWN))
     return Topic(**{name: getattr(one, name) for name in Topic.__dataclass_fields__} | {"evidence": chosen})
 
 
@@ -99,10 +99,10 @@ async def _about(store: Store, only: Filter, topic: str, now: float) -> Topic:
     """Return what is known about one topic."""
 
     async def by_tag(tx: Transaction) -> Topic | None:
-        found = await topics.covered(tx, only, now, HALF_LIFE, topic)
+        found = await topic_rows.covered(tx, only, now, HALF_LIFE, topic)
         if not found:
             return None
-        against = await topics.tags_of(tx, only, await topics.contradicting(tx, only))
+        against = await topic_rows.tags_of(tx, only, await topic_rows.contradicting(tx, only))
         return await _with_evidence(tx, only, _topic(found[0], now, against))
 
     if (known := await store.database.read(by_tag)) is not None:
@@ -113,10 +113,10 @@ async def _about(store: Store, only: Filter, topic: str, now: float) -> Topic:
     async def by_search(tx: Transaction) -> Topic:
         numbers = await scopes.visible(tx, only.scope)
         ids = [hit.id for hit in hits]
-        ages: Any = await memories.ages(tx, numbers, ids)
+        ages: Any = await rows.ages(tx, numbers, ids)
         happened, strength, used = ages.T if len(ids) else ([0.0], [0.0], [0.0])
         one = Coverage(topic, len(ids), float(max(happened)), float(max(used)), float(sum(strength)))
-        against = {topic: len(await topics.contradicting(tx, only) & {*ids})}
+        against = {topic: len(await topic_rows.contradicting(tx, only) & {*ids})}
         return _topic(one, now, against, tuple(ids[:SHOWN]))
 
     return await store.database.read(by_search)

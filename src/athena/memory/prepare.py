@@ -5,14 +5,14 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from athena import clock
+from athena.core import clock
+from athena.core.hashing import digest
 from athena.embedding.embedder import Excerpt, Reading
+from athena.embedding.encoder import Encoder
 from athena.errors import InvalidInput
-from athena.ids import digest
 from athena.memory import passages
-from athena.memory.encoder import Encoder
 from athena.memory.passages import Passage
-from athena.model.memory import MOMENT, SERIAL, Draft, distinction
+from athena.memory.values import MOMENT, SERIAL, Draft, distinction
 from athena.storage.arrays import encode
 
 ANSWERING = {"assistant", "system", "tool"}
@@ -92,10 +92,10 @@ def _when(date: object, now: float) -> tuple[float, str]:
     if isinstance(date, int | float) and not isinstance(date, bool):
         moment = float(date) if abs(date) < 1e15 else float("inf")
     elif isinstance(date, str):
-        from athena.memory import timephrase  # its tables are slow to load
+        from athena.memory.time import phrase  # its tables are slow to load
 
         try:
-            moment = timephrase.parse(date, clock.local(now)).start
+            moment = phrase.parse(date, clock.local(now)).start
         except InvalidInput as error:
             raise InvalidInput(f"metadata.date: {error}", hint=error.hint) from None
     else:

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from athena.core.call import Call
+from athena.core.home.paths import EVERYWHERE
+from athena.core.scope import Scope
 from athena.errors import Conflict, NotFound
-from athena.home import EVERYWHERE
 from athena.memory.store import Store
-from athena.model.call import Call
-from athena.model.scope import Scope
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from athena import clock
+from athena.core import clock
+from athena.core.page import Page
+from athena.core.scope import Kind
 from athena.embedding.embedder import Asked
+from athena.memory import rows, topic_rows
 from athena.memory.maxsim import likeness
 from athena.memory.ranking import HALF_LIFE, LEADERS, LONG, RERANKED, Ranking, fading
 from athena.memory.store import Store
-from athena.model.memory import Filter, Hit, Memory, theirs
-from athena.model.page import Page
-from athena.model.scope import Kind
-from athena.storage import memories, topics
+from athena.memory.values import Filter, Hit, Memory, theirs
 from athena.storage.database import Matches, Transaction
 from athena.storage.terms import STOP_WEIGHT
 
@@ -53,7 +53,7 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
     found = await store.database.read(work)
     if found and used and store.weights.strength:
         store.database.later(
-            partial(memories.strengthen, query.only.scope, [hit.id for hit in found[:USED]], store.clock(), HALF_LIFE)
+            partial(rows.strengthen, query.only.scope, [hit.id for hit in found[:USED]], store.clock(), HALF_LIFE)
         )
     return found
 
@@ -95,7 +95,7 @@ async def _search(store: Store, tx: Transaction, query: Query, asked: Asked | No
     places = range(query.offset, min(query.offset + query.limit, good))
     chosen = [(first, i) if i < len(first.memories) else (rest, i - len(first.memories)) for i in places]
     numbers = [int(part.memories[i]) for part, i in chosen]
-    found = await memories.fetch(tx, among.scopes, numbers)
+    found = await rows.fetch(tx, among.scopes, numbers)
     further = [number for number, (part, _) in zip(numbers, chosen, strict=True) if part is rest]
     against |= await _contradicted(tx, query, among.scopes, further)
     hits = [
@@ -115,7 +115,7 @@ async def _search(store: Store, tx: Transaction, query: Query, asked: Asked | No
 async def _contradicted(tx: Transaction, query: Query, scopes: list[int], numbers: list[int]) -> dict[int, list[int]]:
     if not numbers or query.only.scope.kind != "memory":
         return {}
-    return await topics.contradicted(tx, scopes, numbers)
+    return await topic_rows.contradicted(tx, scopes, numbers)
 
 
 def _never_rising(*parts: Ranking) -> Any:
@@ -140,7 +140,7 @@ async def _rerank(
         ranking = ranking.keep(ranking.order())
         ranking.add("feedback", await store.database.vectors.feedback(tx, among, ranking.memories, LEADERS))
     if store.weights.recency or store.weights.strength:
-        ages = await memories.ages(tx, among.scopes, ranking.memories.tolist())
+        ages = await rows.ages(tx, among.scopes, ranking.memories.tolist())
         now = store.clock()
         ranking.add("recency", fading(ages[:, 0], now))
         ranking.add("strength", ages[:, 1] * fading(ages[:, 2], now))
@@ -167,10 +167,10 @@ def hit(
 
 def with_time(query: Query, now: float) -> Query:
     """Take time in plain words out of the question and make it a filter."""
-    from athena.memory import timephrase  # its tables are slow to load, and most questions name no time
+    from athena.memory.time import phrase  # its tables are slow to load, and most questions name no time
 
     only, ahead = query.only, query.only.scope.kind == "task"  # tasks are due in times to come
-    found = timephrase.find(query.text, clock.local(now), ahead=ahead)
+    found = phrase.find(query.text, clock.local(now), ahead=ahead)
     if found is None or (found.period.start > now and not ahead):  # nothing was kept then: "plans for next week"
         return query
     since = max(found.period.start, only.since if only.since is not None else float("-inf"))
@@ -183,8 +183,8 @@ async def _newest(store: Store, query: Query) -> Page[Hit]:
     """Answer a question that names nothing but a time: all of it, the newest first."""
 
     async def work(tx: Transaction) -> Page[Hit]:
-        found = await memories.newest(tx, query.only, query.limit, query.offset)
+        found = await rows.newest(tx, query.only, query.limit, query.offset)
         hits = [hit(memory, 1.0, None, query.only.scope.kind) for memory in found]
-        return Page(hits, await memories.count(tx, query.only))
+        return Page(hits, await rows.count(tx, query.only))
 
     return await store.database.read(work)

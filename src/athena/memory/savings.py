@@ -9,12 +9,12 @@ calls counts as one, and reads the definitions once. What people do at a termina
 import json
 from dataclasses import dataclass
 
-from athena import tokens
-from athena.hookclient import EVENTS
-from athena.kernel.catalog import Catalog
+from athena.core import tokens
+from athena.core.call import HOOK, Call
+from athena.core.catalog import Catalog
+from athena.core.scope import Scope
+from athena.hooks.client import EVENTS
 from athena.memory.store import Store
-from athena.model.call import HOOK, Call
-from athena.model.scope import Scope
 from athena.storage import calls, usage
 from athena.storage.database import Transaction
 from athena.storage.usage import Used

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from athena.clock import Clock
-from athena.memory.encoder import Encoder
+from athena.core.clock import Clock
+from athena.embedding.encoder import Encoder
 from athena.memory.ranking import Weights
 from athena.storage.database import Database
 

@@ -6,25 +6,26 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from athena import clock
+from athena.core import clock
+from athena.core.call import Call
+from athena.core.hashing import serial
+from athena.core.page import Page
+from athena.core.scope import Scope
 from athena.errors import Conflict, InvalidInput
-from athena.ids import serial
-from athena.memory import draft, write
-from athena.memory.find import Ref, locate
+from athena.memory import history, inputs, write_rows
+from athena.memory import rows as memory_rows
+from athena.memory import task_rows as storage
+from athena.memory import task_values as model
+from athena.memory.index import SOON, catch_up
+from athena.memory.lookup import Ref, locate
 from athena.memory.prepare import prepare
-from athena.memory.remember import remember
+from athena.memory.rows import Kept as Row
 from athena.memory.store import Store
-from athena.memory.vectorise import SOON, catch_up
-from athena.model import task as model
-from athena.model.call import Call
-from athena.model.memory import MOMENT, SERIAL, Draft, Filter, Memory, clean_tags, clean_text, preview
-from athena.model.page import Page
-from athena.model.scope import Scope
-from athena.model.task import GAP, PLAN, SOMEDAY, UNFINISHED, Completed, Freed, Kept, Task, pressing
-from athena.storage import calls, history, memories, scopes
-from athena.storage import tasks as storage
+from athena.memory.task_values import GAP, PLAN, SOMEDAY, UNFINISHED, Completed, Freed, Kept, Task, pressing
+from athena.memory.values import MOMENT, SERIAL, Draft, Filter, Memory, clean_tags, clean_text, preview
+from athena.memory.write import remember
+from athena.storage import calls, scopes
 from athena.storage.database import Transaction
-from athena.storage.memories import Kept as Row
 
 When = str | float | None
 LONGEST_TITLE = 300
@@ -36,21 +37,21 @@ HINT = """Write a time such as "tomorrow 9am", "next friday", "in 2 hours" or "2
 
 def moment(value: str | float, name: str, now: float) -> float:
     """Read a time to come."""
-    from athena.memory import timephrase  # its tables are slow to load
+    from athena.memory.time import phrase  # its tables are slow to load
 
-    return _read(lambda: timephrase.due(value, clock.local(now)) if isinstance(value, str) else value, value, name)
+    return _read(lambda: phrase.due(value, clock.local(now)) if isinstance(value, str) else value, value, name)
 
 
 def bound(value: When, name: str, now: float, *, end: bool) -> float | None:
     """Read where a period to come begins, or where it ends."""
-    from athena.memory import timephrase  # its tables are slow to load
+    from athena.memory.time import phrase  # its tables are slow to load
 
     if value is None:
         return None
     if isinstance(value, str) and NOW.fullmatch(value):
         return now
     return _read(
-        lambda: _side(timephrase.coming(value, clock.local(now)), end) if isinstance(value, str) else value, value, name
+        lambda: _side(phrase.coming(value, clock.local(now)), end) if isinstance(value, str) else value, value, name
     )
 
 
@@ -72,7 +73,7 @@ async def create(
     store: Store,
     title: str,
     details: str | None,
-    tags: draft.Tags,
+    tags: inputs.Tags,
     metadata: Mapping[str, Any] | None,
     due: When,
     depends_on: Sequence[Ref],
@@ -81,7 +82,7 @@ async def create(
 ) -> Kept:
     """Keep a task; `plan` is its kind and priority."""
     now, call = store.clock(), call.of("task")
-    made = draft.clean(_text(title, details), tags, "open", metadata)
+    made = inputs.clean(_text(title, details), tags, "open", metadata)
     plan |= {"due": None if due is None else moment(due, "due", now)}
     if depends_on:
         plan["depends_on"] = await store.database.read(lambda tx: _numbers(tx, call.scope, depends_on))
@@ -126,7 +127,7 @@ async def listed(
     store: Store,
     scope: Scope,
     state: str | None,
-    tags: draft.Tags,
+    tags: inputs.Tags,
     due_before: When,
     due_after: When,
     limit: int,
@@ -173,11 +174,11 @@ async def _revise(store: Store, ref: Ref, alter: Alter, call: Call) -> Task:
             made = await alter(tx, kept)
             if made is not None:
                 await history.add(tx, kept.scope, kept.memory.id, number, now, "updated", kept.snapshot())
-                await write.rewrite(store, tx, kept, prepare(made, kept.memory.created), now)
+                await write_rows.rewrite(store, tx, kept, prepare(made, kept.memory.created), now)
             return kept.memory.id
 
         number = int(await calls.once(tx, call, change))
-        found = await memories.fetch(tx, await scopes.visible(tx, call.scope), [number])
+        found = await memory_rows.fetch(tx, await scopes.visible(tx, call.scope), [number])
         return (await _shown(tx, call.scope, found.values(), now))[0], await store.database.vectors.any_missing(tx)
 
     made, behind = await store.database.write(work)
@@ -196,7 +197,7 @@ async def update(
     ref: Ref,
     title: str | None,
     details: str | None,
-    tags: draft.Tags,
+    tags: inputs.Tags,
     metadata: Mapping[str, Any] | None,
     due: When,
     depends_on: Sequence[Ref] | None,
@@ -218,7 +219,7 @@ async def update(
         old = model.task(memory, set(), now)
         text = _text(old.title if title is None else title, old.details if details is None else details)
         facts = {**old.metadata, **(metadata or {})}
-        made = draft.clean(text, memory.tags if tags is None else tags, state or old.state, _without_nulls(facts))
+        made = inputs.clean(text, memory.tags if tags is None else tags, state or old.state, _without_nulls(facts))
         redacted[:] = made.redacted
         new = model.plan(memory) | {name: value for name, value in plan.items() if value is not None}
         if due is not None:
@@ -254,8 +255,8 @@ async def _refuse_cycle(tx: Transaction, scope: Scope, memory: Memory, needs: li
     reached = list(needs)
     while reached:
         number = reached.pop()
-        for kept in await memories.find(tx, visible, "m.id = :id", id=number):
-            await memories.hold(tx, kept)  # so that nobody closes the circle at the same time
+        for kept in await memory_rows.find(tx, visible, "m.id = :id", id=number):
+            await memory_rows.hold(tx, kept)  # so that nobody closes the circle at the same time
             titles[number] = model.title(kept.memory)
             if number == memory.id:
                 said = " > ".join(f"{one} {preview(titles[one], 40)!r}" for one in way[number])
@@ -273,7 +274,7 @@ async def _refuse_blocked(tx: Transaction, scope: Scope, memory: Memory, state: 
     visible = await scopes.visible(tx, scope)
     waiting = await storage.unfinished(tx, visible, needs) if needs else set()
     if waiting:
-        rows = await memories.fetch(tx, visible, sorted(waiting))
+        rows = await memory_rows.fetch(tx, visible, sorted(waiting))
         said = ", ".join(f"{number} {preview(model.title(row), 40)!r}" for number, row in sorted(rows.items()))
         raise Conflict(
             f"task {memory.id} {preview(model.title(memory), 40)!r} waits for {said}",
@@ -284,7 +285,7 @@ async def _refuse_blocked(tx: Transaction, scope: Scope, memory: Memory, state: 
 async def complete(store: Store, ref: Ref, outcome: str | None, force: bool, call: Call) -> Completed:
     """Say that a task is done, and return what can be begun now; done already, nothing changes."""
     now, call = store.clock(), call.of("task")
-    said, redacted = (None, ()) if outcome is None else draft.fact("outcome", outcome, LONGEST_OUTCOME)
+    said, redacted = (None, ()) if outcome is None else inputs.fact("outcome", outcome, LONGEST_OUTCOME)
 
     async def alter(tx: Transaction, kept: Row) -> Draft | None:
         if kept.memory.memory_type == "done" and said is None:

@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 from typing import Any
 
-from athena import clock
+from athena.core import clock
+from athena.core.hashing import digest
+from athena.core.scope import Scope
+from athena.core.threads import aside
+from athena.core.version import __version__
 from athena.errors import AthenaError
-from athena.ids import digest
+from athena.memory import checks, rows, topic_rows
 from athena.memory.ranking import HALF_LIFE
 from athena.memory.store import Store
-from athena.model.memory import Filter, Memory, distinction, preview
-from athena.model.scope import Scope
-from athena.storage import checks, memories, runs, topics, workspaces
+from athena.memory.values import Filter, Memory, distinction, preview
+from athena.storage import runs, workspaces
 from athena.storage.database import Transaction
-from athena.threads import aside
-from athena.version import __version__
 
 DAY = 86_400.0
 MOST = 10  # memories that are named as the most recalled
@@ -47,7 +48,7 @@ async def health(store: Store, scope: Scope) -> Health:
     async def work(tx: Transaction) -> tuple[int, int, int]:
         vectors, model = store.database.vectors, store.encoder.name
         return (
-            await memories.count(tx, Filter(scope)),
+            await rows.count(tx, Filter(scope)),
             await vectors.count_pending(tx, model),
             await vectors.count_pending(tx, model, memories=True),
         )
@@ -76,7 +77,7 @@ async def stats(store: Store, scope: Scope) -> dict[str, Any]:
     ages = {"today": today, "7 days": now - 7 * DAY, "30 days": now - 30 * DAY}
 
     async def work(tx: Transaction) -> dict[str, Any]:
-        used = await topics.most_recalled(tx, Filter(scope), now, HALF_LIFE, MOST)
+        used = await topic_rows.most_recalled(tx, Filter(scope), now, HALF_LIFE, MOST)
         more: dict[str, Any] = {"most_recalled": [_used(*one) for one in used], "bytes": await store.database.size(tx)}
         more["workspaces"], _ = await workspaces.used(tx, scope, besides="")
         more["waiting_programs"] = await runs.count(tx, scope, "needs_approval")

@@ -1,106 +1,112 @@
-"""Writing a memory: its row, its tags, its passages, their words and vectors, all in one transaction.
+"""Keeping memories."""
 
-Where many small rows are written one by one, the passages of each may wait: the row is durable, and the next search
-or a quiet moment writes the passages of all of them at once.
-"""
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from functools import partial
-from itertools import zip_longest
-
-from athena.memory import mention
-from athena.memory.prepare import Prepared, prepare
+from athena.core.call import Call
+from athena.errors import Conflict, InvalidInput, NotFound
+from athena.memory import history, rows, write_rows
+from athena.memory.index import SOON, catch_up
+from athena.memory.prepare import Prepared, prepare, with_vectors
+from athena.memory.rows import Kept
 from athena.memory.store import Store
-from athena.model.memory import Draft
-from athena.storage import memories, passages, waiting
-from athena.storage.database import Indexed, Transaction
-from athena.storage.memories import Kept
-
-AT_ONCE = 500  # rows whose passages are written in one transaction
+from athena.memory.values import MOST_TAGS, SERIAL, Draft, Stored, stored, tag_key
+from athena.storage import calls, scopes
+from athena.storage.database import Transaction
 
 
-async def add(store: Store, tx: Transaction, scope: int, one: Prepared, now: float) -> int:
-    """Write a new memory and return its number."""
-    number = await memories.insert(tx, scope, one.fields(now))
-    await memories.set_tags(tx, scope, number, one.draft.tags)
-    await mention.note(tx, scope, number, one.draft.content)
-    await _put_passages(store, tx, scope, number, one)
-    return number
+async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_first: bool = True) -> list[Stored]:
+    """Keep memories. One that is known gets the new tags and metadata; one that was forgotten comes back.
+
+    Without `read_first` the model reads them afterwards: words find them at once, their meaning a little later.
+    """
+    now = store.clock()
+    prepared = [_prepare(draft, i if len(drafts) > 1 else None, now) for i, draft in enumerate(drafts)]
+
+    async def known(tx: Transaction) -> set[str]:
+        return await rows.known(tx, await scopes.own(tx, call.scope), [one.digest for one in prepared])
+
+    if read_first:
+        prepared = await with_vectors(store.encoder, prepared, await store.database.read(known))
+
+    async def work(tx: Transaction) -> tuple[list[Stored], bool]:
+        async def keep(number: int) -> list[list[Any]]:
+            scope = await scopes.ensure(tx, call.scope)
+            at = At(scope, number, now, passing=call.scope.kind == "event")
+            ways = (add_one if _is_new(one, call) else keep_one for one in prepared)
+            return [await way(store, tx, at, one) for way, one in zip(ways, prepared, strict=True)]
+
+        outcomes = await calls.once(tx, call, keep)
+        numbers = await scopes.own(tx, call.scope)
+        found = await rows.fetch(tx, numbers, {number for number, _ in outcomes}, forgotten=True)
+        if any(number not in found for number, _ in outcomes):  # the same call again, after a purge
+            raise NotFound("what this call kept was removed for good since", hint="use a new key to keep it again")
+        kept = [
+            stored(found[number], outcome, draft.redacted)
+            for (number, outcome), draft in zip(outcomes, drafts, strict=True)
+        ]
+        return kept, await store.database.vectors.any_missing(tx)
+
+    kept, behind = await store.database.write(work)
+    if behind and store.encoder.works:
+        catch_up(store, 0 if read_first else SOON)
+    return kept
 
 
-async def add_unindexed(tx: Transaction, scope: int, one: Prepared, now: float) -> int:
-    """Write a new row without tags, whose passages wait, and return its number."""
-    number = await memories.insert_unindexed(tx, scope, one.fields(now))
-    await waiting.add(tx, scope, number)
-    return number
+def _prepare(draft: Draft, position: int | None, now: float) -> Prepared:
+    try:
+        return prepare(draft, now)
+    except InvalidInput as error:
+        where = "" if position is None else f"items[{position}]: "
+        raise InvalidInput(f"{where}{error}", hint=error.hint) from None
 
 
-async def index_waiting(store: Store, tx: Transaction, most: int = AT_ONCE) -> int:
-    """Write the passages of rows that wait for it, and return of how many."""
-    found = await waiting.first(tx, most)
-    for scope in {scope for scope, _ in found}:
-        numbers = [number for of, number in found if of == scope]
-        for number, memory in sorted((await memories.fetch(tx, [scope], numbers)).items()):
-            m = memory
-            draft = Draft(m.content, m.tags, m.memory_type, m.metadata, m.importance)
-            await _put_passages(store, tx, scope, number, prepare(draft, m.created))
-        await waiting.drop(tx, scope, numbers)
-    return len(found)
+def _is_new(one: Prepared, call: Call) -> bool:
+    """Tell whether a text cannot be known yet: its serial is no repetition's."""
+    return call.key is None and SERIAL in one.draft.metadata
 
 
-async def index_all(store: Store) -> None:
-    """Write the passages of all rows that wait."""
-    while await store.database.read(partial(waiting.first, most=1)):
-        await store.database.write(partial(index_waiting, store))
+class At(NamedTuple):
+    """Where and when something is kept."""
+
+    scope: int
+    call: int
+    now: float
+    passing: bool = False  # recording an event is nothing to undo: whoever undoes means a change
 
 
-async def rewrite(store: Store, tx: Transaction, kept: Kept, one: Prepared, now: float) -> None:
-    """Make a memory what `one` says, live, under the number it has; keep its vectors if its text stays."""
-    memory = kept.memory.id
-    if kept.deleted is None:
-        await store.database.words.drop(tx, await passages.of_memory(tx, kept.scope, memory))
-    fields = one.fields(now)
-    del fields["created"]
-    same = fields["content"] == kept.memory.content
-    if not same:
-        await mention.note(tx, kept.scope, memory, one.draft.content, anew=True)
-    await waiting.drop(tx, kept.scope, [memory])
-    await memories.change(tx, kept, {**fields, "deleted": None})
-    await memories.set_tags(tx, kept.scope, memory, one.draft.tags)
-    indexed = await passages.of_memory(tx, kept.scope, memory) if same else []
-    if indexed:
-        await store.database.vectors.show(tx, kept.scope, memory, True)
-        await store.database.words.put(tx, indexed)
-    else:
-        await store.database.vectors.retire(tx, kept.scope, memory)
-        await _put_passages(store, tx, kept.scope, memory, one)
+async def add_one(store: Store, tx: Transaction, at: At, one: Prepared) -> list[Any]:
+    """Write one memory that is new."""
+    number = await write_rows.add(store, tx, at.scope, one, at.now)
+    await history.add(tx, at.scope, number, at.call, at.now, "remembered", None, undone=at.passing)
+    return [number, "new"]
 
 
-async def hide(store: Store, tx: Transaction, kept: Kept, now: float) -> None:
-    """Make a memory invisible to every search; its text stays for undo."""
-    await waiting.drop(tx, kept.scope, [kept.memory.id])
-    await store.database.words.drop(tx, await passages.of_memory(tx, kept.scope, kept.memory.id))
-    await store.database.vectors.show(tx, kept.scope, kept.memory.id, False)
-    await memories.change(tx, kept, {"deleted": now, "updated": now})
+async def keep_one(store: Store, tx: Transaction, at: At, one: Prepared) -> list[Any]:
+    """Write one memory and return its number and what that did."""
+    scope, call, now, _ = at
+    found = await rows.find(tx, [scope], "m.digest = :digest", digest=one.digest)
+    if not found:
+        return await add_one(store, tx, at, one)
+    kept = found[0]
+    if kept.memory.content != one.draft.content:
+        raise Conflict("a text of another session has the very same hash", hint="change the text a little")
+    merged = _merge(kept, one)
+    revived = kept.deleted is not None
+    if revived or merged != (kept.memory.tags, kept.memory.metadata, kept.memory.importance):
+        await history.add(tx, scope, kept.memory.id, call, now, "revived" if revived else "merged", kept.snapshot())
+        draft = Draft(
+            kept.memory.content, merged[0], kept.memory.memory_type, merged[1], merged[2],
+        )  # fmt: skip
+        await write_rows.rewrite(store, tx, kept, prepare(draft, kept.memory.created)._replace(codes=one.codes), now)
+    await rows.count_again(tx, kept)
+    return [kept.memory.id, "revived" if revived else "known"]
 
 
-async def _put_passages(store: Store, tx: Transaction, scope: int, memory: int, one: Prepared) -> None:
-    """Write the passages with the vectors that are there; those of a long text's end follow."""
-    vectors = store.database.vectors
-    numbers = await vectors.reserve(tx, scope, len(one.pieces))
-    model = await vectors.model(tx, store.encoder.name)
-    session, last = await passages.session(tx, scope, memory, one.talk)
-    alone = last is None and len(one.pieces) == 1
-    shared = {"scope": scope, "memory": memory, "session": session, "voice": one.voice}
-    shared["begins"] = int(one.talk is not None and session == memory)
-    shared["windowed"] = int(alone or not store.encoder.reads_windows)
-    rows = [
-        {"id": number, **shared, **piece._asdict(), "model": model if code else None, "code": code and code.vector}
-        for number, piece, code in zip_longest(numbers, one.pieces, one.codes)
-    ]
-    await vectors.add(tx, rows)
-    await vectors.put_tokens(tx, [(n, code.signs) for n, code in zip(numbers, one.codes, strict=False) if code.signs])
-    if last is not None and store.encoder.reads_windows:
-        await vectors.mark_behind(tx, last)
-    await store.database.words.put(
-        tx, [Indexed(n, p.of(one.draft.content), one.label) for n, p in zip(numbers, one.pieces, strict=True)]
-    )
+def _merge(kept: Kept, one: Prepared) -> tuple[tuple[str, ...], dict[str, Any], float]:
+    """Add new tags behind the old ones as far as they fit, new metadata over the old, and the greater importance."""
+    tags = {tag_key(tag): tag for tag in (*one.draft.tags, *kept.memory.tags)}
+    order = [tag_key(tag) for tag in (*kept.memory.tags, *one.draft.tags)]
+    every = [tags[key] for key in dict.fromkeys(order)]
+    importance = max(kept.memory.importance, one.draft.importance)
+    return tuple(every[:MOST_TAGS]), kept.memory.metadata | one.draft.metadata, importance

@@ -1,6 +1,6 @@
 """The product's table of contents: one module a category. Adding an operation touches one file here."""
 
-from athena.kernel.catalog import Catalog
+from athena.core.catalog import Catalog
 from athena.operations import (
     code,
     consolidation,

@@ -2,12 +2,12 @@
 
 from typing import Annotated, Literal
 
-from athena import workspace as keeping
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param
-from athena.model.run import EngineName, Past, Result
+from athena.core.operation import Effect, operation
+from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
+from athena.programs import workspace as keeping
+from athena.programs.values import EngineName, Past, Result
 
 RunId = Annotated[str, Param("The run's id.", least=1, most=64)]
 

@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param
-from athena.model.pattern import Consolidated, Found, PatternType, Status, Strategy, WithEvidence
+from athena.core.operation import Effect, operation
+from athena.core.types import Param
+from athena.memory.consolidation.values import Consolidated, Found, PatternType, Status, Strategy, WithEvidence
 from athena.operations import params
 from athena.operations.context import Context
 

@@ -6,25 +6,25 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from athena import tokens
+from athena.core import tokens
+from athena.core.call import HOOK, Call
+from athena.core.catalog import Catalog
+from athena.core.hashing import digest
+from athena.core.operation import Effect
+from athena.core.scope import Scope
+from athena.core.types import plain
 from athena.discovery.finder import Finder
 from athena.errors import AthenaError
 from athena.gateway.gateway import Gateway
-from athena.ids import digest
-from athena.kernel.catalog import Catalog
-from athena.kernel.operation import Effect
-from athena.kernel.shapes import plain
-from athena.memory import skills
+from athena.memory.sessions.briefing_values import Briefing
 from athena.memory.store import Store
-from athena.model.briefing import Briefing
-from athena.model.call import HOOK, Call
-from athena.model.scope import Scope
-from athena.model.skill import Skill
+from athena.programs import skills
 from athena.programs.host import Host
-from athena.programs.programs import Programs
-from athena.skills.shipped import shipped
+from athena.programs.runner import Programs
+from athena.programs.shipped_skills import shipped
+from athena.programs.skill_values import Skill
 from athena.storage import usage
-from athena.storage.ledger import Ledger
+from athena.storage.call_log import Ledger
 
 PROGRAMS = {"python", "http", "program"}  # surfaces whose results a program gets, and a model does not read
 

@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from athena import secrets
-from athena.documents.pieces import cut
-from athena.documents.reading import Skipped, read, vanished, whole_path
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param
-from athena.memory import documents, draft
-from athena.memory.documents import Document
+from athena.core import redaction
+from athena.core.operation import Effect, operation
+from athena.core.threads import aside
+from athena.core.types import Param
+from athena.memory import inputs
+from athena.memory.documents import ingest
+from athena.memory.documents.ingest import Document
+from athena.memory.documents.pieces import cut
+from athena.memory.documents.reading import Skipped, read, vanished, whole_path
 from athena.operations import params
 from athena.operations.context import Context
-from athena.threads import aside
 
 Source = Annotated[str, Param("The document's path, as list_documents shows it.", least=1, most=4_096)]
 
@@ -37,7 +38,7 @@ async def ingest_document(
 
     >>> documents.ingest_document(path="README.md", tags=["docs"])
     """
-    number = await documents.begin(ctx.store, ctx.call)
+    number = await ingest.begin(ctx.store, ctx.call)
     count = pieces = 0
     skipped: list[str] = []
     redacted: list[str] = []
@@ -46,17 +47,17 @@ async def ingest_document(
         if isinstance(one, Skipped):
             skipped.append(f"{one.path}: {one.reason}")
             continue
-        whole, kinds = secrets.redact(one.text)  # before it is cut: a key may lie across two pieces
+        whole, kinds = redaction.redact(one.text)  # before it is cut: a key may lie across two pieces
         drafts = [
-            draft.clean(text, tags, documents.KIND, {"source": one.path, "session_id": one.path, documents.PIECE: i})
+            inputs.clean(text, tags, ingest.KIND, {"source": one.path, "session_id": one.path, ingest.PIECE: i})
             for i, text in enumerate(cut(whole))
         ]
         redacted += [*kinds, *(kind for made in drafts for kind in made.redacted)]
-        pieces += await documents.replace(ctx.store, one.path, drafts, ctx.call, number)
+        pieces += await ingest.replace(ctx.store, one.path, drafts, ctx.call, number)
         count += 1
-    known = [one.source for one in await documents.listed(ctx.store, ctx.scope)]
+    known = [one.source for one in await ingest.listed(ctx.store, ctx.scope)]
     for source in await aside(vanished, path, known):
-        await documents.replace(ctx.store, source, [], ctx.call, number)
+        await ingest.replace(ctx.store, source, [], ctx.call, number)
     return Ingested(count, pieces, tuple(skipped), tuple(redacted))
 
 
@@ -66,7 +67,7 @@ async def list_documents(ctx: Context) -> list[Document]:
 
     >>> documents.list_documents()
     """
-    return await documents.listed(ctx.store, ctx.scope)
+    return await ingest.listed(ctx.store, ctx.scope)
 
 
 @operation(Effect.READ)
@@ -75,7 +76,7 @@ async def get_document(ctx: Context, source: Source) -> list[str]:
 
     >>> documents.get_document(source="README.md")
     """
-    return await documents.pieces(ctx.store, whole_path(source), ctx.scope)
+    return await ingest.pieces(ctx.store, whole_path(source), ctx.scope)
 
 
 @operation(Effect.WRITE)
@@ -84,4 +85,4 @@ async def delete_document(ctx: Context, source: Source) -> int:
 
     >>> documents.delete_document(source="README.md")
     """
-    return await documents.forget(ctx.store, whole_path(source), ctx.call)
+    return await ingest.forget(ctx.store, whole_path(source), ctx.call)

@@ -2,14 +2,15 @@
 
 from typing import Annotated, Any, Literal, TypedDict
 
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param
-from athena.memory import briefing as briefings
-from athena.memory import episodes, learning, reminding
-from athena.memory import events as recording
-from athena.memory.learning import Lesson
-from athena.model.briefing import Briefing, Injection, Said, Surroundings
-from athena.model.event import Chapter, Event, Recorded, Session, Summary
+from athena.core.operation import Effect, operation
+from athena.core.types import Param
+from athena.memory.sessions import briefing as briefings
+from athena.memory.sessions import events as recording
+from athena.memory.sessions import lessons, prompts
+from athena.memory.sessions import timeline as sessions_timeline
+from athena.memory.sessions.briefing_values import Briefing, Injection, Said, Surroundings
+from athena.memory.sessions.lessons import Lesson
+from athena.memory.sessions.values import Chapter, Event, Recorded, Session, Summary
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -120,7 +121,7 @@ async def timeline(
     >>> events.timeline(since="yesterday")
     """
     only = recording.narrowed(ctx.scope, session_id, None, None, since, until, ctx.store.clock())
-    return await episodes.timeline(ctx.store, only, by, limit, offset)
+    return await sessions_timeline.timeline(ctx.store, only, by, limit, offset)
 
 
 @operation(Effect.READ)
@@ -136,7 +137,7 @@ async def list_sessions(
     >>> events.list_sessions(since="last week")
     """
     only = recording.narrowed(ctx.scope, None, None, None, since, until, ctx.store.clock())
-    return await episodes.sessions(ctx.store, only, limit, offset)
+    return await sessions_timeline.sessions(ctx.store, only, limit, offset)
 
 
 @operation(Effect.READ)
@@ -149,7 +150,7 @@ async def session_summary(
 
     >>> events.session_summary(session_id="s1", sentences=3)
     """
-    return await episodes.summary(ctx.store, session_id, ctx.scope, sentences)
+    return await sessions_timeline.summary(ctx.store, session_id, ctx.scope, sentences)
 
 
 @operation(Effect.READ)
@@ -178,13 +179,13 @@ async def remind(
     ctx: Context,
     prompt: Annotated[str, Param("What was asked.", least=1, most=20_000)],
     session_id: Annotated[str | None, Param("The session that is told; nothing twice.", most=1_000)] = None,
-    budget_tokens: Budget = reminding.BUDGET,
+    budget_tokens: Budget = prompts.BUDGET,
 ) -> Briefing:
     """Tell what matters for a prompt; mostly nothing.
 
     >>> events.remind(prompt="why does the billing job retry failed charges?", session_id="s1")
     """
-    return await reminding.remind(ctx.store, ctx.scope, prompt, session_id, budget_tokens, ctx.key)
+    return await prompts.remind(ctx.store, ctx.scope, prompt, session_id, budget_tokens, ctx.key)
 
 
 @operation(Effect.READ)
@@ -213,4 +214,4 @@ async def learn(
     >>> events.learn(session_id="s1", messages=[{"role": "user", "text": "We decided to use PostgreSQL for billing."}])
     """
     said = [Said(one["role"], one["text"]) for one in messages or ()]
-    return await learning.learn(ctx.store, recording.session(session_id), said, summary, ctx.call, keep)
+    return await lessons.learn(ctx.store, recording.session(session_id), said, summary, ctx.call, keep)

@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from athena import tokens
+from athena.core import stubs, tokens
+from athena.core.catalog import AnyOperation
 from athena.discovery import export
 from athena.discovery.entry import SKILLS, Entry, of_catalog, of_skill
 from athena.errors import NotFound
-from athena.kernel import stubs
-from athena.kernel.catalog import AnyOperation
-from athena.memory import skills as storing
-from athena.model.skill import KeptSkill, Skill
 from athena.operations.context import PROGRAMS, Context
-from athena.skills import source
-from athena.skills.shipped import shipped
+from athena.programs import skill_source
+from athena.programs import skills as storing
+from athena.programs.shipped_skills import shipped
+from athena.programs.skill_values import KeptSkill, Skill
 from athena.storage import usage
 from athena.storage.database import Transaction
 
@@ -58,7 +57,7 @@ async def described(ctx: Context, name: str) -> str:
 async def skill(ctx: Context, path: str) -> Skill | None:
     """Return the skill of a path such as `skills.name`, if there is one."""
     kept = (await _skills(ctx)).get(path.removeprefix(f"{SKILLS}."))
-    return None if kept is None else source.read(kept.name, kept.code, kept.description, kept.example)
+    return None if kept is None else skill_source.read(kept.name, kept.code, kept.description, kept.example)
 
 
 async def _skills(ctx: Context) -> dict[str, KeptSkill]:

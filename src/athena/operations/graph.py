@@ -2,10 +2,15 @@
 
 from typing import Annotated, Any, Literal
 
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param
-from athena.memory import draft, graph, mention, observe, paths, relate
-from athena.model.graph import (
+from athena.core.operation import Effect, operation
+from athena.core.types import Param
+from athena.memory import inputs
+from athena.memory.graph import entities as graph_entities
+from athena.memory.graph import mentions as graph_mentions
+from athena.memory.graph import observations as graph_observations
+from athena.memory.graph import relations as graph_relations
+from athena.memory.graph import search
+from athena.memory.graph.values import (
     Added,
     Deletion,
     Done,
@@ -21,7 +26,7 @@ from athena.model.graph import (
     Path,
     Relation,
 )
-from athena.model.memory import Memory
+from athena.memory.values import Memory
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -47,7 +52,7 @@ async def create_entities(
 
     >>> graph.create_entities(entities=[{"name": "Ann", "entityType": "person", "observations": ["likes tea"]}])
     """
-    return await observe.create(ctx.store, entities, ctx.call.of("entity"))
+    return await graph_observations.create(ctx.store, entities, ctx.call.of("entity"))
 
 
 @operation(Effect.WRITE)
@@ -65,7 +70,7 @@ async def create_relations(
 
     >>> graph.create_relations(relations=[{"from": "Ann", "to": "Acme", "relationType": "works at", "since": "2024"}])
     """
-    return await relate.relate(ctx.store, relations, ctx.call.of("entity"))
+    return await graph_relations.relate(ctx.store, relations, ctx.call.of("entity"))
 
 
 @operation(Effect.WRITE)
@@ -79,7 +84,7 @@ async def add_observations(
 
     >>> graph.add_observations(observations=[{"entityName": "Ann", "contents": ["moved to Oslo"]}])
     """
-    return await observe.add_observations(ctx.store, observations, ctx.call.of("entity"))
+    return await graph_observations.add_observations(ctx.store, observations, ctx.call.of("entity"))
 
 
 @operation(Effect.WRITE)
@@ -90,7 +95,7 @@ async def delete_entities(ctx: Context, entityNames: Names) -> Done:  # noqa: N8
 
     >>> graph.delete_entities(entityNames=["Bob"])
     """
-    await observe.delete(ctx.store, entityNames, ctx.call.of("entity"))
+    await graph_observations.delete(ctx.store, entityNames, ctx.call.of("entity"))
     return {"success": True, "message": "Entities deleted successfully"}
 
 
@@ -105,7 +110,7 @@ async def delete_observations(
 
     >>> graph.delete_observations(deletions=[{"entityName": "Ann", "observations": ["likes tea"]}])
     """
-    await observe.delete_observations(ctx.store, deletions, ctx.call.of("entity"))
+    await graph_observations.delete_observations(ctx.store, deletions, ctx.call.of("entity"))
     return {"success": True, "message": "Observations deleted successfully"}
 
 
@@ -118,7 +123,7 @@ async def delete_relations(
 
     >>> graph.delete_relations(relations=[{"from": "Ann", "to": "Acme", "relationType": "works at"}])
     """
-    await relate.unrelate(ctx.store, relations, ctx.call.of("entity"))
+    await graph_relations.unrelate(ctx.store, relations, ctx.call.of("entity"))
     return {"success": True, "message": "Relations deleted successfully"}
 
 
@@ -128,7 +133,7 @@ async def read_graph(ctx: Context) -> Graph:
 
     >>> graph.read_graph()
     """
-    return await graph.read(ctx.store, ctx.scope.of("entity"))
+    return await graph_entities.read(ctx.store, ctx.scope.of("entity"))
 
 
 @operation(Effect.READ)
@@ -140,7 +145,7 @@ async def search_nodes(
 
     >>> graph.search_nodes(query="tea")
     """
-    return await paths.search_nodes(ctx.store, query, ctx.scope.of("entity"))
+    return await search.search_nodes(ctx.store, query, ctx.scope.of("entity"))
 
 
 @operation(Effect.READ)
@@ -149,7 +154,7 @@ async def open_nodes(ctx: Context, names: Names) -> Graph:
 
     >>> graph.open_nodes(names=["Ann"])
     """
-    return await graph.open_nodes(ctx.store, names, ctx.scope.of("entity"))
+    return await graph_entities.open_nodes(ctx.store, names, ctx.scope.of("entity"))
 
 
 @operation(Effect.WRITE)
@@ -167,7 +172,7 @@ async def create_entity(
     >>> graph.create_entity(name="Bob", entity_type="person", observations=["plays chess"])
     """
     one: NewEntity = {"name": name, "entityType": entity_type, "observations": observations or []}
-    return await observe.create_one(ctx.store, one, metadata, ctx.call.of("entity"))
+    return await graph_observations.create_one(ctx.store, one, metadata, ctx.call.of("entity"))
 
 
 @operation(Effect.READ)
@@ -176,7 +181,7 @@ async def search_graph(ctx: Context, query: params.Question, max_results: params
 
     >>> graph.search_graph(query="who likes tea", max_results=5)
     """
-    return await paths.search_graph(ctx.store, draft.question(query), max_results, ctx.scope.of("entity"))
+    return await search.search_graph(ctx.store, inputs.question(query), max_results, ctx.scope.of("entity"))
 
 
 @operation(Effect.READ)
@@ -193,8 +198,8 @@ async def neighbors(
 
     >>> graph.neighbors(name="Ann", depth=2, at="2025-06-01")
     """
-    way = paths.Way(direction, relation_type, paths.moment(at, ctx.store.clock()))
-    return await paths.neighbors(ctx.store, name, depth, way, limit, ctx.scope.of("entity"))
+    way = search.Way(direction, relation_type, search.moment(at, ctx.store.clock()))
+    return await search.neighbors(ctx.store, name, depth, way, limit, ctx.scope.of("entity"))
 
 
 @operation(Effect.READ)
@@ -211,8 +216,8 @@ async def find_path(
 
     >>> graph.find_path(source="Ann", target="Acme")
     """
-    way = paths.Way(direction, relation_type, paths.moment(at, ctx.store.clock()))
-    return await paths.find_path(ctx.store, source, target, max_depth, way, ctx.scope.of("entity"))
+    way = search.Way(direction, relation_type, search.moment(at, ctx.store.clock()))
+    return await search.find_path(ctx.store, source, target, max_depth, way, ctx.scope.of("entity"))
 
 
 @operation(Effect.WRITE)
@@ -225,7 +230,7 @@ async def merge_entities(
 
     >>> graph.merge_entities(source="Bob", into="Ann")
     """
-    return await observe.merge(ctx.store, source, into, ctx.call.of("entity"))
+    return await graph_observations.merge(ctx.store, source, into, ctx.call.of("entity"))
 
 
 @operation(Effect.READ)
@@ -239,4 +244,4 @@ async def mentions(
 
     >>> graph.mentions(name="Ann")
     """
-    return await mention.of(ctx.store, draft.question(name), k, offset, ctx.scope)
+    return await graph_mentions.of(ctx.store, inputs.question(name), k, offset, ctx.scope)

@@ -2,16 +2,16 @@
 
 from typing import Annotated, Any
 
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param
-from athena.memory import browse, draft, duplicates, revise
+from athena.core.operation import Effect, operation
+from athena.core.scope import Kind
+from athena.core.types import Param
+from athena.memory import browse, duplicates, edit, inputs
 from athena.memory import recall as recalling
-from athena.memory import remember as remembering
+from athena.memory import write as remembering
 from athena.memory.browse import TagCount, WithRelated
 from athena.memory.duplicates import Group
 from athena.memory.recall import Query
-from athena.model.memory import Change, Hit, Memory, Stored
-from athena.model.scope import Kind
+from athena.memory.values import Change, Hit, Memory, Stored
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -29,7 +29,7 @@ async def remember(
 
     >>> memory.remember(content="Deploys run on Fridays at 15:00", tags=["deploy"])
     """
-    made = draft.clean(content, tags, memory_type, metadata, importance)
+    made = inputs.clean(content, tags, memory_type, metadata, importance)
     return (await remembering.remember(ctx.store, [made], ctx.call))[0]
 
 
@@ -39,7 +39,7 @@ async def remember_batch(ctx: Context, items: params.Items) -> list[Stored]:
 
     >>> memory.remember_batch(items=["one thing", {"content": "another", "tags": ["x"]}])
     """
-    drafts = draft.batch(items)
+    drafts = inputs.batch(items)
     return await remembering.remember(ctx.store, drafts, ctx.call)
 
 
@@ -62,8 +62,8 @@ async def recall(
 
     >>> memory.recall(query="how do we deploy", k=3)
     """
-    only = draft.narrowed(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
-    asked = Query(draft.question(query), only, k, offset, min_score, understand_time, explain)
+    only = inputs.narrowed(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
+    asked = Query(inputs.question(query), only, k, offset, min_score, understand_time, explain)
     return await recalling.recall_kinds(ctx.store, asked, kinds or ["memory"])
 
 
@@ -90,7 +90,7 @@ async def list_memories(
 
     >>> memory.list_memories(k=10, since="last week")
     """
-    only = draft.narrowed(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
+    only = inputs.narrowed(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
     return await browse.newest(ctx.store, only, k, offset)
 
 
@@ -106,7 +106,7 @@ async def search_by_tag(
 
     >>> memory.search_by_tag(tags=["deploy"], match="any")
     """
-    only = draft.tagged(ctx.scope, tags, match)
+    only = inputs.tagged(ctx.scope, tags, match)
     return await browse.newest(ctx.store, only, k, offset)
 
 
@@ -133,8 +133,8 @@ async def update_memory(
 
     >>> memory.update_memory(memory_id=1, content="Deploys run on Mondays at 15:00")
     """
-    changes, redacted = draft.changes(content, tags, memory_type, metadata, importance)
-    return await revise.update(ctx.store, memory_id, changes, ctx.call, redacted)
+    changes, redacted = inputs.changes(content, tags, memory_type, metadata, importance)
+    return await edit.update(ctx.store, memory_id, changes, ctx.call, redacted)
 
 
 @operation(Effect.WRITE)
@@ -143,7 +143,7 @@ async def forget(ctx: Context, memory_id: params.Ref, kind: params.OfKind = None
 
     >>> memory.forget(memory_id=1)
     """
-    return await revise.forget(ctx.store, [memory_id], kind, ctx.call) == 1
+    return await edit.forget(ctx.store, [memory_id], kind, ctx.call) == 1
 
 
 @operation(Effect.WRITE)
@@ -152,7 +152,7 @@ async def forget_batch(ctx: Context, memory_ids: params.Refs) -> int:
 
     >>> memory.forget_batch(memory_ids=[1, 2])
     """
-    return await revise.forget(ctx.store, memory_ids, None, ctx.call)
+    return await edit.forget(ctx.store, memory_ids, None, ctx.call)
 
 
 @operation(Effect.WRITE)
@@ -165,7 +165,7 @@ async def forget_by_tag(
 
     >>> memory.forget_by_tag(tags=["obsolete"], expect=0)
     """
-    return await revise.forget_matching(ctx.store, draft.tagged(ctx.scope, tags, "any"), expect, ctx.call)
+    return await edit.forget_matching(ctx.store, inputs.tagged(ctx.scope, tags, "any"), expect, ctx.call)
 
 
 @operation(Effect.WRITE)
@@ -174,7 +174,7 @@ async def restore_memory(ctx: Context, memory_id: params.Ref, kind: params.OfKin
 
     >>> memory.restore_memory(memory_id=1)
     """
-    return await revise.restore(ctx.store, memory_id, kind, ctx.call)
+    return await edit.restore(ctx.store, memory_id, kind, ctx.call)
 
 
 @operation(Effect.WRITE)
@@ -183,7 +183,7 @@ async def undo(ctx: Context) -> list[Change]:
 
     >>> memory.undo()
     """
-    return await revise.undo(ctx.store, ctx.call)
+    return await edit.undo(ctx.store, ctx.call)
 
 
 @operation(Effect.READ)
@@ -206,7 +206,7 @@ async def relate_memories(
 
     >>> memory.relate_memories(memory_id=1, other_id=2, relation="explains")
     """
-    await revise.relate(ctx.store, memory_id, other_id, draft.name(relation, "relation"), ctx.call)
+    await edit.relate(ctx.store, memory_id, other_id, inputs.name(relation, "relation"), ctx.call)
     return True
 
 
@@ -235,5 +235,5 @@ async def purge(
     >>> memory.purge(expect=0)
     """
     if dry_run:
-        return await revise.count_purge(ctx.store, memory_ids, ctx.scope)
-    return await revise.purge(ctx.store, memory_ids, expect, ctx.call)
+        return await edit.count_purge(ctx.store, memory_ids, ctx.scope)
+    return await edit.purge(ctx.store, memory_ids, expect, ctx.call)

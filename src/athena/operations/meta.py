@@ -2,15 +2,15 @@
 
 from typing import Annotated, Any
 
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param
+from athena.core.operation import Effect, operation
+from athena.core.types import Param
 from athena.memory import expertise as knowing
-from athena.memory import projects, savings, upkeep, vectorise
+from athena.memory import index, projects, savings, upkeep
 from athena.memory.expertise import Expertise
+from athena.memory.index import Progress
 from athena.memory.projects import Project
 from athena.memory.savings import Savings
 from athena.memory.upkeep import Health, Verdict
-from athena.memory.vectorise import Progress
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -102,4 +102,4 @@ async def reembed(
 
     >>> meta.reembed(limit=64)
     """
-    return await vectorise.reembed(ctx.store, limit)
+    return await index.reembed(ctx.store, limit)

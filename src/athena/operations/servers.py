@@ -5,16 +5,16 @@ import sys
 from functools import partial
 from typing import Annotated, Any
 
+from athena.core.call import Call
+from athena.core.operation import Effect, operation
+from athena.core.threads import running_loop
+from athena.core.types import Param, plain
 from athena.errors import ApprovalNeeded, InvalidInput, LimitExceeded
 from athena.gateway.gateway import Tool
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param, plain
-from athena.model.call import Call
-from athena.model.server import ConnectedServer, ServerTool
+from athena.gateway.values import ConnectedServer, ServerTool
 from athena.operations.context import Context
 from athena.storage import calls
 from athena.storage.database import Transaction
-from athena.threads import running_loop
 
 WAITS = ("program", "cli")  # where a person is asked, or is the one who calls
 STEP = 0.2  # seconds between looks whether anybody still waits
@@ -96,7 +96,7 @@ async def _answer(ctx: Context, tool: Tool, arguments: dict[str, Any], progress:
 
 def _abandoned() -> bool:
     """Tell whether the program that calls has ended."""
-    sandbox = sys.modules.get("athena.sandbox")  # if nobody imported it, no program runs
+    sandbox = sys.modules.get("athena.programs.sandbox")  # if nobody imported it, no program runs
     return sandbox is not None and sandbox.closed()
 
 

@@ -2,14 +2,15 @@
 
 from typing import Annotated, Any
 
-from athena import workspace as keeping
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param
-from athena.memory import skills as storing
-from athena.model.run import Result
-from athena.model.skill import FoundSkill, KeptSkill
-from athena.operations import learning, params
+from athena.core.operation import Effect, operation
+from athena.core.types import Param
+from athena.operations import params
 from athena.operations.context import Context
+from athena.programs import skill_saving
+from athena.programs import skills as storing
+from athena.programs import workspace as keeping
+from athena.programs.skill_values import FoundSkill, KeptSkill
+from athena.programs.values import Result
 
 Name = Annotated[str, Param("The skill's name.", least=1, most=100)]
 
@@ -30,7 +31,7 @@ async def save_skill(
 
     >>> skills.save(name="double", code="def double(n: int) -> int:\\n    return 2 * n", description="Double a number.", example="double(2)")
     """  # noqa: E501
-    return await learning.save(ctx, name, code, description, example)
+    return await skill_saving.save(ctx, name, code, description, example)
 
 
 @operation(Effect.READ, short="find")
@@ -43,7 +44,7 @@ async def find_skills(
 
     >>> skills.find(query="summary of the week")
     """
-    return (await learning.find(ctx, query))[:k]
+    return (await skill_saving.find(ctx, query))[:k]
 
 
 @operation(Effect.READ)
@@ -52,7 +53,7 @@ async def get_skill(ctx: Context, name: Name) -> KeptSkill:
 
     >>> skills.get_skill(name="weekly_summary")
     """
-    return await learning.named(ctx, name)
+    return await skill_saving.named(ctx, name)
 
 
 @operation(Effect.EXECUTE, short="run")
@@ -66,7 +67,7 @@ async def run_skill(
 
     >>> skills.run(name="weekly_summary", arguments={"days": 3})
     """
-    skill = await learning.fitting(ctx, name, arguments or {})
+    skill = await skill_saving.fitting(ctx, name, arguments or {})
     where = keeping.clean_name(ctx.in_workspace(workspace))
     return await ctx.programs.run_skill(ctx.host, skill, arguments or {}, where)
 
@@ -77,7 +78,7 @@ async def delete_skill(ctx: Context, name: Name) -> bool:
 
     >>> skills.delete_skill(name="double")
     """
-    learning.refuse_shipped(name, await storing.find(ctx.store, ctx.scope, name))
+    skill_saving.refuse_shipped(name, await storing.find(ctx.store, ctx.scope, name))
     return await storing.delete(ctx.store, name, ctx.call)
 
 
@@ -87,4 +88,4 @@ async def export_skills(ctx: Context) -> dict[str, str]:
 
     >>> skills.export_skills()
     """
-    return await learning.exported(ctx)
+    return await skill_saving.exported(ctx)

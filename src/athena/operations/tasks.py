@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param
+from athena.core.operation import Effect, operation
+from athena.core.types import Param
 from athena.memory import tasks as planning
-from athena.model.task import Completed, Kept, Priority, State, Task, TaskKind
+from athena.memory.task_values import Completed, Kept, Priority, State, Task, TaskKind
 from athena.operations import params
 from athena.operations.context import Context
 

@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param
+from athena.core.operation import Effect, operation
+from athena.core.types import Param
 from athena.operations import finding, params
 from athena.operations.context import Context
 

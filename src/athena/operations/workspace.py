@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any
 
-from athena import workspace as keeping
-from athena.kernel.operation import Effect, operation
-from athena.kernel.shapes import Param
+from athena.core.operation import Effect, operation
+from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
-from athena.workspace import File
+from athena.programs import workspace as keeping
+from athena.programs.workspace import File
 
 Content = str | list[Any] | dict[str, Any] | int | float | bool | None
 Path = Annotated[str, Param("Where, e.g. 'reports/week.json'.", least=1, most=1_000)]

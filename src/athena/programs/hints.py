@@ -4,7 +4,7 @@ import re
 import sys
 from difflib import get_close_matches
 
-from athena.sandbox import Failure, Names
+from athena.programs.sandbox import Failure, Names
 
 FILES = "programs have no files; workspace.read(path=...) and workspace.write(path=..., content=...) do"
 NETWORK = "programs have no network, by design; call an operation instead"

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from athena.clock import Clock
-from athena.kernel.catalog import Catalog
-from athena.kernel.operation import Caller
-from athena.model.call import Call
-from athena.model.scope import Scope
-from athena.model.skill import Skill
+from athena.core.call import Call
+from athena.core.catalog import Catalog
+from athena.core.clock import Clock
+from athena.core.operation import Caller
+from athena.core.scope import Scope
+from athena.programs.skill_values import Skill
 from athena.storage.database import Database
 
 

@@ -6,21 +6,22 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from athena.core.scope import Scope
+from athena.core.threads import drive, pause
 from athena.errors import AthenaError, Conflict
-from athena.model.run import EngineName, Result
-from athena.model.scope import Scope
-from athena.model.skill import Skill
+from athena.memory import rows
 from athena.programs.host import Host
-from athena.storage import calls, memories, runs, scopes
+from athena.programs.skill_values import Skill
+from athena.programs.values import EngineName, Result
+from athena.storage import calls, runs, scopes
 from athena.storage.database import Transaction
 from athena.storage.workspaces import Workspace
-from athena.threads import drive, pause
 
 if TYPE_CHECKING:  # the sandbox is loaded with the first program
-    from athena.programs.calling import Calling
-    from athena.programs.programs import Programs
-    from athena.sandbox import Run
-    from athena.sandbox.running import Running
+    from athena.programs.host_calls import Calling
+    from athena.programs.runner import Programs
+    from athena.programs.sandbox import Run
+    from athena.programs.sandbox.run import Running
 
 ENDING = 10.0  # seconds that the calls of a cancelled run may take to end
 
@@ -49,14 +50,14 @@ class Job:
         variables: bool = True,
         row: runs.Row | None = None,
     ) -> "Job":
-        from athena.programs import keeping  # brings the sandbox
+        from athena.programs import run_record  # brings the sandbox
 
         kept = Workspace("", None, "{}", 0.0)
         if variables:
-            kept = await host.database.read(lambda tx: keeping.opened(tx, host.scope, workspace))
+            kept = await host.database.read(lambda tx: run_record.opened(tx, host.scope, workspace))
         job = cls(programs, host, number, workspace, kept)
         job.variables = variables
-        job.state = keeping.usable_state(programs.key, kept)
+        job.state = run_record.usable_state(programs.key, kept)
         if needs_skills or job.state:
             job.skills = {one.name: one for one in await host.skills()}
         if row is not None:
@@ -69,7 +70,7 @@ class Job:
     async def run(
         self, code: str, timeout_s: float | None, engine: EngineName, inputs: Mapping[str, Any] | None = None
     ) -> "Run":
-        from athena.sandbox import Program
+        from athena.programs.sandbox import Program
 
         calling = self._calling()
         program = Program(code, self.names(), engine, self.state, timeout_s, self.kept.owner, inputs or {})
@@ -90,7 +91,7 @@ class Job:
 
     async def _let_go(self, running: "Running", *, note: bool) -> None:
         """Wait until a run that nobody waits for any more has ended, and have that written down."""
-        from athena.sandbox import Run
+        from athena.programs.sandbox import Run
 
         for _ in range(int(ENDING / 0.02)):
             if running.done and not running.calls.under_way:
@@ -130,12 +131,12 @@ class Job:
             raise
 
     def names(self) -> Any:
-        from athena.programs.names import names_of
+        from athena.programs.namespace import names_of
 
         return names_of(self.host.catalog, self.skills)
 
     def _calling(self, approved: tuple[str, dict[str, Any]] | None = None) -> "Calling":
-        from athena.programs.calling import Calling
+        from athena.programs.host_calls import Calling
 
         caller = self.host.inside(self.number, self.workspace)
         return Calling(
@@ -171,7 +172,7 @@ class Job:
     # --- on disk ------------------------------------------------------------------------------------------------------
 
     def _row(self, status: str, **more: Any) -> runs.Row:
-        from athena.programs.keeping import here
+        from athena.programs.run_record import here
 
         return runs.Row(
             self.number,
@@ -213,7 +214,7 @@ class Job:
 
     async def keep(self, run: "Run") -> Result:
         """Write down how the run ended, with the variables it left, and return what the caller is told."""
-        from athena.programs.keeping import left, result
+        from athena.programs.run_record import left, result
 
         if self.host.outer is not None:
             return result(run, self.number, None)
@@ -230,20 +231,20 @@ class Job:
         await self._keep(run, None, tx)
 
     async def _keep(self, run: "Run", after: Workspace | None, tx: Transaction) -> Result:
-        from athena.programs import keeping
+        from athena.programs import run_record
 
         host, put = self.host, self.programs.put_handle
         handle = None
         if run.truncated:
             handle = await put(tx, host.scope, self.workspace, self.number, run.value, host.clock())
         if after is not None:
-            kept = await keeping.keep_variables(
+            kept = await run_record.keep_variables(
                 tx, host.scope, self.workspace, self.programs.key, self.kept, after, host.clock
             )
             run = replace(run, lost=(*run.lost, *kept))
-        made = keeping.result(run, self.number, handle)
+        made = run_record.result(run, self.number, handle)
         waited = self.claimed is not None  # then nobody else has the answer that the agent asks for later
-        answer = keeping.as_json(made) if self.keyed or waited else None
+        answer = run_record.as_json(made) if self.keyed or waited else None
         row = self._ended(run, self._waits_for(run), answer)
         await (runs.put(tx, host.scope, row) if self.on_disk else self._add(row, tx))
         await calls.record(tx, host.call, "done", run.elapsed_ms)
@@ -252,6 +253,6 @@ class Job:
 
 async def _count_use(scope: Scope, name: str, tx: Transaction) -> None:
     for number in await scopes.visible(tx, scope.of("skill")):
-        if found := await memories.of_session(tx, [number], name, "skill"):
-            await memories.count_again(tx, found[0])
+        if found := await rows.of_session(tx, [number], name, "skill"):
+            await rows.count_again(tx, found[0])
             return

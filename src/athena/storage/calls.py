@@ -4,8 +4,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from athena.core.call import Call
 from athena.errors import Conflict
-from athena.model.call import Call
 
 KEPT = 200_000  # calls
 SEEN = 10_000  # calls that are looked at to let go of some; the older ones are needed

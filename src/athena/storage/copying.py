@@ -14,9 +14,9 @@ from contextlib import suppress
 from queue import Empty, Queue, SimpleQueue
 from typing import Any, NamedTuple
 
+from athena.core.threads import drive, start
 from athena.errors import Conflict, InvalidInput, Unavailable
 from athena.storage.database import UNFINISHED, Database, Row, Table, Transaction
-from athena.threads import drive, start
 
 # All but what each engine makes itself: the full-text index, `counters`, and how many passages a scope has numbered.
 # A stamp only tells shelves what is new, so all passages get the first; the empty rows of removed ones stay behind.

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
+from athena.core.scope import Kind
 from athena.errors import Conflict, Misconfigured, NotFound
-from athena.model.memory import Filter
-from athena.model.scope import Kind
+from athena.memory.values import Filter
 
 if TYPE_CHECKING:  # numpy is loaded only when something is searched or embedded
     import numpy

@@ -6,7 +6,7 @@ and in the answer of one that has waited, or may be asked for again with its key
 
 from typing import Any, NamedTuple
 
-from athena.model.scope import Scope
+from athena.core.scope import Scope
 
 KEPT = 30 * 86_400.0  # seconds
 ANSWERED = 86_400.0  # seconds that an answer can be asked for again

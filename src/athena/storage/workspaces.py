@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from athena.model.scope import Scope
+from athena.core.scope import Scope
 
 
 class Workspace(NamedTuple):

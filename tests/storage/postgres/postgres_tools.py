@@ -21,9 +21,9 @@ import postgres
 import psycopg
 import pytest
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.storage.postgres.store import PATIENCE, Postgres
-from athena.threads import drive
 from conftest import _model
 from patience import LONG
 
@@ -290,12 +290,12 @@ OTHER = """
 import json, sys
 from concurrent.futures import ThreadPoolExecutor
 url, threads = sys.argv[1], int(sys.argv[2])
-from athena.app import App
+from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError
-from athena.kernel.shapes import plain
+from athena.core.types import plain
 from athena.storage.postgres.store import Postgres
-from athena.threads import drive
+from athena.core.threads import drive
 MiniLM().vectors(["warm up"])
 print("ready", flush=True)
 sys.stdin.readline()

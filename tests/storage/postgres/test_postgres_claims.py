@@ -6,12 +6,12 @@ import postgres
 import pytest
 from postgres_tools import begin, call, hear, new_database, opened, others, query
 
-from athena.app import App
-from athena.memory.vectorise import reembed
+from athena.app.compose import App
+from athena.core.threads import drive
+from athena.memory.index import reembed
 from athena.storage.arrays import encode
 from athena.storage.database import Transaction
 from athena.storage.postgres.vectors import LEASE
-from athena.threads import drive
 from conftest import _model
 from patience import until
 
@@ -65,7 +65,7 @@ CLAIMING = """
 import sys, time
 from athena.embedding.minilm import MiniLM
 from athena.storage.postgres.store import Postgres
-from athena.threads import drive
+from athena.core.threads import drive
 database = Postgres(sys.argv[1])
 print(len(drive(database.write(lambda tx: database.vectors.claim(tx, MiniLM().name, 20, time.time())))), flush=True)
 sys.stdin.readline()

@@ -23,10 +23,10 @@ from postgres_tools import (
     wait_for_it,
 )
 
+from athena.core.threads import drive
 from athena.errors import Unavailable
 from athena.storage.database import Transaction
 from athena.storage.postgres import store
-from athena.threads import drive
 from patience import LONG, until
 
 

@@ -14,11 +14,11 @@ from patience import LONG, until
 
 WRITER = """
 import sys, threading
-from athena.app import App
+from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.errors import Unavailable
 from athena.storage.postgres.store import Postgres
-from athena.threads import drive
+from athena.core.threads import drive
 url, name = sys.argv[1:]
 app = App(Postgres(url), MiniLM())
 context = app.context("test", "test")

@@ -10,9 +10,9 @@ import pytest
 from postgres_tools import begin, call, end, hear, name_of, new_database, opened, query, say
 
 from athena import api
+from athena.core.threads import drive
 from athena.errors import InvalidInput, Unavailable
 from athena.storage.database import Transaction
-from athena.threads import drive
 from patience import until
 
 

@@ -30,11 +30,11 @@ from postgres_tools import (
 
 import athena
 from athena import api
-from athena.app import App
+from athena.app.compose import App
+from athena.core.threads import drive
 from athena.errors import Misconfigured, Unavailable
 from athena.storage.database import Transaction
 from athena.storage.postgres.store import CONNECTIONS
-from athena.threads import drive
 from patience import LONG, until
 
 # Who stores waits for a lock; what was put off waits for one too.
@@ -205,7 +205,7 @@ def test_a_program_ends_soon_when_its_server_is_gone(mortal: postgres.Server, ur
     process = begin(
         """
         import sys
-        from athena import api, connect
+        from athena import api; from athena.app import connect
 
         async def note(tx):
             await tx.execute("SELECT 1")

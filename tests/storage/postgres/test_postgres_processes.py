@@ -14,16 +14,16 @@ import psycopg
 import pytest
 from postgres_tools import Other, call, new_database, opened, others, query
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.call import Call
+from athena.core.scope import Scope
+from athena.core.threads import drive
 from athena.errors import Conflict, NotFound
-from athena.model.call import Call
-from athena.model.memory import Filter
-from athena.model.scope import Scope
+from athena.memory.values import Filter
+from athena.storage.call_log import Ledger
 from athena.storage.database import Transaction
-from athena.storage.ledger import Ledger
 from athena.storage.postgres import store
 from athena.storage.usage import Spent
-from athena.threads import drive
 from conftest import _model, rounds
 from patience import LONG, until
 
@@ -268,7 +268,7 @@ def test_programs_that_each_write_once_do_not_leave_a_count_behind_for_ever(
 FORKING = """
 import os, sys
 from athena import api
-from athena.threads import drive
+from athena.core.threads import drive
 first = api.store("from the parent")
 assert api.search("parent").total == 1
 

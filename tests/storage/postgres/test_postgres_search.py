@@ -13,17 +13,17 @@ import pytest
 from numpy.typing import NDArray
 from postgres_tools import call, name_of, new_database, query
 
-from athena.app import App
-from athena.ids import digest
-from athena.model.memory import Filter
-from athena.model.scope import Scope
+from athena.app.compose import App
+from athena.core.hashing import digest
+from athena.core.scope import Scope
+from athena.core.threads import drive
+from athena.memory.values import Filter
 from athena.storage.database import Indexed, Transaction
 from athena.storage.passages import SPAN
 from athena.storage.postgres import store, vectors
 from athena.storage.postgres.fulltext import PostgresWords
 from athena.storage.postgres.store import Postgres
 from athena.storage.terms import terms_of
-from athena.threads import drive
 from conftest import rounds
 from patience import until
 

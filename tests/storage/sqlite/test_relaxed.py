@@ -8,13 +8,13 @@ from typing import Any
 import apsw
 import pytest
 
-from athena.app import App
+from athena.app.compose import App
+from athena.core.foreign_operation import Defined, Definition
+from athena.core.threads import drive
+from athena.core.types import plain
 from athena.errors import Unavailable
-from athena.kernel.defined import Defined, Definition
-from athena.kernel.shapes import plain
-from athena.storage.sqlite import opening
+from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
 from conftest import _model
 
 WRITES = 20
@@ -64,14 +64,14 @@ class _Files(apsw.VFS):
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Generator[Disk]:
     watched = Disk()
-    whole = opening.sync
+    whole = sqlite_connection.sync
 
     def sync(path: str) -> None:
         whole(path)
         assert path.endswith("-wal")
         watched.synced()
 
-    monkeypatch.setattr(opening, "sync", sync)  # to see it
+    monkeypatch.setattr(sqlite_connection, "sync", sync)  # to see it
     files = _Files(watched)
     yield watched
     files.unregister()
@@ -188,7 +188,7 @@ def test_a_store_behind_a_link_is_synced_where_its_log_is(tmp_path: Path, monkey
 def test_an_interrupt_in_a_relaxed_write_leaves_no_caller_without_the_disk(
     app: App, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database, change = app.store.database, opening.set_durable
+    database, change = app.store.database, sqlite_connection.set_durable
     drive(database.write(work))
 
     def interrupted(connection: apsw.Connection, durable: bool) -> None:
@@ -196,7 +196,7 @@ def test_an_interrupt_in_a_relaxed_write_leaves_no_caller_without_the_disk(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(opening, "set_durable", interrupted)
+        patched.setattr(sqlite_connection, "set_durable", interrupted)
         with pytest.raises(KeyboardInterrupt):
             drive(database.relaxed.write(work))
     drive(database.write(work))
@@ -205,4 +205,4 @@ def test_an_interrupt_in_a_relaxed_write_leaves_no_caller_without_the_disk(
 
 def test_a_log_that_cannot_be_synced_is_told_of(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be written"):
-        opening.sync(str(tmp_path))
+        sqlite_connection.sync(str(tmp_path))

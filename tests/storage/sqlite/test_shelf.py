@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from athena.app import App
-from athena.model.memory import Filter
-from athena.model.scope import Scope
+from athena.app.compose import App
+from athena.core.scope import Scope
+from athena.core.threads import drive
+from athena.memory.values import Filter
 from athena.storage.arrays import encode
 from athena.storage.database import Near
-from athena.storage.sqlite.opening import MEMORY
-from athena.storage.sqlite.shelf import pack_signs
+from athena.storage.sqlite.connection import MEMORY
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
+from athena.storage.sqlite.vector_cache import pack_signs
 
 SIZE = 384
 

@@ -9,9 +9,9 @@ from typing import Any
 import apsw
 import pytest
 
+from athena.core.threads import drive
 from athena.errors import Conflict, Misconfigured, Unavailable
 from athena.storage.sqlite.store import Sqlite
-from athena.threads import drive
 from patience import LONG, until
 
 

@@ -1,10 +1,10 @@
 """From features of a candidate to how often such a candidate is a real pattern.
 
-Written by `scripts/fit_patterns.py`: logistic regressions on planted streams (`athena.evaluation.planting` and
+Written by `scripts/fit_patterns.py`: logistic regressions on planted streams (`bench.evaluation.planting` and
 `statements`) of the even seeds; what is reported is from seeds of another range (`planted.HELD_OUT`).
 """
 
-from athena.memory.consolidation.chance import logistic
+from athena.memory.consolidation.confidence import logistic
 
 WEIGHTS: dict[str, tuple[float, ...]] = {
     "recurring": (-9.358, 6.977, 2.22, 2.086, -1.057),

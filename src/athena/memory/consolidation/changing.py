@@ -3,17 +3,16 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from athena.memory import write
-from athena.memory.consolidation.mining import identity
-from athena.memory.consolidation.pattern import Pattern
-from athena.memory.consolidation.reading import PATTERN
+from athena.memory import history, link_rows, rows, write_rows
+from athena.memory.consolidation.findings import Pattern
+from athena.memory.consolidation.read import PATTERN
+from athena.memory.consolidation.stages import identity
+from athena.memory.link_rows import CONTRADICTED, MERGED_INTO, QUOTES, RELATED
 from athena.memory.prepare import Prepared, prepare
+from athena.memory.rows import Kept
 from athena.memory.store import Store
-from athena.model.memory import Draft, Memory, tag_key
-from athena.storage import history, links, memories
+from athena.memory.values import Draft, Memory, tag_key
 from athena.storage.database import Transaction
-from athena.storage.links import CONTRADICTED, MERGED_INTO, QUOTES, RELATED
-from athena.storage.memories import Kept
 
 MORE, LESS = 0.05, 0.5  # what support adds to importance, and what a contradiction leaves of it
 MOST = 0.95
@@ -35,14 +34,14 @@ class Hand(NamedTuple):
     now: float
 
     async def kept(self, number: int) -> Kept | None:
-        found = await memories.find(self.tx, [self.scope], "m.id = :id", id=number)
+        found = await rows.find(self.tx, [self.scope], "m.id = :id", id=number)
         return found[0] if found and found[0].deleted is None else None
 
     async def note(self, kept: Kept, action: str) -> None:
         await history.add(self.tx, self.scope, kept.memory.id, self.call, self.now, action, kept.snapshot())
 
     async def link(self, number: int, other: int, relation: str) -> None:
-        if await links.link(self.tx, self.scope, number, other, relation, self.now):
+        if await link_rows.link(self.tx, self.scope, number, other, relation, self.now):
             before = {"other": other, "relation": relation}
             await history.add(self.tx, self.scope, number, self.call, self.now, RELATED, before)
 
@@ -57,9 +56,9 @@ async def merge(hand: Hand, groups: Sequence[Sequence[int]]) -> int:
             continue
         for one in kept:
             await hand.note(one, "merged" if one is kept[0] else "merged away")
-        await write.rewrite(hand.store, hand.tx, kept[0], _rewritten(kept), hand.now)
+        await write_rows.rewrite(hand.store, hand.tx, kept[0], _rewritten(kept), hand.now)
         for one in kept[1:]:
-            await write.hide(hand.store, hand.tx, one, hand.now)
+            await write_rows.hide(hand.store, hand.tx, one, hand.now)
             await hand.link(one.memory.id, kept[0].memory.id, MERGED_INTO)  # a purge of that one takes this one too
         gone += len(kept) - 1
     return gone
@@ -93,7 +92,7 @@ async def oppose(hand: Hand, pattern: Pattern) -> bool:
     older, newer = [await hand.kept(number) for number in pattern.evidence]
     if older is None or newer is None or (_is_hearsay(newer.memory) and not _is_hearsay(older.memory)):
         return False
-    first = not await links.linked(hand.tx, hand.scope, older.memory.id, CONTRADICTED)
+    first = not await link_rows.linked(hand.tx, hand.scope, older.memory.id, CONTRADICTED)
     await hand.link(older.memory.id, newer.memory.id, CONTRADICTED)
     if not (first and pattern.details.get("certain")) or await _given(hand, older) > ORDINARY:
         return False
@@ -120,7 +119,7 @@ async def unfade(hand: Hand) -> None:
     """Give memories back what they counted for, where all that contradicted them is gone."""
     for step in await history.last_steps(hand.tx, hand.scope, FADED, UNFADED):
         kept = await hand.kept(step.memory) if step.action == FADED else None
-        if kept is None or await links.linked(hand.tx, hand.scope, step.memory, CONTRADICTED):
+        if kept is None or await link_rows.linked(hand.tx, hand.scope, step.memory, CONTRADICTED):
             continue
         before = (step.before or {})["importance"]
         if kept.memory.importance == round(before * LESS, 4):  # nobody has weighed it since
@@ -129,7 +128,7 @@ async def unfade(hand: Hand) -> None:
 
 async def _weigh(hand: Hand, kept: Kept, importance: float, action: str) -> bool:
     await hand.note(kept, action)
-    await memories.change(hand.tx, kept, {"importance": round(importance, 4), "updated": hand.now})
+    await rows.change(hand.tx, kept, {"importance": round(importance, 4), "updated": hand.now})
     return True
 
 
@@ -148,11 +147,11 @@ async def promote(hand: Hand, pattern: Pattern, earlier: int | None) -> tuple[in
         {PATTERN: pattern.type, "support": pattern.support, "confidence": pattern.confidence}, BESIDE,
     )  # fmt: skip
     one = prepare(draft, hand.now)
-    twin = await memories.find(hand.tx, [hand.scope], "m.digest = :digest", digest=one.digest)
+    twin = await rows.find(hand.tx, [hand.scope], "m.digest = :digest", digest=one.digest)
     if earlier is None:
         if twin:
             return twin[0].memory.id if twin[0].deleted is None else None, False
-        earlier = await write.add(hand.store, hand.tx, hand.scope, one, hand.now)
+        earlier = await write_rows.add(hand.store, hand.tx, hand.scope, one, hand.now)
         await history.add(hand.tx, hand.scope, earlier, hand.call, hand.now, PROMOTED, None)
         new = True
     else:
@@ -160,7 +159,7 @@ async def promote(hand: Hand, pattern: Pattern, earlier: int | None) -> tuple[in
         if kept is None or twin or not await _untouched(hand, earlier):
             return earlier, False
         await hand.note(kept, PROMOTED)
-        await write.rewrite(hand.store, hand.tx, kept, one, hand.now)
+        await write_rows.rewrite(hand.store, hand.tx, kept, one, hand.now)
         new = False
     for quoted in pattern.quotes:
         await hand.link(earlier, quoted, QUOTES)

@@ -9,11 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
-from athena.memory import documents
 from athena.memory.consolidation import calibration
+from athena.memory.consolidation.findings import Pattern, said
 from athena.memory.consolidation.material import Note
-from athena.memory.consolidation.pattern import Pattern, said
-from athena.memory.consolidation.statement import (
+from athena.memory.consolidation.statements import (
     GENERIC,
     Statement,
     Value,
@@ -23,6 +22,7 @@ from athena.memory.consolidation.statement import (
     sentences,
     template,
 )
+from athena.memory.documents import ingest
 
 COMPARED = 60  # statements that one is compared with, at most
 COMMON = 200  # a word of more statements than this leads to none
@@ -35,7 +35,7 @@ NO_UNIT = "number "
 
 def find(notes: Iterable[Note]) -> list[Pattern]:
     """Return pairs of memories that contradict each other, the surest first."""
-    written = [note for note in notes if note.memory_type != documents.KIND]
+    written = [note for note in notes if note.memory_type != ingest.KIND]
     statements = [read(note.id, note.at, text) for note in written for text in sentences(note.text)]
     plain = {word for statement in statements for word in statement.words - statement.capitals}
     counts = Counter(word for statement in statements for word in statement.words)

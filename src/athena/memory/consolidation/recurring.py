@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise, zip_longest
 from statistics import median
 
-from athena import clock
-from athena.memory.consolidation import calibration, chance
-from athena.memory.consolidation.kinds import Kind, Vocabulary
+from athena.core import clock
+from athena.memory.consolidation import calibration, confidence
+from athena.memory.consolidation.events import Kind, Vocabulary
+from athena.memory.consolidation.findings import Pattern, plural, said
 from athena.memory.consolidation.material import Event
-from athena.memory.consolidation.pattern import Pattern, plural, said
 from athena.memory.consolidation.signature import signature
 
 LEAST = 4  # occasions that are reported
@@ -74,7 +74,7 @@ def _surprise(kind: Kind, vocabulary: Vocabulary, background: Background, index:
                 likely = max(likely, (both + 0.25) / (counts[other] + 1))
         log += math.log10(min(likely, 1.0))
         together = sum(words.issuperset(core[: i + 1]) for words in members)
-        tail = chance.poisson_tail(together, 10**log) + chance.choices(len(vocabulary.counts), i + 1)
+        tail = confidence.poisson_tail(together, 10**log) + confidence.choices(len(vocabulary.counts), i + 1)
         best = min(best, tail + math.log10(len(core)))
     return best
 

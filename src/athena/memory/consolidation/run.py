@@ -10,20 +10,21 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from athena.memory.consolidation import acting, keeping, reading
+from athena.core.call import Call
+from athena.core.scope import Scope
+from athena.memory import rows as memory_rows
+from athena.memory.consolidation import apply, pattern_rows, read, run_rows
 from athena.memory.consolidation.changing import Hand
-from athena.memory.consolidation.mining import READS, Mine
-from athena.memory.consolidation.pattern import Pattern
-from athena.memory.consolidation.reading import Material
+from athena.memory.consolidation.findings import Pattern
+from athena.memory.consolidation.read import Material
+from athena.memory.consolidation.run_rows import Attempt
+from athena.memory.consolidation.stages import READS, Mine
 from athena.memory.consolidation.strategies import PLANS, Plan
+from athena.memory.consolidation.values import Consolidated, Found, Status, Strategy
 from athena.memory.consolidation.wording import reworded
+from athena.memory.index import catch_up
 from athena.memory.store import Store
-from athena.memory.vectorise import catch_up
-from athena.model.call import Call
-from athena.model.pattern import Consolidated, Found, Status, Strategy
-from athena.model.scope import Scope
-from athena.storage import calls, consolidations, memories, scopes
-from athena.storage.consolidations import Attempt
+from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 
 DAY = 86_400.0
@@ -43,7 +44,7 @@ async def consolidate(
     began = store.clock()
     plan, since = PLANS[strategy], began - days_back * DAY
     if dry_run:
-        material = await reading.read(store, call.scope, since)
+        material = await read.read(store, call.scope, since)
         patterns, _ = await _mined(store, call.scope, material, plan, None, tell)
         done = await _tried(store, patterns, material, plan, call)
         return Consolidated(strategy, material.examined, **done, seconds=round(store.clock() - began, 3))
@@ -52,7 +53,7 @@ async def consolidate(
     job = await _begun(store, call.scope, strategy, days_back, since, began)
     if job.ended is not None:
         return await _as_before(store, call.scope, job)
-    material = await reading.read(store, call.scope, since)
+    material = await read.read(store, call.scope, since)
     patterns, resumed = await _mined(store, call.scope, material, plan, job, tell)
     patterns = await reworded(store, patterns)
     tell("changing", len(PLANS), len(PLANS))
@@ -76,13 +77,13 @@ async def _begun(store: Store, scope: Scope, strategy: str, days: float, since: 
     """Note that a run begins, with what one that did not come to its end had found; or return the last, of the same."""
 
     async def work(tx: Transaction) -> Attempt:
-        fingerprint = reading.fingerprint(await reading.prints(tx, scope, since))
-        last = await consolidations.find(tx, scope, strategy, days)
+        fingerprint = read.fingerprint(await read.prints(tx, scope, since))
+        last = await run_rows.find(tx, scope, strategy, days)
         if last is not None and last.ended is not None and last.fingerprint == fingerprint:
             return last
         progress = last.progress if last is not None and last.ended is None else ""
         made = Attempt(strategy, days, began, began, None, "reading", fingerprint, 0, progress, "{}")
-        await consolidations.put(tx, scope, made)
+        await run_rows.put(tx, scope, made)
         return made
 
     return await store.database.write(work)
@@ -92,8 +93,8 @@ async def _as_before(store: Store, scope: Scope, job: Attempt) -> Consolidated:
     result = json.loads(job.result)
 
     async def work(tx: Transaction) -> list[Found]:
-        found = await memories.fetch(tx, await scopes.own(tx, scope.of("pattern")), result.get("patterns", ()))
-        return [keeping.shown(found[number]) for number in result.get("patterns", ()) if number in found]
+        found = await memory_rows.fetch(tx, await scopes.own(tx, scope.of("pattern")), result.get("patterns", ()))
+        return [pattern_rows.shown(found[number]) for number in result.get("patterns", ()) if number in found]
 
     patterns = await store.database.read(work)
     return Consolidated(job.strategy, result.get("examined", 0), 0, 0, 0, 0, 0, tuple(patterns), skipped=True)
@@ -119,9 +120,9 @@ async def _mined(
 
 def _noting(scope: Scope, run: Attempt) -> Callable[[Transaction], Any]:
     async def work(tx: Transaction) -> None:
-        last = await consolidations.find(tx, scope, run.strategy, run.days)
+        last = await run_rows.find(tx, scope, run.strategy, run.days)
         if last is not None and last.fingerprint == run.fingerprint:  # else a purge took away what may be quoted here
-            await consolidations.put(tx, scope, run)
+            await run_rows.put(tx, scope, run)
 
     return work
 
@@ -166,11 +167,11 @@ class _Tried(Exception):
 
 async def _tried(store: Store, patterns: list[Pattern], material: Material, plan: Plan, call: Call) -> dict[str, Any]:
     """Do all that a run would do, note what that was, and take it back."""
-    supported = acting.supported(patterns, material)
+    supported = apply.supported(patterns, material)
 
     async def work(tx: Transaction) -> None:
         hand = Hand(store, tx, await scopes.ensure(tx, call.scope), await calls.record(tx, call, "done"), store.clock())
-        done = await acting.act(hand, call.scope, patterns, supported, plan)
+        done = await apply.act(hand, call.scope, patterns, supported, plan)
         shown = await _shown(tx, call.scope, done)
         raise _Tried(shown | {"patterns": tuple(_unkept(one) if one.new else one for one in shown["patterns"])})
 
@@ -187,8 +188,8 @@ def _unkept(found: Found) -> Found:
 
 async def _shown(tx: Transaction, scope: Scope, done: dict[str, Any]) -> dict[str, Any]:
     """Return the counts of what a run did, and its patterns as they are now."""
-    rows = await memories.fetch(tx, await scopes.own(tx, scope.of("pattern")), done["patterns"])
-    patterns = tuple(keeping.shown(rows[n], new=n in done["new"]) for n in done["patterns"] if n in rows)
+    rows = await memory_rows.fetch(tx, await scopes.own(tx, scope.of("pattern")), done["patterns"])
+    patterns = tuple(pattern_rows.shown(rows[n], new=n in done["new"]) for n in done["patterns"] if n in rows)
     counts = {name: done[name] for name in ("merged", "strengthened", "faded", "promoted")}
     return counts | {"new": len(done["new"]), "patterns": patterns}
 
@@ -197,20 +198,20 @@ async def _kept(
     store: Store, job: Attempt, patterns: list[Pattern], material: Material, plan: Plan, since: float, call: Call
 ) -> dict[str, Any]:
     """Keep the patterns and change memories; all of it happens or none."""
-    supported = acting.supported(patterns, material)
+    supported = apply.supported(patterns, material)
 
     async def work(tx: Transaction) -> tuple[dict[str, Any], bool]:
         async def change(number: int) -> dict[str, Any]:
-            await consolidations.put(
+            await run_rows.put(
                 tx, call.scope, job._replace(seen=store.clock())
             )  # one run of a project at a time gets here
-            as_read = await reading.prints(tx, call.scope, since) == material.prints
+            as_read = await read.prints(tx, call.scope, since) == material.prints
             hand = Hand(store, tx, await scopes.ensure(tx, call.scope), number, store.clock())
-            done = await acting.act(hand, call.scope, patterns, supported, plan)
+            done = await apply.act(hand, call.scope, patterns, supported, plan)
             done |= {"examined": material.examined}
             # What was written since the reading is for the next run, which must not take it for seen.
-            left = reading.fingerprint(await reading.prints(tx, call.scope, since)) if as_read else ""
-            await consolidations.put(tx, call.scope, _finished(job, material, left, done, store.clock()))
+            left = read.fingerprint(await read.prints(tx, call.scope, since)) if as_read else ""
+            await run_rows.put(tx, call.scope, _finished(job, material, left, done, store.clock()))
             return done
 
         done = await calls.once(tx, call, change)
@@ -225,7 +226,7 @@ async def _kept(
 async def status(store: Store, scope: Scope) -> list[Status]:
     """Return the last run of each strategy, the latest first."""
     now = store.clock()
-    found = await store.database.read(lambda tx: consolidations.of_project(tx, scope))
+    found = await store.database.read(lambda tx: run_rows.of_project(tx, scope))
     return [_status(run, now) for run in found]
 
 
@@ -241,8 +242,6 @@ async def due(store: Store, scope: Scope) -> bool:
     """Tell whether enough has happened since the last run that another is worth while."""
 
     async def work(tx: Transaction) -> int:
-        return await consolidations.count_after(
-            tx, scope.of("event"), await consolidations.newest_event(tx, scope), DUE
-        )
+        return await run_rows.count_after(tx, scope.of("event"), await run_rows.newest_event(tx, scope), DUE)
 
     return await store.database.read(work) >= DUE

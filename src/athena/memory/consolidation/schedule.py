@@ -2,12 +2,12 @@
 
 from typing import Literal
 
-from athena import clock
+from athena.core import clock
+from athena.core.call import Call
+from athena.core.scope import Scope
 from athena.errors import AthenaError
 from athena.memory.consolidation.run import consolidate, due, status
 from athena.memory.store import Store
-from athena.model.call import Call
-from athena.model.scope import Scope
 from athena.storage import scopes
 from athena.storage.database import Transaction
 

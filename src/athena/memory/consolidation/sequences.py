@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from athena.memory.consolidation import calibration, chance
-from athena.memory.consolidation.kinds import Kind
+from athena.memory.consolidation import calibration, confidence
+from athena.memory.consolidation.events import Kind
+from athena.memory.consolidation.findings import Pattern, plural, said
 from athena.memory.consolidation.material import Event
-from athena.memory.consolidation.pattern import Pattern, plural, said
 from athena.memory.consolidation.signature import signature
 
 WINDOW = 12  # events before an outcome that may have to do with it
@@ -101,7 +101,7 @@ def _candidates(end: int, found: list[_End], longest: int) -> list[_Candidate]:
             usual = sum(one.event.outcome == outcome for one in found) / len(found)
             without = sum(one.event.outcome == outcome for one in others)
             rate = (without + PRIOR * usual) / (len(others) + PRIOR)
-            tail = chance.binomial_tail(len(met), len(ends), rate)
+            tail = confidence.binomial_tail(len(met), len(ends), rate)
             if tail < -0.5:
                 made.append(_Candidate(steps, end, outcome, met, len(ends), rate, tail))
     return made

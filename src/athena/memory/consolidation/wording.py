@@ -8,10 +8,10 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from athena.core.threads import aside
 from athena.errors import Unavailable
-from athena.memory.consolidation.pattern import Pattern
+from athena.memory.consolidation.findings import Pattern
 from athena.memory.store import Store
-from athena.threads import aside
 
 if TYPE_CHECKING:  # brings http.client
     from athena.embedding.chat import Chat

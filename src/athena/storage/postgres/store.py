@@ -19,16 +19,16 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
+from athena.core.threads import aside, drive, start
 from athena.errors import AthenaError, Misconfigured, Unavailable
-from athena.storage import forking
 from athena.storage.database import Copying, Database, Row, Work
-from athena.storage.postgres import opening
-from athena.storage.postgres.bulk import PostgresBulk
+from athena.storage.postgres import connection as postgres_connection
+from athena.storage.postgres.connection import LOST_RACE, translated
 from athena.storage.postgres.fulltext import PostgresWords
 from athena.storage.postgres.graph import Graph
-from athena.storage.postgres.opening import LOST_RACE, translated
+from athena.storage.postgres.table_copy import PostgresBulk
 from athena.storage.postgres.vectors import PostgresVectors
-from athena.threads import aside, drive, start
+from athena.storage.sqlite import fork
 
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # callers are told by an error
 T = TypeVar("T")
@@ -119,25 +119,25 @@ class Postgres:
         self._not_before = 0.0  # when a graph that could not be drawn is tried again
         self.hindrance = ""
         self.contended = float("-inf")
-        opening.bring_into_shape(url, (*self.words.schema, *self.vectors.schema, *ONCE), copying=copying)
+        postgres_connection.bring_into_shape(url, (*self.words.schema, *self.vectors.schema, *ONCE), copying=copying)
         self._pool = ConnectionPool(
-            kwargs=opening.parameters(url) | {"autocommit": True},
+            kwargs=postgres_connection.parameters(url) | {"autocommit": True},
             min_size=1,
             max_size=CONNECTIONS,
-            configure=opening.prepare,
+            configure=postgres_connection.prepare,
             reconnect_timeout=AGAIN,
             open=True,
         )
-        forking.stores.add(self)
+        fork.stores.add(self)
 
     def location(self) -> str:
-        return opening.shown(self.url)
+        return postgres_connection.shown(self.url)
 
     async def size(self, tx: Any) -> int:
         row = await tx.fetch_one(
             """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
                JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema AND c.relkind = 'r'""",
-            schema=opening.SCHEMA,
+            schema=postgres_connection.SCHEMA,
         )
         return int(row[0])
 
@@ -147,10 +147,12 @@ class Postgres:
             """SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
                JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema AND NOT i.indisvalid
                AND c.relname NOT LIKE 'passages_near%'""",
-            schema=opening.SCHEMA,
+            schema=postgres_connection.SCHEMA,
         )
         await tx.execute("SET LOCAL statement_timeout = 0")  # what follows looks at everything
-        return [f"index {row[0]} is not valid; run: REINDEX INDEX {opening.SCHEMA}.{row[0]}" for row in rows]
+        return [
+            f"index {row[0]} is not valid; run: REINDEX INDEX {postgres_connection.SCHEMA}.{row[0]}" for row in rows
+        ]
 
     async def read(self, work: Work[T]) -> T:
         made = await aside(self._transact, READING, work)
@@ -205,7 +207,7 @@ class Postgres:
             self._guard.notify_all()
         if self._later is not None:
             self._later.join(1.0)
-        forking.stores.discard(self)
+        fork.stores.discard(self)
         self._pool.close(1.0)
 
     def pause(self) -> None:
@@ -253,7 +255,7 @@ class Postgres:
             connection = self._pool.getconn(min(AGAIN, max(0.1, deadline - time.monotonic())))
         except (PoolTimeout, PoolClosed):
             if time.monotonic() + PAUSE >= deadline:  # the last try
-                opening.reach(self.url)  # says why, where the pool only says that it waited
+                postgres_connection.reach(self.url)  # says why, where the pool only says that it waited
             raise Unavailable("all connections to the database are in use", hint="try again") from None
         try:
             cursor = connection.execute(begin, prepare=False)  # it may be two statements
@@ -287,9 +289,9 @@ class Postgres:
         deadline = max(deadline, time.monotonic()) + self._patience
         while time.monotonic() < deadline:
             try:
-                with psycopg.connect(**opening.parameters(self.url), autocommit=True) as connection:
+                with psycopg.connect(**postgres_connection.parameters(self.url), autocommit=True) as connection:
                     if not _in_progress(connection, number):
-                        left = f"SELECT 1 FROM {opening.SCHEMA}.commits WHERE token = %s"
+                        left = f"SELECT 1 FROM {postgres_connection.SCHEMA}.commits WHERE token = %s"
                         return connection.execute(left.encode(), [token]).fetchone() is not None
             except psycopg.Error:
                 pass
@@ -306,14 +308,17 @@ class Postgres:
 
     def _outside(self, statement: bytes) -> None:
         """Run what must stand outside of a transaction."""
-        with translated(self.url), psycopg.connect(**opening.parameters(self.url), autocommit=True) as connection:
+        with (
+            translated(self.url),
+            psycopg.connect(**postgres_connection.parameters(self.url), autocommit=True) as connection,
+        ):
             connection.execute(statement)
 
     def _draw(self, graph: Graph) -> None:
         """Build a graph of vectors without keeping anybody from writing; only one process does."""
         try:
-            with psycopg.connect(**opening.parameters(self.url), autocommit=True) as connection:
-                opening.prepare(connection)
+            with psycopg.connect(**postgres_connection.parameters(self.url), autocommit=True) as connection:
+                postgres_connection.prepare(connection)
                 if graph.is_free(connection):
                     graph.draw(connection)
             self.hindrance, self._not_before = "", time.monotonic() + SOON

@@ -7,9 +7,10 @@ one is searched by an HNSW graph that goes on until enough passages of this proj
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.model.memory import Filter
-from athena.model.scope import Kind
-from athena.storage import memories, scopes
+from athena.core.scope import Kind
+from athena.memory import rows as memory_rows
+from athena.memory.values import Filter
+from athena.storage import scopes
 from athena.storage.arrays import likest, token_sets
 from athena.storage.database import Facts, Matches, Near, Row, TokenSets
 from athena.storage.passages import OF_MEMORIES, SPAN, by_turns, scope_of
@@ -197,7 +198,7 @@ class PostgresVectors:
         )
         if only.is_open:
             return Selection(numbers, total, passages, words, "", {}, number, dimensions, self.mixed)
-        condition, values = memories.where(only, numbers)
+        condition, values = memory_rows.where(only, numbers)
         chosen = f"SELECT m.id FROM memories m WHERE {condition}"
         (total,) = await tx.fetch_one(f"SELECT count(*) FROM ({chosen}) AS chosen", **values)
         return Selection(numbers, total, passages, words, chosen, values, number, dimensions, self.mixed)

@@ -28,7 +28,7 @@ from athena.storage.terms import (
 
 if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
-    from athena.storage.sqlite.shelf import Shelf
+    from athena.storage.sqlite.vector_cache import Shelf
     from athena.storage.sqlite.vectors import Selection
 
 LISTED = 10_000  # passages that a term may occur in and still be read in full

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from athena.core.threads import Outcome
 from athena.storage.database import Work
-from athena.threads import Outcome
 
 
 class Job:

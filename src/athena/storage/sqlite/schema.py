@@ -3,7 +3,7 @@
 import apsw
 
 from athena.storage import migrations
-from athena.storage.sqlite import opening
+from athena.storage.sqlite import connection as sqlite_connection
 
 
 def migrate(connection: apsw.Connection, indexes: tuple[str, ...]) -> None:
@@ -26,7 +26,7 @@ def migrate(connection: apsw.Connection, indexes: tuple[str, ...]) -> None:
         for index, figures in FIGURES.items():
             table = index.split("_")[0]
             connection.execute("INSERT INTO sqlite_stat1 VALUES (?, ?, ?)", (table, index, figures)).fetchall()
-        connection.pragma("application_id", opening.OURS)
+        connection.pragma("application_id", sqlite_connection.OURS)
         connection.pragma("user_version", newest)
         connection.execute("COMMIT").fetchall()
         connection.execute("ANALYZE sqlite_schema").fetchall()  # reads the figures into this connection

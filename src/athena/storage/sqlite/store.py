@@ -17,18 +17,18 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
+from athena.core.threads import Outcome, Turnstile, aside, check_may_wait, drive, running_loop
 from athena.errors import AthenaError, Unavailable
-from athena.storage import forking
 from athena.storage.database import Copying, Database, Row, Work
-from athena.storage.sqlite import opening
-from athena.storage.sqlite.bulk import SqliteBulk
+from athena.storage.sqlite import connection as sqlite_connection
+from athena.storage.sqlite import fork
+from athena.storage.sqlite.connection import MEMORY, PATIENCE, translated
 from athena.storage.sqlite.fulltext import SqliteWords
 from athena.storage.sqlite.job import STOP, Job, nothing
-from athena.storage.sqlite.opening import MEMORY, PATIENCE, translated
 from athena.storage.sqlite.relaxed import Relaxed
 from athena.storage.sqlite.schema import migrate
+from athena.storage.sqlite.table_copy import SqliteBulk
 from athena.storage.sqlite.vectors import SqliteVectors
-from athena.threads import Outcome, Turnstile, aside, check_may_wait, drive, running_loop
 
 T = TypeVar("T")
 GROUP = 256  # jobs in one commit, at most
@@ -80,17 +80,17 @@ class Sqlite:
         self._firm = 0  # those of them that it has by now, at least
         self._turnstile = Turnstile()
         self._closed = False
-        opening.check_there(self.path, copying)
+        sqlite_connection.check_there(self.path, copying)
         first = self._open(create=True)
         with translated(self.path):
             migrate(first, (*self.words.schema, *self.vectors.schema))
-            opening.check_whole(first, self.path, copying)
+            sqlite_connection.check_whole(first, self.path, copying)
         self._only = first if self.path == MEMORY else None
         self._log = str(first.filename_wal)  # where the path is a link, it is beside what that leads to
         self._inode = 0 if self._only else os.stat(self.path).st_ino
         if self._only is None:
             self._idle.append(first)
-        forking.stores.add(self)
+        fork.stores.add(self)
 
     def location(self) -> str:
         return self.path
@@ -126,7 +126,7 @@ class Sqlite:
     def _sync(self) -> None:
         loose = self._loose
         if self._only is None:
-            opening.sync(self._log)
+            sqlite_connection.sync(self._log)
         self._firm = loose
 
     def _write_now(self, work: Work[T], relaxed: bool) -> T:
@@ -157,7 +157,7 @@ class Sqlite:
                 if self._closed:
                     return False
                 self._writing = self._writing or self._open()
-                return opening.is_free(self._writing, BRIEF)
+                return sqlite_connection.is_free(self._writing, BRIEF)
         finally:
             self._pen.release()
 
@@ -190,7 +190,7 @@ class Sqlite:
             self._closed = True
             writer = self._writer
             self._jobs.put(STOP)
-        forking.stores.discard(self)
+        fork.stores.discard(self)
         if writer is not None:
             writer.join(1.0)
         elif self._pen.acquire(timeout=1.0):  # nobody else will close what callers wrote with
@@ -359,7 +359,7 @@ class Sqlite:
         if relaxed is (connection is self._hasty):
             return
         self._hasty = connection  # until it certainly is not: an interrupt can come after each line
-        opening.set_durable(connection, not relaxed)
+        sqlite_connection.set_durable(connection, not relaxed)
         if not relaxed:
             self._hasty = None
 
@@ -386,7 +386,7 @@ class Sqlite:
 
     def _open(self, *, create: bool = False) -> apsw.Connection:
         with translated(self.path):
-            return opening.connect(self.path, create=create)
+            return sqlite_connection.connect(self.path, create=create)
 
 
 def _written(connection: apsw.Connection) -> int:

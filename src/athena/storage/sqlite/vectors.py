@@ -8,13 +8,14 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.model.memory import Filter
-from athena.model.scope import Kind
-from athena.storage import memories, scopes
+from athena.core.scope import Kind
+from athena.memory import rows as memory_rows
+from athena.memory.values import Filter
+from athena.storage import scopes
 from athena.storage.arrays import distinct, likest, token_sets, union
 from athena.storage.database import Facts, Matches, Near, TokenSets, batched, listed
 from athena.storage.passages import OF_MEMORIES, SPAN, by_turns, scope_of
-from athena.storage.sqlite.shelf import Changed, Shelf
+from athena.storage.sqlite.vector_cache import Changed, Shelf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -152,7 +153,7 @@ class SqliteVectors:
         if only.is_open:
             total = sum(shelf.live_memories for shelf in shelves)
             return Selection(numbers, shelves, [None if s.live_rows == s.rows else s.live for s in shelves], total)
-        condition, values = memories.where(only, numbers)
+        condition, values = memory_rows.where(only, numbers)
         row = await tx.fetch_one(f"SELECT group_concat(m.id) FROM memories m WHERE {condition}", **values)
         chosen = np.fromstring(row[0] or "", np.int64, sep=",")
         last = max((int(s.memories.max(initial=0)) for s in shelves), default=0)

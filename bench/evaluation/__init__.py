@@ -1,0 +1,1 @@
+"""Generated sets with known answers."""

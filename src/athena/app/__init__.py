@@ -1,0 +1,1 @@
+"""Settings, the composition root, and the app that a process shares."""

@@ -1,0 +1,170 @@
+"""Where everything is put together: settings in, a live context out."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from athena.app.settings import Settings, load
+from athena.core import clock
+from athena.core.home.paths import make_key
+from athena.core.operation import Effect
+from athena.core.scope import Scope
+from athena.discovery.finder import Finder
+from athena.embedding.embedder import Embedder
+from athena.embedding.encoder import Encoder
+from athena.embedding.minilm import MiniLM
+from athena.errors import InvalidInput, Misconfigured
+from athena.gateway.gateway import Gateway
+from athena.hooks.events import Rules
+from athena.memory.ranking import Weights
+from athena.memory.store import Store
+from athena.operations import CATALOG
+from athena.operations.context import Context
+from athena.operations.servers import forward
+from athena.programs.runner import Programs
+from athena.programs.workspace import put_handle
+from athena.storage.call_log import Ledger
+from athena.storage.database import Copying, Database
+from athena.storage.sqlite.store import Sqlite
+
+if TYPE_CHECKING:  # most people have none
+    from athena.embedding.chat import Chat
+
+
+PEOPLE = ("cli",)  # surfaces where a person decides
+VECTORS = "tool-vectors.npy"  # in the home; it can be deleted at any time
+
+
+class App:
+    """A store that is open, and the operations on it."""
+
+    def __init__(
+        self,
+        database: Database,
+        embedder: Embedder,
+        time: clock.Clock = clock.system,
+        weights: Weights = Weights(),  # noqa: B008  # a tuple, never changed
+        chat: "Chat | None" = None,
+        key: Callable[[], bytes] | None = None,
+        bare: bool = False,
+        vectors: str | None = None,
+        servers: str | None = None,
+    ) -> None:
+        self.store = Store(database, Encoder(embedder), time, weights, chat)
+        self.ledger = Ledger(database)
+        self.programs = Programs(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
+        self.finder = Finder(self.store.encoder, vectors)
+        self.catalog = CATALOG.copy()  # to which servers add theirs
+        self.gateway = Gateway(servers, forward, CATALOG.categories)
+        if servers is not None:
+            self.catalog.watch = lambda: self.gateway.refresh(self.catalog)
+
+    def context(self, project: str, surface: str, key: str | None = None, workspace: str | None = None) -> Context:
+        given = self.store, self.ledger, self.catalog, Scope.named(project), surface
+        made = Context(*given, self.programs, self.finder, self.gateway, key=key, workspace=workspace)
+        # A person sits at the command line; at the other end of everything else there may be the agent that asks.
+        return replace(made, allowed=frozenset(Effect)) if surface in PEOPLE else made
+
+    def close(self) -> None:
+        self.gateway.close()
+        self.programs.close()
+        self.store.database.close()  # first, so that what runs in the background ends at its next step
+        self.finder.stop()
+        self.store.encoder.stop()
+
+
+def start(settings: Settings) -> App:
+    """Open the store that the settings name."""
+    weights = Weights(role=settings.ranking_role)
+    if not settings.ranking_recency:
+        weights = weights._replace(recency=0.0, strength=0.0)
+    key = partial(make_key, settings.home)
+    return App(
+        database(settings),
+        _embedder(settings),
+        weights=weights,
+        chat=_chat(settings),
+        key=key,
+        bare=settings.sandbox_bare,
+        vectors=os.path.join(settings.home, VECTORS),
+        servers=settings.home,
+    )
+
+
+def hook_rules(settings: Settings) -> Rules:
+    """Return what people decided about hooks."""
+    return Rules(
+        settings.hooks_budget_tokens, settings.hooks_off, settings.hooks_projects, settings.hooks_enable_metrics
+    )
+
+
+def is_same_store(settings: Settings, said: Mapping[str, str]) -> bool:
+    """Tell whether somebody with the same home and this in their environment means the same store."""
+    given = {name: said[name] for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL") if said.get(name)}
+    try:
+        theirs = load(given | {"ATHENA_HOME": settings.home})
+    except Misconfigured:
+        return False
+    if settings.database_url or theirs.database_url:
+        return settings.database_url == theirs.database_url
+    return settings.db_path == theirs.db_path
+
+
+def database(settings: Settings, copying: Copying = "") -> Database:
+    if settings.database_url is None:
+        return Sqlite(settings.db_path, copying=copying)
+    return open_database(settings.database_url, copying)
+
+
+def open_database(url: str, copying: Copying = "") -> Database:
+    """Open a store on a PostgreSQL server."""
+    try:
+        from athena.storage.postgres.store import Postgres  # the driver is slow to load, and most people need none
+    except ImportError:
+        raise Misconfigured(
+            "ATHENA_DATABASE_URL is set, but the driver for PostgreSQL is not installed",
+            hint="pip install 'athena-memory[postgres]'",
+        ) from None
+    return Postgres(url, copying=copying)
+
+
+def database_at(address: str | None, copying: Copying) -> Database:
+    """Open what a URL or a file's path names, or the store in use."""
+    if address is None:
+        return database(load(), copying)
+    if address.startswith(("postgresql://", "postgres://")):
+        return open_database(address, copying)
+    path = "/" + unquote(address).partition(":")[2].lstrip("/") if address.startswith("sqlite:///") else address
+    # Not shown, since a URL that is mistyped may hold a password.
+    if not path.strip() or re.match(r"[\w+.-]*:|.*\b(host|dbname|password)\s*=", path):
+        raise InvalidInput(
+            "a store is named by a URL or by the path of a file",
+            hint="postgresql://user:password@host:5432/database, sqlite:///path or path",
+        )
+    path = os.path.abspath(os.path.expanduser(path))
+    if not os.path.isdir(os.path.dirname(path)):
+        raise InvalidInput(
+            f"there is no folder {os.path.dirname(path)}",
+            hint="a server's URL begins with postgresql://; for a file, make its folder first",
+        )
+    return Sqlite(path, copying=copying)
+
+
+def _embedder(settings: Settings) -> Embedder:
+    if settings.embedding_url and settings.embedding_model:
+        from athena.embedding.remote import RemoteEmbedder  # most people have none
+
+        return RemoteEmbedder(settings.embedding_url, settings.embedding_model, settings.embedding_key)
+    return MiniLM()
+
+
+def _chat(settings: Settings) -> "Chat | None":
+    if not (settings.llm_url and settings.llm_model):
+        return None
+    from athena.embedding.chat import Chat  # most people have none
+
+    return Chat(settings.llm_url, settings.llm_model, settings.llm_key)

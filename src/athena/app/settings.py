@@ -1,0 +1,264 @@
+"""Every setting, and the one place that reads them: the environment wins over `config.toml`."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, get_args
+
+from athena.core.home.paths import home_folder
+from athena.errors import Misconfigured
+from athena.hooks.client import EVENTS
+
+CONFIG = "config.toml"
+Automatic = Literal["off", "minimal", "speed", "balanced", "quality"]
+
+
+class Settings(NamedTuple):
+    home: str  # ATHENA_HOME: where the store and config.toml are
+    db_path: str  # ATHENA_DB_PATH, db_path: the store's file; ":memory:" keeps nothing
+    database_url: str | None = None  # ATHENA_DATABASE_URL, database_url: a PostgreSQL server's, instead of a file
+    embedding_url: str | None = None  # ATHENA_EMBEDDING_URL, embedding.url: an OpenAI-compatible endpoint
+    embedding_model: str | None = None  # ATHENA_EMBEDDING_MODEL, embedding.model: needed with a url
+    embedding_key: str | None = None  # ATHENA_EMBEDDING_KEY, embedding.key: sent as a bearer token
+    llm_url: str | None = None  # ATHENA_LLM_URL, llm.url: an OpenAI-compatible endpoint that may word patterns better
+    llm_model: str | None = None  # ATHENA_LLM_MODEL, llm.model: needed with a url
+    llm_key: str | None = None  # ATHENA_LLM_KEY, llm.key: sent as a bearer token
+    host: str = "127.0.0.1"  # ATHENA_HOST, host: where `athena serve` listens
+    port: int = 3000  # ATHENA_PORT, port: and on which port; 0 takes a free one
+    auth: bool = True  # ATHENA_AUTH, auth: `off` lets every program on this machine in, without the token
+    consolidate: Automatic = "minimal"  # ATHENA_CONSOLIDATE, consolidate: what the server does by itself, or `off`
+    ranking_role: float = 0.6  # ATHENA_RANKING_ROLE, ranking.role: what it costs that an assistant or a tool speaks
+    ranking_recency: bool = True  # ATHENA_RANKING_RECENCY, ranking.recency: new and often recalled memories come sooner
+    sandbox_bare: bool = False  # ATHENA_SANDBOX_BARE, sandbox.bare: run programs where there is no jail around them
+    hooks_enabled: bool = True  # ATHENA_HOOKS_ENABLED, hooks.enabled: off, hooks ask nobody but hooks.mcp_url
+    hooks_timeout_ms: int = 5_000  # ATHENA_HOOKS_TIMEOUT_MS, hooks.timeout_ms: a hook takes no longer, whatever happens
+    hooks_fallback_to_mcp: bool = True  # ATHENA_HOOKS_FALLBACK_TO_MCP, hooks.fallback_to_mcp: off, hooks say nothing
+    hooks_mcp_url: str | None = None  # ATHENA_HOOKS_MCP_URL, hooks.mcp_url: the MCP server that hooks ask when we fail
+    hooks_python_path: str | None = None  # ATHENA_HOOKS_PYTHON_PATH, hooks.python_path: what runs the hooks
+    hooks_enable_metrics: bool = False  # ATHENA_HOOKS_ENABLE_METRICS, hooks.enable_metrics: say what a session saved
+    hooks_budget_tokens: int = 900  # ATHENA_HOOKS_BUDGET_TOKENS, hooks.budget_tokens: what a session start may cost
+    hooks_off: frozenset[str] = frozenset()  # ATHENA_HOOKS_OFF, hooks.off: events that are not answered; `*` is all
+    hooks_projects: Mapping[str, frozenset[str]] = {}  # ATHENA_HOOKS_PROJECTS, hooks.projects: the same for a project
+    daemon_idle_minutes: float = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
+
+
+KEYS = (
+    "db_path",
+    "database_url",
+    "embedding.url",
+    "embedding.model",
+    "embedding.key",
+    "llm.url",
+    "llm.model",
+    "llm.key",
+    "host",
+    "port",
+    "auth",
+    "consolidate",
+    "ranking.role",
+    "ranking.recency",
+    "sandbox.bare",
+    "hooks.enabled",
+    "hooks.timeout_ms",
+    "hooks.fallback_to_mcp",
+    "hooks.mcp_url",
+    "hooks.python_path",
+    "hooks.enable_metrics",
+    "hooks.budget_tokens",
+    "hooks.off",
+    "hooks.projects",
+    "daemon.idle_minutes",
+)
+NUMBERS = (
+    "ranking.role",
+    "ranking.recency",
+    "sandbox.bare",
+    "port",
+    "auth",
+    "hooks.enabled",
+    "hooks.timeout_ms",
+    "hooks.fallback_to_mcp",
+    "hooks.enable_metrics",
+    "hooks.budget_tokens",
+    "daemon.idle_minutes",
+)
+
+
+def load(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Read the settings, or say which one is wrong."""
+    home = home_folder(environment)
+    given = _read(os.path.join(home, CONFIG))
+    for key in KEYS:
+        if value := environment.get("ATHENA_" + key.upper().replace(".", "_")):
+            given[key] = value
+    if given.get("embedding.url") and not given.get("embedding.model"):
+        raise Misconfigured("embedding.url is set without embedding.model", hint="name the model to ask for")
+    if given.get("llm.url") and not given.get("llm.model"):
+        raise Misconfigured("llm.url is set without llm.model", hint="name the model to ask for")
+    path = given.get("db_path") or os.path.join(home, "athena.db")
+    if not environment.get("ATHENA_DB_PATH") and path != ":memory:":
+        path = os.path.join(home, os.path.expanduser(path))  # in the file, a relative path starts at the data folder
+    return Settings(
+        home,
+        path if path == ":memory:" else os.path.abspath(os.path.expanduser(path)),
+        _url(given.get("database_url")),
+        given.get("embedding.url"),
+        given.get("embedding.model"),
+        given.get("embedding.key"),
+        given.get("llm.url"),
+        given.get("llm.model"),
+        given.get("llm.key"),
+        given.get("host") or "127.0.0.1",
+        _whole("port", given.get("port", "3000"), 0, 65_535),
+        _switch("auth", given.get("auth", "on")),
+        _automatic(given.get("consolidate", "minimal")),
+        _number("ranking.role", given.get("ranking.role", "0.6")),
+        _switch("ranking.recency", given.get("ranking.recency", "on")),
+        _switch("sandbox.bare", given.get("sandbox.bare", "off")),
+        _switch("hooks.enabled", given.get("hooks.enabled", "on")),
+        _whole("hooks.timeout_ms", given.get("hooks.timeout_ms", "5000"), 100, 60_000),
+        _switch("hooks.fallback_to_mcp", given.get("hooks.fallback_to_mcp", "on")),
+        _address("hooks.mcp_url", given.get("hooks.mcp_url")),
+        _absolute("hooks.python_path", given.get("hooks.python_path")),
+        _switch("hooks.enable_metrics", given.get("hooks.enable_metrics", "off")),
+        _whole("hooks.budget_tokens", given.get("hooks.budget_tokens", "900"), 50, 9_000),
+        _events("hooks.off", given.get("hooks.off", "")),
+        _projects(given.get("hooks.projects", "")),
+        _number("daemon.idle_minutes", given.get("daemon.idle_minutes", "720"), 1_000_000),
+    )
+
+
+def stamp(home: str) -> tuple[int, int]:
+    """Return what tells one `config.toml` of a home from the next."""
+    try:
+        found = os.stat(os.path.join(home, CONFIG))
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_ino
+
+
+def _url(text: str | None) -> str | None:
+    if text and not text.startswith(("postgresql://", "postgres://")):
+        raise Misconfigured(
+            "ATHENA_DATABASE_URL must begin with postgresql://",
+            hint="for a file, unset it and set ATHENA_DB_PATH instead",
+        )
+    return text
+
+
+def _number(key: str, text: str, most: int = 10) -> float:
+    try:
+        if 0 <= (value := float(text)) <= most:
+            return value
+    except ValueError:
+        pass
+    raise Misconfigured(f"{key} must be a number from 0 to {most}, not {text!r}")
+
+
+def _whole(key: str, text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and least <= int(text[:9]) <= most and len(text) < 9):
+        raise Misconfigured(f"{key} must be a number from {least} to {most}, not {text!r:.40}")
+    return int(text)
+
+
+def _address(key: str, text: str | None) -> str | None:
+    if text and not text.startswith(("http://", "https://")):
+        raise Misconfigured(f"{key} must begin with http:// or https://, not {text!r:.40}")
+    return text or None
+
+
+def _absolute(key: str, text: str | None) -> str | None:
+    if text and not os.path.isabs(path := os.path.expanduser(text)):
+        raise Misconfigured(f"{key} must be a whole path, not {text!r:.40}", hint="as in /usr/bin/python3")
+    return path if text else None
+
+
+def _events(key: str, text: str) -> frozenset[str]:
+    found = frozenset(filter(None, (part.strip() for part in text.split(","))))
+    if strange := sorted(found - {*EVENTS, "*"}):
+        raise Misconfigured(f"{key}: there is no event {strange[0]!r:.40}", hint=f"there are * and {', '.join(EVENTS)}")
+    return found
+
+
+def _projects(text: str) -> dict[str, frozenset[str]]:
+    """Read which events of which projects are off."""
+    if not text:
+        return {}
+    import json  # where there are any
+
+    try:
+        made = [(_place(name), _joined(events)) for name, events in json.loads(text).items()]
+    except (ValueError, AttributeError, TypeError):
+        raise Misconfigured(
+            "hooks.projects must name events for each project", hint='as in {"/home/me/work": "*"}'
+        ) from None
+    off: dict[str, frozenset[str]] = {}
+    for name, events in made:  # one folder can be written in several ways
+        off[name] = off.get(name, frozenset()) | _events("hooks.projects", events)
+    return off
+
+
+def _place(name: str) -> str:
+    """Return a folder as sessions are compared with it; anything else is the name of a project."""
+    path = os.path.expanduser(name.strip())
+    return os.path.realpath(path) if os.path.isabs(path) else path
+
+
+def _joined(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _automatic(text: str) -> Automatic:
+    for known in get_args(Automatic):
+        if text.lower() == known:
+            return known  # type: ignore[no-any-return]  # one of them
+    raise Misconfigured(f"consolidate must be one of {', '.join(get_args(Automatic))}, not {text!r:.40}")
+
+
+def _switch(key: str, text: str) -> bool:
+    if text.lower() not in ("on", "off", "true", "false"):
+        raise Misconfigured(f"{key} must be on or off, not {text!r}")
+    return text.lower() in ("on", "true")
+
+
+def _read(file: str) -> dict[str, str]:
+    """Read the configuration file as flat keys; a key that we do not know is an error."""
+    try:
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"{file} cannot be read: {error}") from None
+    import tomllib  # only where there is a file
+
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Misconfigured(f"{file} is not valid TOML: {error}", hint="mend it or remove it") from None
+    flat = dict(_flat(_lists(tables)))
+    for key, value in flat.items():
+        if key not in KEYS:
+            raise Misconfigured(f"{file}: there is no setting {key!r}", hint=f"there are {', '.join(KEYS)}")
+        if not isinstance(value, str | int | float if key in NUMBERS else str):
+            raise Misconfigured(f"{file}: {key} cannot be a {type(value).__name__}")
+    return {key: str(value) for key, value in flat.items()}
+
+
+def _lists(tables: dict[str, Any]) -> dict[str, Any]:
+    """Write the two settings that are no words as their variables would hold them."""
+    hooks = tables.get("hooks")
+    if isinstance(hooks, dict):
+        if isinstance(hooks.get("off"), list):
+            hooks["off"] = _joined(hooks["off"])
+        if isinstance(hooks.get("projects"), dict):
+            import json  # where there are any
+
+            hooks["projects"] = json.dumps(hooks["projects"])
+    return tables
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        pairs += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
+    return pairs

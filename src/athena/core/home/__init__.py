@@ -1,0 +1,1 @@
+"""The data folder: paths, lock, sockets, daemon, logs."""

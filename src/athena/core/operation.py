@@ -1,0 +1,234 @@
+"""An operation: one typed function that the product offers, declared once."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, get_type_hints
+
+from athena.core import types
+from athena.errors import Denied, InvalidInput
+
+
+class Effect(StrEnum):
+    READ = "read"  # changes nothing
+    WRITE = "write"  # adds or edits; can be undone
+    DESTROY = "destroy"  # loses information
+    EXECUTE = "execute"  # runs code or reaches outside
+    APPROVE = "approve"  # decides in a person's place: offered to people only
+
+
+class Caller(Protocol):
+    """Who is asking, what they may do, and where their calls are recorded."""
+
+    @property
+    def surface(self) -> str: ...
+
+    @property
+    def allowed(self) -> frozenset[Effect]: ...
+
+    def record(
+        self, operation: str, effect: Effect, arguments: Mapping[str, Any]
+    ) -> AbstractAsyncContextManager[Self]: ...
+
+    def spend(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
+        """Note how much a call took and gave."""
+        ...
+
+
+class Parameter(NamedTuple):
+    name: str
+    annotation: Any
+    required: bool
+    default: Any
+
+    @property
+    def help(self) -> str:
+        param = types.parts(self.annotation)[1]
+        return param.help if param else ""
+
+    @property
+    def described(self) -> str:
+        """The help with the bounds."""
+        kind, param = types.parts(self.annotation)
+        least, most = (None, None) if param is None else (param.least, param.most)
+        unit = {"str": " characters", "int": "", "float": ""}.get(types.source(kind).removesuffix(" | None"), " items")
+        if (least, most) in ((None, None), (0, 1)):  # the help says "from 0 to 1" already
+            return self.help
+        if most is None:
+            return f"{self.help} (not empty)" if unit and least == 1 else f"{self.help} (at least {least:,}{unit})"
+        return f"{self.help} ({f'at most {most:,}' if least is None else f'{least:,} to {most:,}'}{unit})"
+
+
+C = TypeVar("C", bound=Caller)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Operation(Generic[C, P, R]):
+    """A function, and what every surface needs to know about it."""
+
+    foreign = False  # somebody else's: `defined.py`
+
+    def __init__(
+        self,
+        run: Callable[Concatenate[C, P], Awaitable[R]],
+        effect: Effect,
+        short: str = "",
+        *,
+        approval: bool = False,
+        programs: bool = True,
+    ) -> None:
+        self.run = run
+        self.effect = effect
+        self.approval = approval
+        self.programs = programs
+        self.name: str = run.__name__  # what it is called by, alone in the whole catalog
+        self.bare = self.name  # and inside of its category
+        self.short = short
+        self.category = run.__module__.rpartition(".")[2]
+
+    def __repr__(self) -> str:
+        return f"<operation {self.path}>"
+
+    @property
+    def path(self) -> str:
+        """How a program names it."""
+        return f"{self.category}.{self.bare}"
+
+    async def __call__(self, ctx: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Permit, check, record, run. There is no other way in."""
+        if self.effect not in ctx.allowed:
+            how = "a person runs: athena approve ID" if self.effect is Effect.APPROVE else ""
+            hint = how or f"{self.name} needs {str(self.effect)!r}"
+            raise Denied(f"{ctx.surface} may not {self.effect}", hint=hint)
+        arguments = self.check(dict(zip(self.names, args, strict=False)) | kwargs)
+        async with ctx.record(self.name, self.effect, arguments) as inside:
+            result = await self.run(inside, **arguments)  # type: ignore[call-arg]  # checked just now
+        ctx.spend(self.name, arguments, result)
+        return result
+
+    def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments to run with, or say which one is wrong and how to write the call."""
+        checked: dict[str, Any] = {}
+        try:
+            if unknown := [name for name in given if name not in self.names]:
+                raise InvalidInput(f"there is no parameter {unknown[0]!r:.60}{meant(unknown[0], self.names)}")
+            for name, check, required in self._checks:
+                if name in given:
+                    checked[name] = check(given[name], name)
+                elif required:
+                    raise InvalidInput(f"{name} is missing")
+        except InvalidInput as error:
+            raise InvalidInput(f"{self.name}: {error}", hint=error.hint or self.signature) from None
+        return checked
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        code = self.run.__code__  # `inspect.signature` would say the same, but costs 5 ms to import
+        return tuple(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        code = self.run.__code__
+        positional = code.co_varnames[: code.co_argcount]
+        tail: tuple[Any, ...] = self.run.__defaults__ or ()
+        defaults: dict[str, Any] = dict(zip(positional[len(positional) - len(tail) :], tail, strict=True))
+        defaults |= self.run.__kwdefaults__ or {}
+        return tuple(
+            Parameter(name, self._hints[name], name not in defaults, defaults.get(name)) for name in self.names
+        )
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.run, include_extras=True)
+
+    @cached_property
+    def _checks(self) -> tuple[tuple[str, types.Check, bool], ...]:
+        return tuple((p.name, types.checker(p.annotation), p.required) for p in self.parameters)
+
+    @property
+    def result(self) -> Any:
+        return self._hints["return"]
+
+    @cached_property
+    def documentation(self) -> "Documentation":
+        return Documentation.read(self.run.__doc__ or "")
+
+    @property
+    def summary(self) -> str:
+        return self.documentation.summary
+
+    @property
+    def brief(self) -> str:
+        """The summary's first words, for long lists."""
+        return re.split(r"[;:,.] |\.$", self.summary)[0]
+
+    @cached_property
+    def example(self) -> dict[str, Any]:
+        """The arguments of the first example, as JSON has them."""
+        from ast import Call, literal_eval, parse  # only to describe it
+
+        call = parse((self.documentation.examples or ("f()",))[0], mode="eval").body
+        if not isinstance(call, Call):
+            return {}
+        given = dict(zip(self.names, map(literal_eval, call.args), strict=False))
+        return given | {word.arg: literal_eval(word.value) for word in call.keywords if word.arg}
+
+    @cached_property
+    def signature(self) -> str:
+        """How a person or a program writes the call."""
+        return f"{self.path}({', '.join(_argument(p) for p in self.parameters)})"
+
+    @cached_property
+    def arguments_schema(self) -> dict[str, Any]:
+        properties: dict[str, Any] = {}
+        for p in self.parameters:
+            properties[p.name] = types.schema(p.annotation)
+            if not p.required and p.default is not None:
+                properties[p.name]["default"] = types.plain(p.default)
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": [p.name for p in self.parameters if p.required],
+            "additionalProperties": False,
+        }
+
+
+class Documentation(NamedTuple):
+    """A docstring: its first line, what follows, and the `>>>` lines as examples."""
+
+    summary: str
+    details: str
+    examples: tuple[str, ...]
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        lines = [line.strip() for line in text.strip().splitlines()]
+        examples = tuple(line.removeprefix(">>> ") for line in lines if line.startswith(">>> "))
+        prose = [line for line in lines[1:] if not line.startswith(">>> ")]
+        return cls(lines[0] if lines else "", "\n".join(prose).strip(), examples)
+
+
+def meant(name: str, names: tuple[str, ...]) -> str:
+    """Say which name may have been meant."""
+    from difflib import get_close_matches  # only on a miss
+
+    near = get_close_matches(name[:60], names, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _argument(p: Parameter) -> str:
+    written = f"{p.name}: {types.source(p.annotation)}"
+    return written if p.required else f"{written} = {p.default!r}"
+
+
+def operation(
+    effect: Effect, *, short: str = "", approval: bool = False, programs: bool = True
+) -> Callable[[Callable[Concatenate[C, P], Awaitable[R]]], Operation[C, P, R]]:
+    """Declare an operation; `short` is a second name that drops its category's noun.
+
+    With `approval` a program that calls it waits until a person agrees; without `programs` no program can call it.
+    """
+    return lambda run: Operation(run, effect, short, approval=approval, programs=programs)

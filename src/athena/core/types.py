@@ -1,0 +1,303 @@
+"""The types an operation may use: checked, described as JSON Schema, and written as Python.
+
+One walk over the annotation serves typed calls and JSON alike, so both refuse the same things with the same
+words. A validation library would cost more at start-up than everything else that a command loads.
+"""
+
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from athena.core.json_schema import Declared
+from athena.errors import InvalidInput
+
+Check = Callable[[Any, str], Any]
+DEEPEST = 64  # levels of a JSON document that comes from outside
+PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+SPOKEN = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+
+
+class Param(NamedTuple):
+    """What a signature cannot say about a parameter: its help, and bounds on its value or its length."""
+
+    help: str
+    least: float | None = None
+    most: float | None = None
+
+
+def parts(annotation: Any) -> tuple[Any, Param | None]:
+    """Split an annotation into its type and our marker."""
+    if get_origin(annotation) in (NotRequired, Required):  # a record's own list says which of its fields must be there
+        return parts(get_args(annotation)[0])
+    if get_origin(annotation) is Annotated:
+        kind, *extra = get_args(annotation)
+        return kind, next((e for e in extra if isinstance(e, Param)), None)
+    if isinstance(annotation, Declared):
+        return annotation, Param(annotation.help)
+    return annotation, None
+
+
+@cache
+def checker(annotation: Any) -> Check:
+    """Return a function that gives a fitting value back, or raises `InvalidInput` naming the place."""
+    kind, param = parts(annotation)
+    inner = _checker(kind)
+    if param is None or (param.least is None and param.most is None):
+        return inner
+    least, most = param.least, param.most
+
+    def bounded(value: Any, where: str) -> Any:
+        value = inner(value, where)
+        if value is None:
+            return value
+        sized = isinstance(value, str | Sequence | Mapping)
+        size = len(value) if sized else value
+        subject = f"{where} has a length of {size:,}; it" if sized else f"{where} is {size:,}; it"
+        if least is not None and size < least:
+            if sized and size == 0:
+                raise InvalidInput(f"{where} must not be empty")
+            raise InvalidInput(f"{subject} must be at least {least:,}")
+        if most is not None and size > most:
+            raise InvalidInput(f"{subject} must be at most {most:,}")
+        return value
+
+    return bounded
+
+
+def _checker(kind: Any) -> Check:
+    origin, args = get_origin(kind), get_args(kind)
+    if isinstance(kind, Declared):
+        return kind.check
+    if kind is Any or kind is object:
+        return lambda value, where: value
+    if kind in PLAIN:
+        return _plain(kind)
+    if kind is None:
+        return _plain(type(None))
+    if origin in (Union, types.UnionType):
+        return _union(args)
+    if origin is Literal:
+        return _literal(args)
+    if origin in (list, tuple, Sequence):
+        return _list(args[0])
+    if origin in (dict, Mapping):
+        return _mapping(args[1])
+    if is_typeddict(kind):
+        return _record(kind)
+    raise TypeError(f"an operation cannot take a {kind!r}")
+
+
+class _WrongKind(InvalidInput):
+    """The value at `where` is of another kind altogether; another member of a union may still fit it."""
+
+    def __init__(self, where: str, wanted: str, value: Any) -> None:
+        shown = "null" if value is None else type(value).__name__
+        super().__init__(f"{where} must be {wanted}, not {shown}")
+        self.where = where
+
+
+def _plain(kind: Any) -> Check:
+    def check(value: Any, where: str) -> Any:
+        if type(value) is kind:
+            if kind is float and not math.isfinite(value):
+                raise InvalidInput(f"{where} must be a finite number")
+            return value
+        if kind is float and type(value) is int:
+            try:
+                return float(value)
+            except OverflowError:
+                raise InvalidInput(f"{where} must be a finite number") from None
+        if kind is int and type(value) is float and value.is_integer():
+            return int(value)  # to JSON, 5 and 5.0 are the same
+        if kind is not bool and isinstance(value, kind) and not isinstance(value, bool):
+            return kind(value)  # a subclass, e.g. a str enum or a numpy number
+        raise _WrongKind(where, SPOKEN[kind], value)
+
+    return check
+
+
+def _union(kinds: tuple[Any, ...]) -> Check:
+    checks = [checker(kind) for kind in kinds]
+
+    def check(value: Any, where: str) -> Any:
+        deeper: InvalidInput | None = None
+        for one in checks:
+            try:
+                return one(value, where)
+            except InvalidInput as error:
+                if not (isinstance(error, _WrongKind) and error.where == where):
+                    deeper = error  # the kind fits, something about it or in it does not
+        raise deeper or _WrongKind(where, " or ".join(spoken(kind) for kind in kinds), value)
+
+    return check
+
+
+def _literal(values: tuple[Any, ...]) -> Check:
+    def check(value: Any, where: str) -> Any:
+        if value in values and any(type(value) is type(v) for v in values):
+            return value
+        raise InvalidInput(f"{where} must be one of {', '.join(map(repr, values))}, not {value!r:.40}")
+
+    return check
+
+
+def _list(kind: Any) -> Check:
+    one = checker(kind)
+
+    def check(value: Any, where: str) -> Any:
+        if isinstance(value, str | bytes) or not isinstance(value, Sequence | set | frozenset):
+            raise _WrongKind(where, f"a list of {spoken(kind)}", value)
+        return [one(item, f"{where}[{i}]") for i, item in enumerate(value)]
+
+    return check
+
+
+def _mapping(kind: Any) -> Check:
+    one = checker(kind)
+
+    def check(value: Any, where: str) -> Any:
+        if not isinstance(value, Mapping):
+            raise _WrongKind(where, "an object", value)
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidInput(f"{where}: keys must be text, not {type(key).__name__}")
+        return {key: one(item, f"{where}.{key}") for key, item in value.items()}
+
+    return check
+
+
+def _record(kind: Any) -> Check:
+    fields = {name: checker(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+    required: frozenset[str] = kind.__required_keys__
+
+    def check(value: Any, where: str) -> Any:
+        if not isinstance(value, Mapping):
+            raise _WrongKind(where, "an object", value)
+        if missing := sorted(required - value.keys()):
+            raise InvalidInput(f"{where} lacks {missing[0]!r}", hint=f"it takes {', '.join(fields)}")
+        if unknown := sorted(map(str, value.keys() - fields.keys())):
+            raise InvalidInput(f"{where} has no {unknown[0]!r:.60}", hint=f"it takes {', '.join(fields)}")
+        return {name: fields[name](item, f"{where}.{name}") for name, item in value.items()}
+
+    return check
+
+
+def spoken(kind: Any) -> str:
+    """Name a type as an error message would."""
+    kind = parts(kind)[0]
+    if kind in SPOKEN:
+        return SPOKEN[kind]
+    if kind is None:
+        return "null"
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (list, tuple, Sequence):
+        return f"a list of {spoken(args[0])}"
+    if origin in (Union, types.UnionType):
+        return " or ".join(spoken(a) for a in args)
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, args))}"
+    return "an object"
+
+
+def schema(annotation: Any) -> dict[str, Any]:
+    """Describe an annotation as JSON Schema."""
+    if isinstance(annotation, Declared):
+        return dict(annotation.schema)
+    kind, param = parts(annotation)
+    made = _schema(kind)
+    if param is None:
+        return made
+    sized = {"string": "Length", "array": "Items", "object": "Properties"}
+    if "type" in made:
+        for bound, word in ((param.least, "min"), (param.most, "max")):
+            if bound is not None:
+                number = int(bound) if bound == int(bound) else bound
+                suffix = sized.get(made["type"], "imum")
+                made[word + suffix] = number
+    return made | {"description": param.help}
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    origin, args = get_origin(kind), get_args(kind)
+    if kind in PLAIN:
+        return {"type": PLAIN[kind]}
+    if kind is None:
+        return {"type": "null"}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [schema(a) for a in args]}
+    if origin is Literal:
+        return {"enum": list(args)}
+    if origin in (list, tuple, Sequence):
+        return {"type": "array", "items": schema(args[0])}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": schema(args[1])}
+    if is_typeddict(kind) or hasattr(kind, "__dataclass_fields__"):
+        hints = get_type_hints(kind, include_extras=True)
+        required = [n for n in hints if n in getattr(kind, "__required_keys__", hints)]
+        shape = {name: schema(hint) for name, hint in hints.items()}
+        return {"type": "object", "properties": shape, "required": required, "additionalProperties": False}
+    return {}
+
+
+def source(annotation: Any) -> str:
+    """Write an annotation as an agent's program would."""
+    kind = parts(annotation)[0]
+    origin, args = get_origin(kind), get_args(kind)
+    if isinstance(kind, Declared):
+        return kind.source
+    if kind is None or kind is type(None):
+        return "None"
+    if origin in (Union, types.UnionType):
+        return " | ".join(source(a) for a in args)
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, args))}]"
+    if origin in (list, tuple, Sequence):
+        return f"list[{source(args[0])}]"
+    if origin in (dict, Mapping):
+        return f"dict[str, {source(args[1])}]"
+    return "Any" if kind is object else getattr(kind, "__name__", str(kind))
+
+
+def plain(value: Any) -> Any:
+    """Turn a result into what JSON can hold."""
+    if type(value) in PLAIN:
+        return value
+    if type(value) is list:
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if fields := getattr(type(value), "__dataclass_fields__", None):
+        return {name: plain(getattr(value, name)) for name in fields}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value]
+
+
+def too_deep(value: Any) -> bool:
+    """Tell whether a JSON document is nested deeper than others can be asked to follow, without recursion."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True

@@ -1,1 +1,0 @@
-"""Files and folders as memories: read, cut into pieces, kept up to date."""

@@ -1,1 +1,0 @@
-"""What an operation is, and the one way to call it."""

@@ -1,0 +1,116 @@
+"""Consolidations: which have run, how far the one in progress is, and what it was about.
+
+`progress` holds words of memories until the run ends, so a purge empties it.
+"""
+
+from typing import Any, NamedTuple
+
+from athena.core.scope import Scope
+from athena.storage import scopes
+
+
+class Attempt(NamedTuple):
+    strategy: str
+    days: float
+    began: float
+    seen: float  # when it was last at work
+    ended: float | None
+    stage: str
+    fingerprint: str  # of what it looked at
+    newest: int  # the last event that it saw
+    progress: str
+    result: str
+
+
+COLUMNS = ", ".join(Attempt._fields)
+
+
+async def of_project(tx: Any, scope: Scope) -> list[Attempt]:
+    """Return the last run of each strategy, the latest first."""
+    rows = await tx.fetch(
+        f"SELECT {COLUMNS} FROM consolidations WHERE scope = :scope ORDER BY seen DESC", scope=scope.project
+    )
+    return [Attempt(*row) for row in rows]
+
+
+async def find(tx: Any, scope: Scope, strategy: str, days: float) -> Attempt | None:
+    row = await tx.fetch_one(
+        f"SELECT {COLUMNS} FROM consolidations WHERE scope = :scope AND strategy = :strategy AND days = :days",
+        scope=scope.project,
+        strategy=strategy,
+        days=days,
+    )
+    return Attempt(*row) if row else None
+
+
+async def put(tx: Any, scope: Scope, run: Attempt) -> None:
+    """Write down how a run stands; whoever else writes the same waits until this transaction ends."""
+    given = ", ".join(f":{name}" for name in Attempt._fields)
+    changed = ", ".join(f"{name} = excluded.{name}" for name in Attempt._fields[2:])
+    await tx.execute(
+        f"""INSERT INTO consolidations (scope, {COLUMNS}) VALUES (:scope, {given})
+            ON CONFLICT (scope, strategy, days) DO UPDATE SET {changed}""",
+        scope=scope.project,
+        **run._asdict(),
+    )
+
+
+async def forget_progress(tx: Any) -> None:
+    """Let go of the words of unfinished runs; the one at work sees it by its fingerprint, and writes none again."""
+    await tx.execute("UPDATE consolidations SET progress = '', fingerprint = '' WHERE ended IS NULL")
+
+
+async def newest_event(tx: Any, scope: Scope) -> int:
+    """Return the last event that any run saw."""
+    row = await tx.fetch_one(
+        "SELECT max(newest) FROM consolidations WHERE scope = :scope AND ended IS NOT NULL", scope=scope.project
+    )
+    return int(row[0] or 0)
+
+
+async def count_after(tx: Any, scope: Scope, number: int, most: int) -> int:
+    """Count things of a scope behind a number, up to so many."""
+    count = 0
+    for own in await scopes.own(tx, scope):
+        row = await tx.fetch_one(
+            """SELECT count(*) FROM (SELECT id FROM memories WHERE scope = :scope AND id > :number
+                                     AND deleted IS NULL LIMIT :most) AS behind""",
+            scope=own,
+            number=number,
+            most=most,
+        )
+        count += int(row[0])
+    return count
+
+
+async def figures(tx: Any, scope: Scope, since: float) -> tuple[int, ...]:
+    """Return figures that change when anything does that happened since a moment."""
+    for own in await scopes.own(tx, scope):
+        row = await tx.fetch_one(
+            """SELECT count(*), coalesce(min(id), 0), coalesce(max(id), 0), coalesce(sum(id), 0),
+                      coalesce(max(updated), 0)
+               FROM memories WHERE scope = :scope AND deleted IS NULL AND happened >= :since""",
+            scope=own,
+            since=since,
+        )
+        return tuple(int(value * 1_000) if isinstance(value, float) else int(value) for value in row)
+    return ()
+
+
+async def page(
+    tx: Any, scope: int, since: float, behind: tuple[float, int], limit: int, longest: int
+) -> list[tuple[Any, ...]]:
+    """Return things of a scope in the order in which they happened: id, time, type, text, metadata and tags."""
+    rows: list[tuple[Any, ...]] = await tx.fetch(
+        """SELECT id, happened, memory_type, substr(content, 1, :longest), metadata, tags FROM memories
+           WHERE scope = :scope AND deleted IS NULL AND happened >= :since
+             AND happened >= :at AND (happened > :at OR id > :number)
+           ORDER BY happened, id LIMIT :limit""",
+        scope=scope,
+        since=since,
+        at=behind[0],
+        number=behind[1],
+        limit=limit,
+        longest=longest,
+    )
+    return rows

@@ -1,0 +1,1 @@
+"""Documents: read a file, split it into pieces, keep them."""

@@ -1,0 +1,274 @@
+"""Entities and what is observed of them: making, merging and deleting."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from athena.core import redaction
+from athena.core.call import Call
+from athena.core.hashing import digest
+from athena.core.text import storable
+from athena.errors import InvalidInput, NotFound
+from athena.memory import history, inputs, write_rows
+from athena.memory import rows as memory_rows
+from athena.memory.graph import mention_rows, relation_rows
+from athena.memory.graph import rows as graph_rows
+from athena.memory.graph.entities import about, as_kept, change, key_of, numbered, own_first, the_entity, triple
+from athena.memory.graph.mentions import fold
+from athena.memory.graph.relation_rows import Edge
+from athena.memory.graph.relations import add_aliases, clean_entity_name, link, unlink
+from athena.memory.graph.rows import Node
+from athena.memory.graph.values import (
+    ABOUT,
+    OBSERVATION,
+    Added,
+    Deletion,
+    Entity,
+    Made,
+    NewEntity,
+    NewObservations,
+    clean_type,
+    entity_key,
+    entity_metadata,
+)
+from athena.memory.prepare import prepare
+from athena.memory.rows import Kept
+from athena.memory.store import Store
+from athena.memory.values import Draft, clean_text
+from athena.storage import scopes
+from athena.storage.database import Transaction
+
+
+async def create(store: Store, given: Sequence[NewEntity], call: Call) -> list[Entity]:
+    """Make the entities that are not there yet, and return those."""
+    wanted = list(_first_of_each([_clean(e, i) for i, e in enumerate(given)]).values())
+    now = store.clock()
+
+    async def make(tx: Transaction, number: int) -> list[int]:
+        scope = await scopes.ensure(tx, call.scope)
+        known = {node.key for node in await graph_rows.named(tx, [scope], [entity_key(e["name"]) for e in wanted])}
+        return [await _make(tx, scope, one, number, now) for one in wanted if entity_key(one["name"]) not in known]
+
+    async def fetch(tx: Transaction, made: list[int]) -> list[Entity]:
+        return await numbered(tx, await scopes.own(tx, call.scope), made)
+
+    made: list[Entity] = await change(store, call, make, fetch)
+    return made
+
+
+async def create_one(store: Store, one: NewEntity, metadata: Mapping[str, Any] | None, call: Call) -> Made:
+    """Make an entity, or add to the one of that name, whose type stays, and return it as it is now."""
+    clean, now = _clean(one, None), store.clock()
+    facts, kinds = inputs.facts(metadata)
+    given = [one["name"], one["entityType"], *one.get("observations", ())]
+    redacted = [*(kind for text in given for kind in redaction.redact(storable(text)).kinds), *kinds]
+
+    async def make(tx: Transaction, number: int) -> list[Any]:
+        scope = await scopes.ensure(tx, call.scope)
+        known = await graph_rows.named(tx, [scope], [entity_key(clean["name"])])
+        if not known:
+            return [await _make(tx, scope, clean, number, now, facts), "new"]
+        await _observe(tx, known[0], clean["observations"], number, now)
+        await _tell(store, tx, known[0], facts, number, now)
+        return [known[0].id, "known"]
+
+    async def fetch(tx: Transaction, made: list[Any]) -> Made:
+        return await _made(tx, call, made[0], made[1], redacted)
+
+    done: Made = await change(store, call, make, fetch)
+    return done
+
+
+async def add_observations(store: Store, given: Sequence[NewObservations], call: Call) -> list[Added]:
+    """Add what is new of the observations to entities that must be there, and return it."""
+    items = [(clean_entity_name(one["entityName"], "entityName"), _texts(one["contents"], "contents")) for one in given]
+    keys = [entity_key(name) for name, _ in items]
+    now = store.clock()
+    told: list[list[str]] = []
+
+    async def add(tx: Transaction, number: int) -> list[list[int]]:
+        told.clear()
+        numbers = await scopes.visible(tx, call.scope)
+        found = {node.key: node for node in reversed(own_first(await graph_rows.named(tx, numbers, keys), numbers))}
+        added = []
+        for (name, texts), key in zip(items, keys, strict=True):
+            if key not in found:
+                raise NotFound(f"Entity with name {name} not found", hint="create_entities makes it")
+            if store.database.kind != "sqlite" and not await graph_rows.hold(
+                tx, found[key]
+            ):  # where many write at once
+                raise NotFound(f"Entity with name {name} not found", hint="it was deleted just now")
+            new = await _observe(tx, found[key], texts, number, now)
+            told.append([text for _, text in new])
+            added.append([row for row, _ in new])
+        return added
+
+    async def fetch(tx: Transaction, added: list[list[int]]) -> list[Added]:
+        known = told
+        if not told:  # done by an earlier call with the same key
+            numbers = await scopes.visible(tx, call.scope)
+            rows = await memory_rows.fetch(tx, numbers, [row for one in added for row in one], forgotten=True)
+            known = [[rows[row].content for row in one if row in rows] for one in added]
+        return [{"entityName": name, "addedObservations": new} for (name, _), new in zip(items, known, strict=True)]
+
+    result: list[Added] = await change(store, call, add, fetch)
+    return result
+
+
+async def delete(store: Store, names: Sequence[str], call: Call) -> None:
+    """Delete entities of the project with all that was observed of them, and its relations that name them."""
+    keys = [key_of(name) for name in names]
+    now = store.clock()
+
+    async def remove(tx: Transaction, number: int) -> None:
+        numbers = await scopes.own(tx, call.scope)
+        for node in await graph_rows.named(tx, numbers, keys):
+            await _hide_entity(store, tx, node, number, now)
+        for edge in await relation_rows.touching(tx, numbers, keys):
+            await unlink(tx, edge, number, now)
+
+    await change(store, call, remove, None)
+
+
+async def delete_observations(store: Store, given: Sequence[Deletion], call: Call) -> None:
+    """Delete observations by their text, of entities that are there."""
+    now = store.clock()
+
+    async def remove(tx: Transaction, number: int) -> None:
+        numbers = await scopes.visible(tx, call.scope)
+        for one in given:
+            for node in await graph_rows.named(tx, numbers, [key_of(one["entityName"])]):
+                doomed = {_observation_key(node.id, as_kept(text)) for text in one["observations"]}
+                for key in doomed:
+                    for kept in await memory_rows.find(
+                        tx, [node.scope], "m.digest = :digest AND m.deleted IS NULL", digest=key
+                    ):
+                        await _hide(store, tx, kept, number, now)
+
+    await change(store, call, remove, None)
+
+
+async def merge(store: Store, source: str, into: str, call: Call) -> Made:
+    """Make one entity of two, as one change: observations and relations of the first go to the second."""
+    if source == into:
+        raise InvalidInput("an entity cannot be merged into itself")
+    now = store.clock()
+
+    async def join(tx: Transaction, number: int) -> list[Any]:
+        numbers = await scopes.own(tx, call.scope)
+        one, other = [await the_entity(tx, numbers, name) for name in (source, into)]
+        observed = (await graph_rows.observations(tx, [one.scope], [one.id]))[one.id]
+        await _observe(tx, other, observed, number, now)
+        facts = await about(tx, numbers, [one.id, other.id])
+        await _tell(store, tx, other, facts[one.id] | facts[other.id], number, now)
+        await add_aliases(tx, one, other, number, now)
+        await _hide_entity(store, tx, one, number, now)
+        for edge in await relation_rows.touching(tx, numbers, [one.key]):
+            await unlink(tx, edge, number, now)
+            moved = _renamed(edge, one, other)
+            beside = await relation_rows.find(tx, [edge.scope], *triple(moved))
+            if moved.source != moved.target and not any(its.overlaps(moved) for its in beside):
+                await link(tx, edge.scope, moved, number, now)
+        return [other.id, "known"]
+
+    async def fetch(tx: Transaction, made: list[Any]) -> Made:
+        return await _made(tx, call, made[0], "merged", [])
+
+    result: Made = await change(store, call, join, fetch)
+    return result
+
+
+async def _made(tx: Transaction, call: Call, number: int, outcome: str, redacted: list[str]) -> Made:
+    visible = await scopes.visible(tx, call.scope)
+    found = await numbered(tx, visible, [number])
+    if not found:
+        raise NotFound("what this call made was deleted since", hint="undo brings it back")
+    facts = (await about(tx, visible, [number]))[number]
+    return {**found[0], "id": number, "outcome": outcome, "metadata": facts, "redacted": redacted}
+
+
+async def _tell(store: Store, tx: Transaction, node: Node, facts: dict[str, Any], call: int, now: float) -> None:
+    """Add to the metadata of an entity; a null removes a key."""
+    kept = (await memory_rows.find(tx, [node.scope], "m.id = :id", id=node.id))[0]
+    m = kept.memory
+    known = m.metadata.get(ABOUT, {})
+    merged = {key: value for key, value in {**known, **facts}.items() if value is not None}
+    if merged == known:
+        return
+    await history.add(tx, node.scope, node.id, call, now, "updated", kept.snapshot())
+    one = Draft(m.content, m.tags, m.memory_type, {**m.metadata, ABOUT: merged}, m.importance)
+    await write_rows.rewrite(store, tx, kept, prepare(one, m.created), now)
+
+
+async def _make(
+    tx: Transaction, scope: int, one: Entity, call: int, now: float, facts: Mapping[str, Any] | None = None
+) -> int:
+    metadata: dict[str, Any] = dict(entity_metadata(one["entityType"]))
+    if facts:
+        metadata[ABOUT] = dict(facts)
+    row = Draft(one["name"], (), one["entityType"], metadata)
+    number = await write_rows.add_unindexed(tx, scope, prepare(row, now), now)
+    await mention_rows.put(tx, scope, number, [key] if (key := fold(one["name"])) else [])
+    await history.add(tx, scope, number, call, now, "remembered", None)
+    node = Node(number, scope, one["name"], one["entityType"], entity_key(one["name"]))
+    await _observe(tx, node, one["observations"], call, now, new=True)
+    return number
+
+
+async def _observe(
+    tx: Transaction, node: Node, texts: Sequence[str], call: int, now: float, *, new: bool = False
+) -> list[tuple[int, str]]:
+    """Write the observations that an entity does not have, and return them with their numbers."""
+    keys = {_observation_key(node.id, text): text for text in texts}
+    known = set() if new else await memory_rows.known(tx, [node.scope], list(keys))
+    added = []
+    for key, text in keys.items():
+        if key in known:
+            continue
+        row = Draft(text, (), OBSERVATION, {"session_id": str(node.id), "speaker": node.name})
+        number = await write_rows.add_unindexed(tx, node.scope, prepare(row, now), now)
+        await history.add(tx, node.scope, number, call, now, "remembered", None)
+        added.append((number, text))
+    return added
+
+
+async def _hide_entity(store: Store, tx: Transaction, node: Node, call: int, now: float) -> None:
+    """Hide an entity and what was observed of it."""
+    rows = await memory_rows.of_session(tx, [node.scope], str(node.id), OBSERVATION)
+    for kept in [*rows, *await memory_rows.find(tx, [node.scope], "m.id = :id", id=node.id)]:
+        await _hide(store, tx, kept, call, now)
+
+
+async def _hide(store: Store, tx: Transaction, kept: Kept, call: int, now: float) -> None:
+    await history.add(tx, kept.scope, kept.memory.id, call, now, "forgotten", kept.snapshot())
+    await write_rows.hide(store, tx, kept, now)
+
+
+def _observation_key(entity: int, text: str) -> str:
+    return digest(text, str(entity))
+
+
+def _renamed(edge: Edge, one: Node, other: Node) -> Edge:
+    """Return a relation with one entity in the place of another."""
+    if edge.source == one.key:
+        edge = edge._replace(source=other.key, source_name=other.name)
+    return edge._replace(target=other.key, target_name=other.name) if edge.target == one.key else edge
+
+
+def _first_of_each(given: Sequence[Entity]) -> dict[str, Entity]:
+    """Return entities by name; of two with the same, the first."""
+    found: dict[str, Entity] = {}
+    for one in given:
+        found.setdefault(one["name"], one)
+    return found
+
+
+def _clean(one: NewEntity, position: int | None) -> Entity:
+    where = "" if position is None else f"entities[{position}]."
+    kind = redaction.redact(clean_type(one["entityType"], f"{where}entityType")).text
+    texts = _texts(one.get("observations", ()), f"{where}observations")
+    return {"name": clean_entity_name(one["name"], f"{where}name"), "entityType": kind, "observations": texts}
+
+
+def _texts(given: Iterable[str], what: str) -> list[str]:
+    """Return texts that can be stored, without secrets and without repeats."""
+    return list(dict.fromkeys(redaction.redact(clean_text(text, f"{what}[{i}]")).text for i, text in enumerate(given)))

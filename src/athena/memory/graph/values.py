@@ -1,0 +1,137 @@
+"""The knowledge graph: entities, what was observed of them, and how they relate.
+
+The names of the fields are those that users of knowledge-graph servers know.
+"""
+
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from athena.core.hashing import digest
+from athena.core.text import storable
+from athena.errors import InvalidInput
+from athena.memory.values import SERIAL, clean_text
+
+LONGEST_NAME = 1_000
+LONGEST_TYPE = 200
+ENTITY = "entity"  # what tells an entity's row from an observation of the same text
+ABOUT = "athena:about"  # in an entity's metadata: what its makers gave with it
+OBSERVATION = "observation"  # the memory_type of an observation's row
+
+
+class Entity(TypedDict):
+    """Something that has a name and a type, and what is known of it."""
+
+    name: str
+    entityType: str
+    observations: list[str]
+
+
+class NewEntity(TypedDict):
+    """An entity to be made."""
+
+    name: str
+    entityType: str
+    observations: NotRequired[list[str]]
+
+
+Relation = TypedDict(
+    "Relation",
+    {"from": str, "to": str, "relationType": str, "since": NotRequired[float], "until": NotRequired[float]},
+)
+NewRelation = TypedDict(
+    "NewRelation",
+    {
+        "from": str,
+        "to": str,
+        "relationType": str,
+        "since": NotRequired[Annotated[str | float | None, "from when it holds"]],
+        "until": NotRequired[Annotated[str | float | None, "until when it holds"]],
+    },
+)
+Named = TypedDict("Named", {"from": str, "to": str, "relationType": str})
+
+
+class Graph(TypedDict):
+    entities: list[Entity]
+    relations: list[Relation]
+
+
+class NewObservations(TypedDict):
+    entityName: str
+    contents: list[str]
+
+
+class Added(TypedDict):
+    entityName: str
+    addedObservations: list[str]
+
+
+class Deletion(TypedDict):
+    entityName: str
+    observations: list[str]
+
+
+class Done(TypedDict):
+    success: bool
+    message: str
+
+
+class Made(Entity):
+    """An entity as it is kept now, and whether it was new."""
+
+    id: int
+    outcome: str  # new, known or merged
+    metadata: dict[str, Any]
+    redacted: list[str]  # the kinds of secrets that were taken out
+
+
+class FoundEntity(Entity):
+    """An entity that a search found, with how well it fits: 0 not at all, 1 fully."""
+
+    score: float
+    relations: list[Relation]
+    metadata: dict[str, Any]
+
+
+class Neighbor(TypedDict):
+    name: str
+    entityType: str | None  # nothing where a relation names what is no entity yet
+    observations: list[str]
+    distance: int
+
+
+class Neighborhood(TypedDict):
+    name: str
+    neighbors: list[Neighbor]
+    relations: list[Relation]
+
+
+class Path(TypedDict):
+    found: bool
+    names: list[str]
+    relations: list[Relation]
+
+
+def entity_key(name: str) -> str:
+    """Return the digest by which an entity's row, and relations to its name, are found."""
+    return digest(name, ENTITY)
+
+
+def entity_metadata(entity_type: str) -> dict[str, str]:
+    """Return what an entity's row is told apart by, and its type as words to find it by."""
+    return {SERIAL: ENTITY, "source": entity_type} if entity_type.strip() else {SERIAL: ENTITY}
+
+
+def clean_label(text: str, what: str) -> str:
+    """Return an entity's name as it is, if it can be stored."""
+    return _short(clean_text(text, what), what, LONGEST_NAME)
+
+
+def clean_type(text: str, what: str) -> str:
+    """Return the type of an entity or a relation as it is; it may be empty."""
+    return _short(storable(text), what, LONGEST_TYPE)
+
+
+def _short(text: str, what: str, longest: int) -> str:
+    if len(text) > longest:
+        raise InvalidInput(f"{what} has {len(text):,} characters; at most {longest:,} are kept")
+    return text

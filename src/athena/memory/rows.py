@@ -1,0 +1,348 @@
+"""Memories, their tags and their passages. Every read names the scope it may see."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from athena.core.hashing import SHORTEST, shared_prefix
+from athena.core.scope import Scope
+from athena.memory.values import Filter, Memory, tag_key
+from athena.storage import scopes
+from athena.storage.database import batched, listed
+
+COLUMNS = """m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, s.name"""
+FROM = "FROM memories m JOIN scopes s ON s.id = m.scope"
+
+
+class Kept(NamedTuple):
+    """A memory as it stands in the store."""
+
+    memory: Memory
+    scope: int
+    digest: str
+    label: str
+    happened: float
+    deleted: float | None
+
+    def snapshot(self) -> dict[str, Any]:
+        """What undo and history need to know of it."""
+        m = self.memory
+        return {
+            "digest": self.digest,
+            "content": m.content,
+            "tags": list(m.tags),
+            "memory_type": m.memory_type,
+            "metadata": m.metadata,
+            "importance": m.importance,
+            "updated": m.updated,
+            "happened": self.happened,
+            "label": self.label,
+            "deleted": self.deleted,
+        }
+
+
+def as_memory(row: tuple[Any, ...]) -> Memory:
+    (number, short, content, tags, kind, metadata, created, updated, importance, project) = row[:10]
+    return Memory(
+        number,
+        short,
+        content,
+        tuple(json.loads(tags)),
+        kind,
+        json.loads(metadata),
+        created,
+        updated,
+        importance,
+        project,
+    )
+
+
+def where(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
+    """Write a filter as a condition on `m`."""
+    inside = ", ".join(map(str, numbers)) or "NULL"
+    conditions = [f"m.scope IN ({inside})", "m.deleted IS NULL"]
+    values: dict[str, Any] = {}
+    if only.memory_type is not None:
+        conditions.append("m.memory_type = :memory_type")
+        values["memory_type"] = only.memory_type
+    if only.without is not None:
+        conditions.append("m.memory_type <> :without")
+        values["without"] = only.without
+    if only.session is not None:
+        conditions.append("m.session = :session")
+        values["session"] = only.session
+    if only.since is not None:
+        conditions.append("m.happened >= :since")
+        values["since"] = only.since
+    if only.until is not None:
+        conditions.append("m.happened < :until")
+        values["until"] = only.until
+    if only.tags:
+        names, bound = listed("tag", map(tag_key, only.tags))
+        values |= bound
+        every = f"GROUP BY t.memory HAVING count(*) >= {len(bound)}" if only.match == "all" else ""
+        conditions.append(
+            f"m.id IN (SELECT t.memory FROM tags t WHERE t.tag IN ({names}) AND t.scope IN ({inside}) {every})"
+        )
+    return " AND ".join(conditions), values
+
+
+async def count(tx: Any, only: Filter) -> int:
+    condition, values = where(only, await scopes.visible(tx, only.scope))
+    row = await tx.fetch_one(f"SELECT count(*) FROM memories m WHERE {condition}", **values)
+    return int(row[0])
+
+
+async def own_ids(tx: Any, only: Filter) -> list[int]:
+    """Return the memories of the project itself that pass a filter; what is known everywhere is left alone."""
+    condition, values = where(only, await scopes.own(tx, only.scope))
+    return [row[0] for row in await tx.fetch(f"SELECT m.id FROM memories m WHERE {condition}", **values)]
+
+
+async def newest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Memory]:
+    return [memory for _, memory in await latest(tx, only, limit, offset)]
+
+
+async def latest(
+    tx: Any, only: Filter, limit: int, offset: int = 0, *, oldest: bool = False
+) -> list[tuple[float, Memory]]:
+    """Return memories with when they happened, the newest first, or the oldest."""
+    way = "ASC" if oldest else "DESC"
+    found: list[tuple[float, int, Memory]] = []
+    for number in await scopes.visible(tx, only.scope):  # one by one, so that each follows its index
+        condition, values = where(only, [number])
+        rows = await tx.fetch(
+            f"""SELECT {COLUMNS}, m.happened {FROM} WHERE {condition}
+                ORDER BY m.happened {way}, m.id {way} LIMIT :limit""",
+            limit=limit + offset,
+            **values,
+        )
+        found += [(row[10], row[0], as_memory(row)) for row in rows]
+    found.sort(key=lambda one: one[:2], reverse=not oldest)
+    return [(happened, memory) for happened, _, memory in found[offset : offset + limit]]
+
+
+async def fetch(
+    tx: Any, scope_numbers: list[int], numbers: Iterable[int], *, forgotten: bool = False
+) -> dict[int, Memory]:
+    """Return memories of these scopes by id, live ones unless told."""
+    inside = ", ".join(map(str, scope_numbers)) or "NULL"
+    found: dict[int, Memory] = {}
+    for piece in batched(list(numbers)):
+        names, bound = listed("id", piece)
+        live = "" if forgotten else "AND m.deleted IS NULL"
+        rows = await tx.fetch(
+            f"SELECT {COLUMNS} {FROM} WHERE m.scope IN ({inside}) AND m.id IN ({names}) {live}", **bound
+        )
+        found |= {row[0]: as_memory(row) for row in rows}
+    return found
+
+
+async def find(tx: Any, scope_numbers: list[int], condition: str, **values: Any) -> list[Kept]:
+    """Return memories in these scopes, deleted ones too, the scopes in the order given."""
+    rows = await tx.fetch(
+        f"""SELECT {COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM}
+            WHERE m.scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND {condition}
+            ORDER BY m.deleted IS NOT NULL, m.id DESC LIMIT 50""",
+        **values,
+    )
+    kept = [Kept(as_memory(row), *row[10:15]) for row in rows]
+    return sorted(kept, key=lambda k: (k.deleted is not None, scope_numbers.index(k.scope)))
+
+
+async def of_session(tx: Any, scope_numbers: list[int], session: str, kind: str) -> list[Kept]:
+    """Return the live memories of one kind in a session, in the order they were stored."""
+    rows = await tx.fetch(
+        f"""SELECT {COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM}
+            WHERE m.scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND m.session = :session
+            AND m.memory_type = :kind AND m.deleted IS NULL ORDER BY m.id""",
+        session=session,
+        kind=kind,
+    )
+    return [Kept(as_memory(row), *row[10:15]) for row in rows]
+
+
+async def sources(tx: Any, scope_numbers: list[int], kind: str) -> list[tuple[str, int, float]]:
+    """Return the sessions of one kind, with how many memories each has and when the last changed."""
+    rows = await tx.fetch(
+        f"""SELECT session, count(*), max(updated) FROM memories
+            WHERE scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND session IS NOT NULL
+            AND memory_type = :kind AND deleted IS NULL GROUP BY session ORDER BY session""",
+        kind=kind,
+    )
+    return [(session, int(count), updated) for session, count, updated in rows]
+
+
+async def forgotten(tx: Any, scope_numbers: list[int]) -> list[int]:
+    inside = ", ".join(map(str, scope_numbers)) or "NULL"
+    rows = await tx.fetch(f"SELECT id FROM memories WHERE scope IN ({inside}) AND deleted IS NOT NULL ORDER BY id")
+    return [row[0] for row in rows]
+
+
+async def known(tx: Any, scope_numbers: list[int], digests: list[str]) -> set[str]:
+    """Return which of these digests are live memories of the scopes."""
+    found: set[str] = set()
+    for piece in batched(digests):
+        names, bound = listed("digest", piece)
+        rows = await tx.fetch(
+            f"""SELECT digest FROM memories WHERE scope IN ({", ".join(map(str, scope_numbers)) or "NULL"})
+                AND digest IN ({names}) AND deleted IS NULL""",
+            **bound,
+        )
+        found |= {row[0] for row in rows}
+    return found
+
+
+async def superseded(tx: Any, scope_numbers: list[int], low: str, high: str) -> list[int]:
+    """Return memories that once had a text whose digest lies in this range."""
+    rows = await tx.fetch(
+        f"""SELECT DISTINCT memory FROM history WHERE scope IN ({", ".join(map(str, scope_numbers)) or "NULL"})
+            AND digest >= :low AND digest < :high""",
+        low=low,
+        high=high,
+    )
+    return [row[0] for row in rows]
+
+
+INSERT = """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
+                                  happened, created, updated, importance)
+            VALUES (:scope, :digest, :hash, :content, :label, :tags, :memory_type, :metadata, :session,
+                    :happened, :created, :updated, :importance)"""
+
+
+async def insert(tx: Any, scope: int, fields: dict[str, Any]) -> int:
+    await tx.execute(
+        INSERT,
+        scope=scope,
+        hash=await _shortest(tx, scope, fields["digest"]),
+        **fields,
+    )
+    row = await tx.fetch_one(
+        "SELECT id FROM memories WHERE scope = :scope AND digest = :digest AND deleted IS NULL",
+        scope=scope,
+        digest=fields["digest"],
+    )
+    return int(row[0])
+
+
+async def insert_unindexed(tx: Any, scope: int, fields: dict[str, Any]) -> int:
+    """Write a row that no full-text entry goes with, in one statement less."""
+    short = await _shortest(tx, scope, fields["digest"])
+    row = await tx.fetch_one(f"{INSERT} RETURNING id", scope=scope, hash=short, **fields)
+    return int(row[0])
+
+
+async def change(tx: Any, kept: Kept, fields: dict[str, Any]) -> None:
+    """Set columns of a memory."""
+    if fields.get("digest", kept.digest) != kept.digest:
+        fields["hash"] = await _shortest(tx, kept.scope, fields["digest"])
+    names = ", ".join(f"{name} = :{name}" for name in fields)
+    await tx.execute(
+        f"UPDATE memories SET {names} WHERE scope = :scope AND id = :id", scope=kept.scope, id=kept.memory.id, **fields
+    )
+
+
+async def hold(tx: Any, kept: Kept) -> None:
+    """Let nobody change or remove a memory until this transaction ends."""
+    await tx.execute(
+        "UPDATE memories SET updated = updated WHERE scope = :scope AND id = :id", scope=kept.scope, id=kept.memory.id
+    )
+
+
+async def count_again(tx: Any, kept: Kept) -> None:
+    """Note that a memory was stored once more."""
+    await tx.execute(
+        "UPDATE memories SET occurrences = occurrences + 1 WHERE scope = :scope AND id = :id",
+        scope=kept.scope,
+        id=kept.memory.id,
+    )
+
+
+async def _shortest(tx: Any, scope: int, digest: str) -> str:
+    """Return the shortest prefix that names this digest alone, lengthening those it would make ambiguous."""
+    head = digest[:SHORTEST]
+    rows = await tx.fetch(
+        "SELECT id, digest, hash FROM memories WHERE scope = :scope AND digest >= :low AND digest < :high",
+        scope=scope,
+        low=head,
+        high=head + "g",
+    )
+    length = SHORTEST
+    for number, other, short in rows:
+        if other == digest:
+            continue
+        apart = shared_prefix(digest, other) + 1
+        length = max(length, apart)
+        if len(short) < apart:
+            await tx.execute(
+                "UPDATE memories SET hash = :hash WHERE scope = :scope AND id = :id",
+                hash=other[:apart],
+                scope=scope,
+                id=number,
+            )
+    return digest[:length]
+
+
+async def set_tags(tx: Any, scope: int, memory: int, tags: Iterable[str]) -> None:
+    await tx.execute("DELETE FROM tags WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
+    for tag in tags:
+        await tx.execute(
+            "INSERT INTO tags (scope, tag, memory) VALUES (:scope, :tag, :memory)",
+            scope=scope,
+            tag=tag_key(tag),
+            memory=memory,
+        )
+
+
+async def remove(tx: Any, scope: int, memory: int) -> None:
+    """Take a memory out of every table; its passages must be retired already."""
+    for table in ("tags", "links", "waiting", "mentions"):
+        await tx.execute(f"DELETE FROM {table} WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
+    await tx.execute("DELETE FROM links WHERE other = :memory", memory=memory)
+    await tx.execute("DELETE FROM memories WHERE scope = :scope AND id = :memory", scope=scope, memory=memory)
+
+
+async def tag_counts(tx: Any, only: Filter) -> list[tuple[str, int]]:
+    """Return the tags in use, the most used first."""
+    condition, values = where(only, await scopes.visible(tx, only.scope))
+    rows = await tx.fetch(f"SELECT m.tags FROM memories m WHERE {condition}", **values)
+    totals: dict[str, list[Any]] = {}
+    for (tags,) in rows:
+        for tag in json.loads(tags):
+            totals.setdefault(tag_key(tag), [tag, 0])[1] += 1
+    return sorted(((name, n) for name, n in totals.values()), key=lambda pair: (-pair[1], pair[0]))
+
+
+async def ages(tx: Any, scope_numbers: list[int], numbers: list[int]) -> Any:
+    """Return for each memory when it happened, how strong it is, and when it was last used, as columns."""
+    import numpy as np
+
+    inside = ", ".join(map(str, scope_numbers)) or "NULL"
+    found: dict[int, tuple[float, float, float]] = {}
+    for piece in batched(numbers):
+        names, bound = listed("id", piece)
+        rows = await tx.fetch(
+            f"SELECT id, happened, strength, used FROM memories WHERE scope IN ({inside}) AND id IN ({names})", **bound
+        )
+        found |= {row[0]: row[1:] for row in rows}
+    return np.array([found.get(number, (0.0, 0.0, 0.0)) for number in numbers], np.float64).reshape(-1, 3)
+
+
+async def strengthen(scope: Scope, numbers: list[int], now: float, half_life: float, tx: Any) -> None:
+    """Let memories that were used grow stronger, from what time has left of their strength."""
+    inside = ", ".join(map(str, await scopes.visible(tx, scope))) or "NULL"
+    names, bound = listed("id", numbers)
+    await tx.execute(
+        f"""UPDATE memories SET used = :now, strength =
+                0.2 + 0.8 * strength * power(2.0, -(CASE WHEN used > :now THEN 0 ELSE :now - used END) / :half_life)
+            WHERE scope IN ({inside}) AND id IN ({names})""",
+        now=now,
+        half_life=half_life,
+        **bound,
+    )
+
+
+async def weaken(tx: Any, scope: Scope) -> None:
+    """Forget that anything of a project was ever used."""
+    inside = ", ".join(map(str, await scopes.own(tx, scope))) or "NULL"
+    await tx.execute(f"UPDATE memories SET strength = 0, used = 0 WHERE scope IN ({inside}) AND strength > 0")

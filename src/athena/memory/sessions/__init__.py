@@ -1,0 +1,1 @@
+"""Sessions: events, episodes, briefings, lessons."""

@@ -1,0 +1,187 @@
+"""What happened: recording events and finding them again."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from athena.core.call import Call
+from athena.core.hashing import serial
+from athena.core.page import Page
+from athena.core.scope import Scope
+from athena.errors import InvalidInput
+from athena.memory import browse, inputs, recall
+from athena.memory.recall import Query
+from athena.memory.sessions import rows
+from athena.memory.sessions.values import (
+    DURATION,
+    FAILED_TYPES,
+    FAILURES,
+    OUTCOME,
+    SESSION,
+    SUCCESSES,
+    Event,
+    Recorded,
+    alike,
+    event,
+    recorded,
+)
+from athena.memory.store import Store
+from athena.memory.values import MOMENT, SERIAL, Draft, Filter, Hit, clean_name, clean_text
+from athena.memory.write import remember
+from athena.storage.database import Transaction
+
+When = str | float | None
+LONGEST_SESSION = 1_000
+WORDS = 200  # of a question, among which a session may be named
+NOT = r"(?P<not>\b(?:\w+n['’]t|not|never|without|no|nothing)\s+(?:(?:any|have|has|been|a)\s+)*)?"
+# What people say of things that went badly or well, the outcomes that those are recorded with, and the others.
+SPOKEN = (
+    (r"\b(?:fail\w*|errors?|broken?|crash\w*|time[ds]?[ -]?outs?|(?:went|gone|goes|go) wrong)\b", FAILURES, SUCCESSES),
+    (r"\b(?:succe\w+|(?:went|gone|go) well|work(?:ed|s)?(?: out)?|pass(?:ed)?)\b", SUCCESSES, FAILURES),
+)  # fmt: skip
+SAID = re.compile(r"[^\s,;?!\"'’()]+")
+PLAIN = re.compile(r"[^\W\d_]+")  # a session of such a name is meant only where the word session is there too
+FILLER = re.compile(
+    r"\b(what|which|things?|events?|actions?|steps?|show|list|all|every(thing)?|any(thing)?|the|that|ha[sd]|have|did|"
+    r"was|were|is|are|happen(ed|s)?|went|going|on|me|us|we|of|in|with|and|there|so|far|do|does|done|during|session|to|i|you|tell|about|it)\b|[^\w]+",
+    re.IGNORECASE,
+)
+
+
+async def record(store: Store, items: Sequence[Mapping[str, Any]], call: Call) -> list[Recorded]:
+    """Keep events; each is one of its own, whatever else says the same."""
+    now = store.clock()
+    drafts = [_numbered(item, i, len(items), now, call.key) for i, item in enumerate(items)]
+    inputs.check_size(drafts)
+    kept = await remember(store, drafts, call.of("event"), read_first=False)
+    return [recorded(one, one.redacted) for one in kept]
+
+
+async def project_of(store: Store, session_id: str) -> str | None:
+    """Return the project in which a session was recorded last."""
+    return await store.database.read(lambda tx: rows.project(tx, session(session_id)))
+
+
+def _numbered(item: Mapping[str, Any], position: int, count: int, now: float, key: str | None) -> Draft:
+    """Return the draft of one event, told apart from all others; errors say which of several it was."""
+    try:
+        made, moment = _drafted(now=now, **item)
+    except InvalidInput as error:
+        where = f"items[{position}]: " if count > 1 else ""
+        raise InvalidInput(f"{where}{error}", hint=error.hint) from None
+    ours = {SERIAL: serial(key, position)} | ({} if moment is None else {MOMENT: moment})
+    return replace(made, metadata=made.metadata | ours)
+
+
+def _drafted(
+    now: float,
+    event_type: str,
+    content: str,
+    outcome: str | None = None,
+    session_id: str | None = None,
+    duration_ms: float | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    happened: When = None,
+) -> tuple[Draft, float | None]:
+    """Return the draft of an event, its outcome as a tag, and when it happened, where that is not now."""
+    facts: dict[str, Any] = dict(metadata or {})
+    given = {
+        OUTCOME: None if outcome is None else clean_name(outcome, OUTCOME),
+        SESSION: session_id,
+        DURATION: duration_ms,
+    }
+    facts |= {name: value for name, value in given.items() if value is not None}
+    _check(facts)
+    ended = facts.get(OUTCOME)
+    if ended is None and event_type.strip().casefold() in FAILED_TYPES:
+        ended = FAILURES[0]  # found as a failure, though its outcome is not given
+    tags = [ended] if ended is not None else None
+    if happened is None and not isinstance(facts.get("date"), bool):
+        happened = facts.pop("date", None)
+    made = inputs.clean(content, tags, clean_name(event_type, "event_type"), facts)
+    return made, _moment(happened, now)
+
+
+def _check(facts: dict[str, Any]) -> None:
+    """Refuse an outcome, a session or a duration that is none, also where the metadata name it."""
+    for name in (OUTCOME, SESSION):
+        if not isinstance(facts.get(name), str | None):
+            raise InvalidInput(f"{name} must be text, not {type(facts[name]).__name__}")
+    if facts.get(SESSION) is not None:
+        session(facts[SESSION])
+        facts[SESSION] = clean_text(facts[SESSION].strip(), SESSION)  # the secrets in it are told with the others
+    took = facts.get(DURATION)
+    if took is not None and (isinstance(took, bool) or not isinstance(took, int | float) or not took >= 0):
+        raise InvalidInput(f"{DURATION} must be a number of milliseconds, not {took!r:.40}")
+
+
+def _moment(happened: Any, now: float) -> float | None:
+    if happened is None:
+        return None
+    if not isinstance(happened, str | int | float):
+        raise InvalidInput(f"happened must be a time in words or seconds, not {type(happened).__name__}")
+    moment = inputs.moment(happened if isinstance(happened, str) else float(happened), "happened", now, end=False)
+    return inputs.in_range(moment, "happened")
+
+
+def session(text: str) -> str:
+    """Return a session's id as it is kept."""
+    return inputs.fact(SESSION, text, LONGEST_SESSION)[0]
+
+
+def narrowed(
+    scope: Scope,
+    session_id: str | None,
+    event_type: str | None,
+    outcome: str | None,
+    since: When,
+    until: When,
+    now: float,
+) -> Filter:
+    tags = None if outcome is None else alike(clean_name(outcome, OUTCOME))
+    only = inputs.narrowed(scope.of("event"), tags, event_type, since, until, now)
+    return only if session_id is None else replace(only, session=session(session_id))
+
+
+async def find(store: Store, query: str | None, only: Filter, limit: int, offset: int) -> Page[Event]:
+    """Return events, the newest first; with a question those that fit it best, its words for times a filter."""
+    if query is not None:
+        text, only = await store.database.read(lambda tx: _with_session(tx, inputs.question(query), only))
+        asked = recall.with_time(Query(text, only, limit, offset), store.clock())
+        text, only = _with_outcome(asked.text, asked.only)
+        if text:
+            return _events(await recall.recall(store, asked._replace(text=text, only=only)))
+    return _events(await browse.newest(store, only, limit, offset))
+
+
+def _events(found: Page[Any]) -> Page[Event]:
+    return Page([event(one, one.score if isinstance(one, Hit) else None) for one in found], found.total)
+
+
+async def _with_session(tx: Transaction, text: str, only: Filter) -> tuple[str, Filter]:
+    """Take the name of a session in a question as a filter, and out of the question."""
+    if only.session is not None:
+        return text, only
+    said = [(match, match[0].rstrip(".:")) for match in SAID.finditer(text)][:WORDS]
+    for i, (match, word) in enumerate(said):
+        beside = [other.casefold() for _, other in (*said[max(0, i - 1) : i], *said[i + 1 : i + 2])]
+        if "session" not in beside and PLAIN.fullmatch(word):
+            continue
+        if await rows.known(tx, only.scope, word):
+            return f"{text[: match.start()]}{text[match.start() + len(word) :]}", replace(only, session=word)
+    return text, only
+
+
+def _with_outcome(text: str, only: Filter) -> tuple[str, Filter]:
+    """Take "what failed" as a filter; where more is asked, let what failed be found by that word too."""
+    for pattern, outcomes, others in SPOKEN:
+        found = re.search(NOT + pattern, text, re.IGNORECASE)
+        if found is None:
+            continue
+        meant = others if found["not"] else outcomes
+        said = text[: found.start()] + " " + text[found.end() :]
+        if not only.tags and FILLER.sub("", said) == "":
+            return "", replace(only, tags=meant)
+        return f"{text} {meant[0]}", only
+    return (text if FILLER.sub("", text) else ""), only

@@ -1,0 +1,289 @@
+"""Finding in talk what is worth keeping, without a language model: decisions, preferences, rules, facts, causes.
+
+A sentence is kept for a cue ("we decided", "never", "root cause") or, as a fact, for saying something lasting of a
+particular thing. Whatever asks, plans, hedges, tells of the work itself or is code is not. Only people decide and make
+rules; of an agent's words, which may be a file's or a page's, facts and causes are kept. When in doubt nothing is: what
+is missed can be remembered by hand, and what is wrong is told to every session to come.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from athena.memory.sessions.briefing_values import Candidate, Said
+from athena.memory.sessions.excerpt import overlap, telling
+
+LEAST_WORDS, MOST_WORDS, LONGEST = 4, 60, 400
+SAME = 0.6  # sentences that overlap more are one
+LOOKED = 300_000  # characters that are looked at, from the end, of what people and of what agents said
+FENCE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1[^\n]*$|^[ \t]*(```|~~~)[\s\S]*\Z", re.MULTILINE | re.DOTALL)
+BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|#{1,6})\s+")
+SPLIT = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z\"'`(\[])")
+WRAPPED = re.compile(r"<analysis>.*?(?:</analysis>|\Z)|</?summary>", re.DOTALL | re.IGNORECASE)
+LABEL = re.compile(
+    r"^((key|main|final|our) )?(decisions?|notes?|conventions?|preferences?|summary)( made)?:\s*", re.IGNORECASE
+)
+THANKS = re.compile(
+    r"[,;. ]+((ok(ay)?|and|many|alright|great|cool)[, ]+)*(thanks|thank you|thx|cheers|ok(ay)?)[.! ]*$", re.IGNORECASE
+)
+MARKS = re.compile(r"\*\*|__|`")
+WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+
+
+def _any(*parts: str) -> re.Pattern[str]:
+    return re.compile("|".join(parts), re.IGNORECASE)
+
+
+CODE = _any(
+    r"[{};]\s*$",
+    r"^\s*(?-i:import|from|def|class|return|const|let|var|for|while|if|SELECT|INSERT|UPDATE|DELETE|"
+    r"CREATE)\s+\w.*[(=:{;]",
+    r"=>|\b\w+\(.*\)\s*[;{]",
+    r"^\s*[|$>]",
+    r"^\s*\[[ x]\]",
+    r"^(Traceback|File \"|at \S+ ?\()",
+    r"^\w*(Error|Exception|Warning):",
+    r"^\s*(git|npm|pnpm|yarn|cd|curl|pip|python3?|make|docker|kubectl|cargo|go|ls|cat|sudo|ssh)\s+[-\w./]+(\s|"
+    r"$)(?!.*\b(is|are|must|never|always|only)\b)",
+    r"^https?://\S+$", r"\bline \d+, in\b",
+)  # fmt: skip
+ASKS = _any(
+    r"\?\s*$",
+    r"^(what|why|how|when|where|which|who|whose|is|are|was|were|do|does|did|can|could|would|will|should|shall|"
+    r"have|has)\b.*\?",
+    r"\b(let me know|feel free|would you like|do you want|should i|shall i|if you (prefer|want|like))\b",
+)  # fmt: skip
+PLANS = _any(
+    r"\b(i'll|i will|i'm going to|i am going to|let me|"
+    r"(let's|let us) (check|see|look|try|run|take|continue|start|begin|first)|"
+    r"i need to|i'm about to)\b",
+    r"^(next( steps?)?|first|then|now|to do this|my plan|plan|todo|the plan is to)\b[,: ]",
+    r"\b(we|you|i) (could|might|may) ", r"^(please )?(start|begin) with\b",
+    r"^(running|reading|searching|waiting|compiling|checking|looking|building|installing|fetching|updating|"
+    r"writing)\b",
+    r"\b(is|are) (still )?(running|building|compiling|loading|in progress)\b|\bwait for\b",
+)  # fmt: skip
+HEDGES = _any(
+    r"\b(maybe|perhaps|possibly|probably|might|may be|not sure|i think|i guess|i believe|i wonder|seems?|"
+    r"apparently|at some point|someday|hopefully)\b",
+    r"\b(could|would) (be|help|have|work|either)\b", r"^if\b|\bwhat if\b", r"\bsee (if|whether)\b",
+)  # fmt: skip
+CHATTER = _any(
+    r"^never (mind|seen)\b",
+    r"^(always|never) (nice|good|great|fun|glad|happy|lovely|funny|interesting|an? (pleasure|joy|surprise|dull))\b",
+    r"^we (always )?(use|say|do|take|go with|have) (this|that|it|them|(the|that) (first|second|third|last|other|same|"
+    r"former|latter)( (one|option|way|approach|variant|thing|as before))?)( then| too| again)?[.!]*$",
+    r"^we (use|do|take) .{0,40}\bthen[.!]*$",
+    r"^(ok(ay)?(?! but)|yes|yeah|yep|no|nope|sure|thanks?|thank you|great|perfect|nice|cool|awesome|good|done|"
+    r"finished|"
+    r"hmm+|ugh|wait|hold on|stop|sorry|lgtm|right|interesting|my apologies|you're right|here('s| is| are)|"
+    r"looks? good|that (should|makes|worked|looks))\b(?!.*\b(decided|agreed|root cause|because)\b)",
+    r"\b(looks? (good|fine|weird)|great (work|question)|so far)\b", r":\s*$",
+    r"^(the )?(tests?|build|checks?|suite)( now)? (pass|passes|passed|fail|fails|failed|is|are)\b",
+    r"\ball \d* ?(tests|checks) pass",
+)  # fmt: skip
+WORK = _any(  # what somebody did just now, which the repository knows better
+    r"^(i|i've|i have|we've just) (just )?(added|updated|changed|renamed|moved|fixed|removed|created|wrote|"
+    r"written|refactored|implemented|ran|run|committed|pushed|checked|looked|read|found|see|made|misread|have a)\b",
+    r"\bnow (\w+s|pass|return|have|use)\b|^(after|with) this change\b|\bthe new \w+ (has|is|requires|returns|"
+    r"takes)\b",
+    r"\bi committed\b|\bthis is the \w+ time\b",
+    r"^the (error|log|output|message|warning|diff|second|result)s? (says?|shows?|is|run)\b",
+)  # fmt: skip
+DECIDES = _any(
+    r"\b(we|i|they|team)('ve| have)?( all)? (decided|agreed|settled|chose|picked|opted|concluded)\b",
+    r"^(decisions?|decided|agreed)\b[:,]?",
+    r"\bas (agreed|decided)\b",
+    r"\b(we're|we are|let's) (going|go) with\b",
+    r"\bfrom (now|here) on\b",
+    r"\boff the table\b",
+    r"\b(we're|we are) (dropping|switching|moving|keeping|replacing|removing|staying|using)\b",
+    r"\b(we'll|we will) (use|keep|store|stay|drop|not|never|only|support|switch|move|go|stick)\b",
+    r"^(starting|beginning) (with|from|in)\b.*\bwe\b",
+    r"\b(stays?|remains?|is|are) (frozen|final|as (it|they) (is|are))\b",
+    r"\bdecided against\b",
+    r"\bthe decision (is|was)\b",
+)  # fmt: skip
+PREFERS = _any(
+    r"\bi('d| would)? (really |always |strongly |much )?(prefer|rather|like|love|want|hate|dislike|"
+    r"expect)\b(?! (you |us |me )?to\b|.* to (see|know|understand|ask)\b)",
+    r"^prefer\b",
+    r"^(please )?(don't|do not|never) (use|add|write|put|make|touch|force|push|commit|create|explain|"
+    r"summari[sz]e|ask)\b(?!.*\b(they|it) (is|are)\b)",
+    r"^please (always|never|don't|keep|use)\b",
+    r"^keep (your |the )?(\w+ )?(answers?|explanations?|replies|responses|commits?|messages?|functions?|it|them)\b",
+    r"^when(ever)? you\b.*\b(ask|tell|stop|use|show|check)\b",
+    r"^(always )?use \w+ (spelling|english|style|quotes|formatting|indentation)\b",
+    r"\bon my behalf\b",
+)  # fmt: skip
+RULES = _any(
+    r"^always\b",
+    r"^never\b",
+    r"\b(we|must|should|are|is|may) (always|never)\b",
+    r"\bmust (be|not|have|return|use|pass|start|go|run|come|follow|stay|contain|include|review)\b",
+    r"\b(every|all|each|any|new) [\w+. -]{2,40} (needs?|must|has to|have to|requires?|gets?|returns?|goes?|go)\b",
+    r"^use [^,.;]+,? (and )?(never|not|instead of|rather than|only)\b",
+    r"\b(start|begin|end)s? with (the|a|an|our)\b",
+    r"\b(go|goes|belongs?|live) (in|into|under)\b", r"\bfollows? (the )?[\w.<>-]+",
+    r"\bwe use\b",
+    r"\bis (forbidden|mandatory|required|not allowed)\b",
+    r"^(don't|do not) (commit|edit|merge|push|deploy|mock|change|delete|import|log|store|rely)\b",
+    r"\b(are|is) (lower|upper|snake|camel|kebab)[ -]?case\b",
+    r"\b(are|is) (tagged|named|documented|written|removed|called|sorted|grouped) (as |in |with |by |within |"
+    r"\w+ and )",
+    r"\bby convention\b", r"\bopen a pull request\b", r"\bin strict mode\b",
+)  # fmt: skip
+CAUSES = _any(
+    r"\broot cause\b", r"\bturns? out\b", r"\b(the )?(cause|culprit|reason|problem|issue|bug) (was|is|turned out)\b",
+    r"\b(was|were|is|came|comes|happened|happens|failed|fails|failing|broke|crashed|flaky)\b.*\b(because|due to|"
+    r"caused by|from|since|as)\b.*",
+    r"\bit was an? [\w -]+ (issue|problem|bug|race|leak|typo)\b", r"^fixed:", r"\bis fixed:",
+)  # fmt: skip
+CURES = _any(
+    r"\b(fix(es|ed)?|solv(es|ed)|resolv(es|ed)|cured?s?|stopped|got rid of|helped|cut)\b", r"\bworkaround\b",
+    r"\broot cause\b|\bturns? out\b|\b(cause|culprit) (was|is)\b|\bcaused by\b",
+)  # fmt: skip
+CURE_FIRST = re.compile(
+    r"^(upgrading|downgrading|setting|adding|removing|pinning|replacing|using|disabling|enabling|increasing|"
+    r"switching|"
+    r"changing|moving|restarting)\b.*\b(fixed|fixes|solved|solves|resolved|resolves|stopped|stops|cured|got rid)\b",
+    re.IGNORECASE,
+)
+LASTS = _any(  # what is so, and stays so
+    r"\b(lives?|runs?|owns?|uses?|is (called|limited|deployed|written|named|hosted|stored|kept|loaded|managed|"
+    r"wiped|based|on|in)|are (limited|loaded|rejected|stored|kept|created|written|retried|hosted|enforced|"
+    r"overridden|deployed|published))\b",
+    r"\b(resets?|rotates?|expires?|accepts?|needs?|requires?|depends? on|calls?|listens? on|points? to|writes?|"
+    r"reads?|has|have|supports?|contains?|belongs? to|handles?|serves?|allows?|takes \d)\b",
+    r"\bonly (works?|runs?|listens?)\b|\b(are|is) mostly\b",
+    r"\bis (the|a|an|only|no|not|\d+)\b|\bthere (is|are) no\b|\bcannot\b|\bcan't\b|\bstill\b",
+)  # fmt: skip
+PARTICULAR = (
+    re.compile(r"\d"),
+    re.compile(r"(?<!^)(?<![.!?:] )\b(?!I\b|I')[A-Z][\w]*[a-zA-Z]"),  # a name inside of the sentence
+    re.compile(r"\b[\w-]+[./_][\w./-]*\w|\b[a-z]+[A-Z]\w+|\"[^\"]+\"|\b\w+-\w+-\w+"),  # an identifier, a path
+    re.compile(r"\b(every|until|before|after|only|per|because|so that|so|not|never|each|by hand|"
+    r"instead)\b", re.IGNORECASE),
+    re.compile(r"\b(production|staging|database|server|cluster|service|deploy\w*|repo|branch|release|customer|"
+    r"team|queue|"
+               r"runners?|ci|api|default|vendor|legacy|nightly|test users?|scheduler|endpoint|repository|"
+               r"pipeline|port|users|laptop|machine|backups?)\b", re.IGNORECASE),
+)  # fmt: skip
+ABOUT = re.compile(
+    r"^(the|our|my|this (service|repo|project|codebase|app|package|module is)|customer|production|staging|test|"
+    r"ci|source|"
+    r"uploads?|settings|there (is|are) no|we (have|run|host|deploy)|all|each|every|"
+    r"(?!(It|To|This|That|These|Those|They|You|He|She|I|We|After|Before|If|When|While|As|For|In|On|With|By|From|Now|"
+    r"Then|Here|Both|Some|Because|Since|Also|So|And|But|Or|Not|Your|Its|Their|At|Of|Until|Once|Option|Two|Three|"
+    r"Always|Never|Please|Don|Do|Use|Run|Make|Add|Set|Keep|Send|Install|Ignore|Remember)\b|"
+    r"[A-Z]\w+(ed|ing)\b)[A-Z][\w-]+)\b"
+)
+HERE = re.compile(r"^this (service|repo|project|codebase|app|package|module is)\b", re.IGNORECASE)
+LOOSE = re.compile(
+    r"^(this|that|it|these|those|the (\w+ )?(function|class|method|file|test|code|error|variable|module|script|"
+    r"build|output|"
+    r"header|color|colour|change|problem|issue|line|argument|parameter|loop|component|response|commit|command|"
+    r"type|fix)s?"
+    r"|the (first|second|third|last|new|old|other|same))\b|\b(class|method|function|argument|parameter|"
+    r"props?) \w+|\bline \d+\b",
+    re.IGNORECASE,
+)
+BUGS = _any(  # what goes wrong, as people report it
+    r"\breturns? (an? )?(error|[45]\d\d)\b",
+    r"\b(fails?|crashes|breaks|happens|does(n't| not) work|is (blank|broken|empty|wrong))\b",
+    r"\bsee (the )?log\b|\bevery time i\b|\btoo (big|small|slow)\b",
+)  # fmt: skip
+RUNS = _any(  # places to go to and commands to run, which only a person may plant
+    r"\b[a-z][a-z0-9+.-]{1,15}://", r"\bwww\.\w", r"\bmailto:",
+    r"\b(curl|wget|sudo|chmod|chown|eval|exec|ssh|scp|rsync|powershell|iex|xargs)\s+\S",
+    r"\b(rm|sh|bash|zsh|nc|perl|python3?|node|ruby|sed|awk|cat|cp|mv|ln|tar|git|make|go|cargo|uvx?|npx)\s+-",
+    r"\b(pip3?|npm|pnpm|yarn|npx|uvx?|apt(-get)?|brew|gem|docker|podman|kubectl|git|cargo|go|terraform|helm)\s+"
+    r"(install|run|exec|add|compose|apply|push|clone|commit|checkout|config|build|get|delete|up|pull|i)\b",
+    r"\b(python3?|node|perl|ruby|sh|bash|zsh)\s+[\w./~-]*[./~]",
+    r"[|&;]\s*(sh|bash|zsh|sudo|rm|curl|python3?)\b", r"&&|\|\||\$\(|\$\{", r"(?<!\w)>{1,2}\s*[~/.]",
+)  # fmt: skip
+LEAD = re.compile(r"^(ok(ay)?[ ,]+but|but|note|fyi|also|and|btw|remember)\b[:, ]+", re.IGNORECASE)
+SOMEWHERE = re.compile(r"\b(somewhere|something|some(how|one)|whatever|stuff|things?)\b", re.IGNORECASE)
+
+
+def unwrapped(text: str) -> str:
+    """Return a client's summary without the elements around it, and without what it was thought out with."""
+    return WRAPPED.sub("\n", text) if "<" in text else text
+
+
+def sentences(text: str) -> Iterable[str]:
+    """Return the sentences of a text that are prose, without the marks of its layout."""
+    for line in FENCE.sub("\n", unwrapped(text)).splitlines():
+        if line.startswith(("    ", "\t", "|", "<")):
+            continue
+        for part in SPLIT.split(MARKS.sub("", BULLET.sub("", line)).strip()):
+            if part.strip():
+                yield part.strip()
+
+
+def kind_of(sentence: str, role: str) -> str | None:
+    """Return what kind of thing worth keeping a sentence says, if it does."""
+    if len(sentence) > LONGEST or not LEAST_WORDS <= len(WORDS.findall(sentence)) <= MOST_WORDS:
+        return None
+    if CODE.search(sentence):
+        return None
+    if ASKS.search(sentence) or HEDGES.search(sentence) or PLANS.search(sentence):
+        return None
+    if role != "user" and RUNS.search(sentence):
+        return None
+    if CURE_FIRST.search(sentence) or (CAUSES.search(sentence) and CURES.search(sentence)):
+        return "fix"
+    if CHATTER.search(sentence) or WORK.search(sentence):
+        return None
+    # To decide is people's: an agent repeats what files and pages say, and any of those could say "we decided".
+    if DECIDES.search(sentence):
+        return "decision" if role == "user" else None
+    if role == "user" and PREFERS.search(sentence):
+        return "preference"
+    if role == "user" and RULES.search(sentence) and not LOOSE.search(sentence):
+        return "convention"
+    return "fact" if _is_fact(sentence) else None
+
+
+def _is_fact(sentence: str) -> bool:
+    sentence = LEAD.sub("", sentence)
+    if BUGS.search(sentence):
+        return False
+    if SOMEWHERE.search(sentence) or (LOOSE.search(sentence) and not HERE.search(sentence)):
+        return False
+    if not ABOUT.search(sentence) and not ABOUT.search(sentence[:1].lower() + sentence[1:]):
+        return False
+    return bool(LASTS.search(sentence)) and sum(bool(one.search(sentence)) for one in PARTICULAR) >= 2
+
+
+def substance(text: str) -> str:
+    """Return a text without what only plans, asks or is polite; all of it, where nothing else is there."""
+    kept = [one for one in sentences(text) if not (PLANS.search(one) or ASKS.search(one) or CHATTER.search(one))]
+    return " ".join(kept) or text
+
+
+def tidied(sentence: str, kind: str, role: str) -> str:
+    """Return a sentence without a heading before it and thanks after it, where it says the same without them."""
+    for rest in (THANKS.sub("", LABEL.sub("", sentence)), THANKS.sub("", sentence)):
+        if rest != sentence and kind_of(rest, role) == kind:
+            return rest[:1].upper() + rest[1:]
+    return sentence
+
+
+def find(said: Sequence[Said], most: int = 12) -> list[Candidate]:
+    """Return what is worth keeping of a talk, nothing twice: the last word counts, and the last of too many."""
+    found: list[tuple[Candidate, frozenset[str]]] = []
+    left: defaultdict[str, int] = defaultdict(lambda: LOOKED)
+    for role, text in reversed(said):
+        if left[role] <= 0:
+            continue
+        seen, left[role] = text[-left[role] :], left[role] - len(text)
+        for sentence in reversed(list(sentences(seen))):
+            if (kind := kind_of(sentence, role)) is None:
+                continue
+            words = telling(sentence)
+            if all(overlap(words, theirs) < SAME for _, theirs in found):
+                found.append((Candidate(tidied(sentence, kind, role), kind, role), words))
+            if len(found) == most:
+                return [one for one, _ in reversed(found)]
+    return [one for one, _ in reversed(found)]

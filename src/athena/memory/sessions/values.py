@@ -1,0 +1,119 @@
+"""An event: something that happened, in a session where it belongs to one."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from athena.memory.values import MOMENT, Memory, theirs
+
+OUTCOME, SESSION, DURATION = "outcome", "session_id", "duration_ms"  # where the metadata keeps them
+IDLE = "idle"  # in the metadata of an episode: the session came to nothing
+# Outcomes that mean the same; the first of each is what Athena calls it.
+FAILURES = (
+    "failure", "failed", "fail", "fails", "failing", "error", "errors", "errored", "exception", "timeout", "timed out",
+    "crash", "crashed", "aborted", "broken", "ko", "unsuccessful",
+)  # fmt: skip
+SUCCESSES = (
+    "success", "succeeded", "successful", "succeeds", "ok", "okay", "pass", "passed", "passes", "done", "completed",
+    "complete", "worked", "green",
+)  # fmt: skip
+FAILED_TYPES = ("error", "exception", "failure", "crash")  # events that are failures though they name no outcome
+
+
+def alike(outcome: str) -> tuple[str, ...]:
+    """Return the outcomes that mean the same as one, itself among them."""
+    return next((group for group in (FAILURES, SUCCESSES) if outcome.casefold() in group), (outcome,))
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    id: int
+    hash: str
+    event_type: str
+    content: str
+    outcome: str | None
+    session_id: str | None
+    duration_ms: float | None
+    metadata: dict[str, Any]
+    happened: float
+    created: float
+    project: str
+    score: float | None = None  # how well it fits, where something was asked
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded(Event):
+    """An event as it is now kept."""
+
+    redacted: tuple[str, ...] = ()  # the kinds of secrets that were taken out of the text
+
+
+def event(memory: Memory, score: float | None = None) -> Event:
+    m, rest = memory, theirs(memory.metadata)
+    outcome, session, duration = (rest.pop(name, None) for name in (OUTCOME, SESSION, DURATION))
+    happened = m.metadata.get(MOMENT, m.created)
+    return Event(
+        m.id, m.hash, m.memory_type, m.content, outcome, session, duration, rest, happened, m.created, m.project, score
+    )
+
+
+def recorded(memory: Memory, redacted: tuple[str, ...]) -> Recorded:
+    made = event(memory)
+    return Recorded(**{name: getattr(made, name) for name in Event.__dataclass_fields__}, redacted=redacted)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of a timeline: an event or a memory."""
+
+    at: float
+    kind: Literal["event", "memory"]
+    id: int
+    type: str
+    text: str  # its beginning
+    outcome: str | None = None
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """A part of a timeline: a day, or a session."""
+
+    name: str | None
+    started: float
+    ended: float
+    entries: tuple[Entry, ...]
+    left_out: int = 0  # entries beyond this chapter that did not fit: before the first, or after the last
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    id: str
+    started: float
+    ended: float
+    events: int
+    outcomes: dict[str, int]
+    began_with: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """What the texts of a session name, the most often named first."""
+
+    files: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A session in a few of its own words."""
+
+    session_id: str
+    started: float
+    ended: float
+    duration_s: float
+    events: int
+    by_type: dict[str, int]
+    by_outcome: dict[str, int]
+    text: str
+    key: tuple[Entry, ...]
+    mentions: Mentions

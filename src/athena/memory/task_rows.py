@@ -1,0 +1,31 @@
+"""Tasks as rows: their state is the row's type, their due time when the row happens."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from athena.memory import rows as memory_rows
+from athena.memory.rows import COLUMNS, FROM
+from athena.memory.task_values import UNFINISHED
+from athena.memory.values import Filter, Memory
+from athena.storage import scopes
+from athena.storage.database import listed
+
+
+async def of_states(tx: Any, only: Filter, states: Iterable[str]) -> list[Memory]:
+    """Return the tasks in one of some states, the earliest due first."""
+    condition, values = memory_rows.where(only, await scopes.visible(tx, only.scope))
+    wanted = tuple(states)
+    names, bound = listed("state", wanted)
+    # Said in the words of the index of what is unfinished, so that the finished ones cost nothing.
+    index = f"AND m.memory_type IN {UNFINISHED!r}" if set(wanted) <= set(UNFINISHED) else ""
+    rows = await tx.fetch(
+        f"SELECT {COLUMNS} {FROM} WHERE {condition} {index} AND m.memory_type IN ({names}) ORDER BY m.happened, m.id",
+        **values | bound,
+    )
+    return [memory_rows.as_memory(row) for row in rows]
+
+
+async def unfinished(tx: Any, scope_numbers: list[int], numbers: Iterable[int]) -> set[int]:
+    """Return which of these tasks are still to be done."""
+    found = await memory_rows.fetch(tx, scope_numbers, numbers)
+    return {number for number, one in found.items() if one.memory_type in UNFINISHED}

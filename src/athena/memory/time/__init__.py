@@ -1,0 +1,1 @@
+"""Intervals from phrases such as "last week"."""

@@ -1,0 +1,73 @@
+"""Times as programs write them: epoch numbers, "20250301", "7d", and what only dateparser knows."""
+
+import math
+import re
+from datetime import datetime
+
+from athena.memory.time.calendar import Period, instant, local, moved, whole
+from athena.memory.time.vocabulary import AMOUNT, amounts, pattern
+
+
+def number(low: str, now: datetime) -> Period | None:
+    """Read a year, a date without dashes, or epoch seconds (milli-, micro- and nanoseconds by their size)."""
+    match = re.fullmatch(r"([+-]?[0-9]{1,19})(?:\.([0-9]{1,9}))?", low)
+    if not match:
+        return None
+    digits, fraction = match[1], match[2] or ""
+    try:
+        if len(digits) == 4 and digits.isdigit() and not fraction:
+            return whole(local(now, int(digits)), "year").period()
+        if re.fullmatch("(?:19|20)[0-9]{6}", digits) and not fraction:
+            day = local(now, int(digits[:4]), int(digits[4:6]), int(digits[6:]))
+            return whole(day, "day").period()
+    except (ValueError, OverflowError):  # 20251399, year 0
+        return None
+    value = float(low)
+    if len(digits.lstrip("+-")) < 5 and value != 0:
+        return None  # "12" is more likely a mistake than a moment in 1970
+    length = 10.0 ** -len(fraction)
+    while abs(value) >= 1e11:
+        value, length = value / 1000, length / 1000
+    return Period(value, max(value + length, math.nextafter(value, math.inf)))
+
+
+def distance(low: str, now: datetime, *, ahead: bool = False) -> Period | None:
+    """Read "7d", "24h", "2 weeks" as that moment before now, "in 2 weeks" as after; `ahead`, all as after."""
+    match = pattern(rf"(?P<sign>-|\+|in )?(?P<amount>{AMOUNT})").fullmatch(low)
+    counts, _ = amounts(match["amount"]) if match else ([], False)
+    if not match or not counts:
+        return None
+    try:
+        said = (match["sign"] or " ")[0]
+        sign = 1 if said in "+i" or (ahead and said != "-") else -1
+        return instant(moved(now, counts, sign)).period()
+    except (ValueError, OverflowError):  # beyond the calendar
+        return None
+
+
+def foreign(text: str, now: datetime) -> Period | None:
+    """Ask dateparser about a complete date: it knows more formats and languages than the rules here."""
+    if not re.search(r"[0-9]{4}|[0-9][./-][0-9]{1,2}[./-][0-9]", text):
+        return None
+    # Imported here because it takes 150 ms, and only rare formats get this far.
+    from dateparser.date import DateDataParser
+
+    settings = {
+        "RELATIVE_BASE": now.replace(tzinfo=None),
+        "PREFER_DATES_FROM": "past",
+        "STRICT_PARSING": True,  # it would complete "3.11" to a date otherwise
+        "PARSERS": ["absolute-time"],
+        "DATE_ORDER": "DMY" if re.match(r"[0-9]{1,2}\.[0-9]", text) else "MDY",
+        "RETURN_TIME_AS_PERIOD": True,
+    }
+    for languages in (["en"], ["de", "fr", "es", "it", "pt", "nl"]):
+        found = DateDataParser(languages=languages, settings=settings).get_date_data(text)
+        moment: datetime | None = found.date_obj
+        if moment is None:
+            continue
+        try:
+            moment = moment.astimezone(now.tzinfo) if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)
+            return (instant(moment) if found.period == "time" else whole(moment, "day")).period()
+        except OverflowError:  # the last day of the calendar
+            return None
+    return None

@@ -1,0 +1,199 @@
+"""A memory: a text worth keeping, and what is known about it."""
+
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from athena.core.scope import Kind, Scope
+from athena.core.text import storable
+from athena.errors import InvalidInput
+
+LONGEST_CONTENT = 4_000_000
+LONGEST_METADATA = 64_000
+DEEPEST = 32
+LONGEST_TAG = 100
+MOST_TAGS = 100
+PREVIEW = 200
+OURS = "athena:"  # how keys of metadata begin that callers may not set
+SERIAL = f"{OURS}serial"  # tells apart things of the same text, such as events
+MOMENT = f"{OURS}moment"  # when a thing happens, in seconds, where that is not when it was stored
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    id: int
+    hash: str
+    content: str
+    tags: tuple[str, ...]
+    memory_type: str
+    metadata: dict[str, Any]
+    created: float
+    updated: float
+    importance: float
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit(Memory):
+    """A memory that a search found, with how well it fits: 0 not at all, 1 fully."""
+
+    score: float
+    why: dict[str, float] | None = None  # what each term of the ranking added, where that was asked for
+    kind: Kind = "memory"
+    contradicted_by: int | None = None  # a newer memory that says otherwise, as consolidation found
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Memory):
+    """A memory as it is now kept, and what keeping it did."""
+
+    outcome: str  # new, known, revived, updated
+    redacted: tuple[str, ...] = ()  # the kinds of secrets that were taken out of the text
+
+
+def stored(memory: Memory, outcome: str, redacted: tuple[str, ...]) -> Stored:
+    m = memory
+    return Stored(
+        m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
+        outcome, redacted,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A memory to be kept."""
+
+    content: str
+    tags: tuple[str, ...] = ()
+    memory_type: str = "note"
+    metadata: dict[str, Any] = field(default_factory=dict)
+    importance: float = 0.5
+    redacted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which memories count, before any ranking."""
+
+    scope: Scope
+    tags: tuple[str, ...] = ()
+    match: str = "any"  # or "all"
+    memory_type: str | None = None
+    since: float | None = None
+    until: float | None = None
+    session: str | None = None
+    without: str | None = None  # a type that is left out
+
+    @property
+    def is_open(self) -> bool:
+        return not self.tags and {self.memory_type, self.since, self.until, self.session, self.without} == {None}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step in a memory's history; `before` is what it was, where it was."""
+
+    at: float
+    action: str
+    operation: str
+    before: dict[str, Any] | None
+
+
+def clean_text(text: str, name: str = "content") -> str:
+    """Return a text that can be stored, is not empty and not too long."""
+    text = storable(text)
+    size = len(text) if text.isascii() else len(text.encode())
+    if not text.strip():
+        raise InvalidInput(f"{name} must not be empty")
+    if size > LONGEST_CONTENT:
+        raise InvalidInput(
+            f"{name} is {size:,} bytes; at most {LONGEST_CONTENT:,} are kept",
+            hint="split it into parts, or keep a summary",
+        )
+    return text
+
+
+def clean_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return tags trimmed and without repeats; a string holds one, or several between commas."""
+    if tags is None:
+        return ()
+    if isinstance(tags, str) and len(tags) > MOST_TAGS * LONGEST_TAG * 4:
+        raise InvalidInput(f"tags: {len(tags):,} characters are more than {MOST_TAGS} tags can have")
+    given = tags.split(",") if isinstance(tags, str) else tags
+    kept: dict[str, str] = {}
+    for tag in given:
+        if not isinstance(tag, str):
+            raise InvalidInput(f"tags must be text, not {type(tag).__name__}")
+        if len(tag) > LONGEST_TAG * 4:
+            raise InvalidInput(f"tags: one has {len(tag):,} characters; at most {LONGEST_TAG} are kept")
+        if not (name := " ".join(clean_text(tag, "a tag").split() if tag.strip("\0 \t\r\n") else ())):
+            continue
+        if len(name) > LONGEST_TAG:
+            raise InvalidInput(f"tags: {name[:20]!r}... has {len(name)} characters; at most {LONGEST_TAG} are kept")
+        kept.setdefault(tag_key(name), name)
+    if len(kept) > MOST_TAGS:
+        raise InvalidInput(f"tags: there are {len(kept):,}; a memory takes at most {MOST_TAGS}")
+    return tuple(kept.values())
+
+
+def tag_key(tag: str) -> str:
+    """Return what two tags have in common that differ only in case or form."""
+    return unicodedata.normalize("NFC", tag).casefold()
+
+
+def clean_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return metadata that JSON can hold, or say what in it JSON cannot."""
+    if not metadata:
+        return {}
+    try:
+        made: dict[str, Any] = _storable(metadata, DEEPEST)
+        text = json.dumps(made, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"metadata must be plain JSON values: {error}"[:300]) from None
+    if len(text) > LONGEST_METADATA:
+        raise InvalidInput(f"metadata takes {len(text):,} characters as JSON; at most {LONGEST_METADATA:,} are kept")
+    return dict(json.loads(text))
+
+
+def _storable(value: Any, depth: int) -> Any:
+    """Copy a JSON value with its texts as every engine can store them."""
+    if depth < 0:
+        raise ValueError(f"they are nested more than {DEEPEST} deep")
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise TypeError(f"a key must be text, not {type(wrong[0]).__name__}")
+        if ours := [key for key in value if key.startswith(OURS)]:
+            raise ValueError(f"keys that begin with {OURS!r} are Athena's own: {ours[0]!r:.60}")
+        return {storable(key): _storable(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(item, depth - 1) for item in value]
+    return value
+
+
+def theirs(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what callers may see of metadata: all but what is Athena's own."""
+    return {key: value for key, value in metadata.items() if not key.startswith(OURS)}
+
+
+def distinction(metadata: Mapping[str, Any]) -> str | None:
+    """Return what keeps a text apart from the very same one elsewhere: its session, and a serial of our own."""
+    parts = [str(metadata[name]) for name in ("session_id", SERIAL) if metadata.get(name) is not None]
+    return "\n".join(parts) if parts else None
+
+
+def clean_name(text: str, name: str, longest: int = 60) -> str:
+    """Return a short label, such as a memory's type."""
+    label = " ".join(clean_text(text, name).split())
+    if len(label) > longest:
+        raise InvalidInput(f"{name} has {len(label)} characters; at most {longest} are kept")
+    return label
+
+
+def preview(content: str, longest: int = PREVIEW) -> str:
+    """Return the beginning of a text, on one line."""
+    line = " ".join(content.lstrip()[: longest * 4].split())
+    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"

@@ -1,0 +1,25 @@
+"""Programs of agents, run where they can do no harm. See docs/sandbox.md.
+
+`Sandbox(key=...).run(Program(code, names, ...), call)` gives a `Run`. The sandbox knows nothing of operations: it is
+told names, and is given a function to call for them. Nothing heavy is imported before the first program runs.
+"""
+
+from athena.programs.sandbox.calls import closed
+from athena.programs.sandbox.limits import Limits
+from athena.programs.sandbox.names import Function, Names
+from athena.programs.sandbox.program import Failure, Made, NeedsApproval, Pause, Program, Run
+from athena.programs.sandbox.sandbox import Sandbox
+
+__all__ = [
+    "Failure",
+    "Function",
+    "Limits",
+    "Made",
+    "Names",
+    "NeedsApproval",
+    "Pause",
+    "Program",
+    "Run",
+    "Sandbox",
+    "closed",
+]

@@ -1,0 +1,227 @@
+"""The operating system's walls around a worker process.
+
+This side decides what a worker may see and which layers to try, strongest first. `launcher.py` puts them up, in the
+process that becomes the worker. Whoever starts a worker tries the choices in order until the real worker answers,
+and from then on names the layers that it needs: a launcher that cannot give them all refuses to start.
+"""
+
+import os
+import shlex
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from shutil import which
+from typing import TypedDict
+
+Layers = tuple[str, ...]
+
+LINUX: tuple[Layers, ...] = (
+    ("ns", "landlock", "seccomp"),
+    ("landlock", "seccomp"),
+    ("ns", "seccomp"),
+    ("bwrap", "seccomp"),
+)
+MACOS: tuple[Layers, ...] = (("sandbox-exec",),)
+BARE: Layers = ()  # no wall at all but the interpreter's own
+
+_LAUNCHER = Path(__file__).with_name("jail_launcher.py")
+# What the Monty binary is linked to; the dynamic linker itself is read from the binary.
+_LIBRARIES = ("libc.so.6", "libm.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1")
+_ZONES = "/usr/share/zoneinfo"
+# Reads cannot be closed fully on macOS: every process maps the shared cache of system libraries.
+_PROFILE = """(version 1)(deny default)(allow process-exec (literal {binary}))(allow sysctl-read)
+(allow file-read* (literal {binary}) (subpath "/usr/lib") (subpath "/System/Library") {readable})
+(allow file-read-metadata)(allow file-read-data file-write-data (literal "/dev/null") (literal "/dev/urandom"))"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One worker's room: what it runs, what it may read, and how much it may use."""
+
+    profile: str  # which system calls: monty or python
+    worker: tuple[str, ...]  # the binary and its arguments
+    readable: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+    cpu_s: int = 60
+    memory_mb: int = 2048
+
+
+class Tried(TypedDict):
+    layers: list[str]
+    works: bool
+    why: str
+
+
+class Report(TypedDict):
+    layers: list[str]  # of the strongest choice that works; empty: none does
+    tried: list[Tried]
+
+
+def choices() -> tuple[Layers, ...]:
+    """Return what this machine may offer, strongest first."""
+    if sys.platform == "darwin":
+        return MACOS
+    return LINUX if which("bwrap") else LINUX[:-1]
+
+
+def report() -> Report:
+    """Try every choice on the Python that runs programs; for people, not for deciding."""
+    cell = python_cell(("-I", "-S", "-B", "-c", "pass"))
+    tried: list[Tried] = []
+    for layers in choices():
+        words = command(cell, layers)
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False, env={})
+        why = done.stderr.decode(errors="replace").strip()[-200:]
+        if "No module named 'encodings'" in why:
+            why = "Python cannot read its own library there: it is below a folder that only its owner may enter"
+        if done.returncode and not why:
+            why = f"the worker ended with {done.returncode}"
+        tried.append({"layers": list(layers), "works": done.returncode == 0, "why": why})
+    best = next((one["layers"] for one in tried if one["works"]), [])
+    return {"layers": best, "tried": tried}
+
+
+# --- what a worker may read -------------------------------------------------------------------------------------
+
+
+def monty_cell(binary: str, *, cpu_s: int = 3600, memory_mb: int = 2048) -> Cell:
+    """Let Monty see the libraries that it is linked to and the time zones."""
+    found = [str(folder / name) for name in _LIBRARIES for folder in _library_folders() if (folder / name).exists()]
+    firsts = {Path(path).name: path for path in reversed(found)}
+    readable = [*_linker(binary), *firsts.values(), _ZONES]
+    return Cell("monty", (binary,), _existing(readable), cpu_s=cpu_s, memory_mb=memory_mb)
+
+
+def python_cell(arguments: Sequence[str], *, cpu_s: int = 10, memory_mb: int = 512, files: Iterable[str] = ()) -> Cell:
+    """Let CPython see its standard library, what that is linked to, and the time zones; no installed packages."""
+    binary = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    standard = os.path.dirname(os.__file__)
+    extensions = [path for path in sys.path if path.endswith("lib-dynload") and not path.startswith(standard + os.sep)]
+    own = [path for path in _mapped() if "libpython" in path]
+    readable = [*_linker(binary), *map(str, _library_folders()), *own, standard, *extensions, _ZONES, *files]
+    hidden = tuple(f"{standard}/{name}" for name in ("site-packages", "dist-packages"))
+    return Cell("python", (binary, *arguments), _existing(readable), hidden, cpu_s, memory_mb)
+
+
+def _existing(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(path for path in dict.fromkeys(paths) if os.path.exists(path))
+
+
+@cache
+def _mapped() -> tuple[str, ...]:
+    """Return the files that this process, the same Python, is made of."""
+    with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return tuple(dict.fromkeys(line.split(maxsplit=5)[5].rstrip() for line in maps if ".so" in line))
+    return ()
+
+
+@cache
+def _library_folders() -> tuple[Path, ...]:
+    names = ("libc.so", "libc-", "ld-linux", "ld-musl", "libgcc_s", "libm.so")
+    found = [Path(path).parent for path in _mapped() if Path(path).name.startswith(names)]
+    packaged = [folder for folder in dict.fromkeys(found) if "site-packages" not in folder.parts]
+    return tuple(packaged)
+
+
+@cache
+def _linker(binary: str) -> list[str]:
+    """Read from a 64-bit ELF file which dynamic linker it asks for."""
+    with suppress(OSError, struct.error), open(binary, "rb") as file:
+        head = file.read(64)
+        if head[:5] != b"\x7fELF\x02":
+            return []
+        (offset,) = struct.unpack_from("<Q", head, 32)
+        size, count = struct.unpack_from("<HH", head, 54)
+        for number in range(count):
+            file.seek(offset + number * size)
+            entry = file.read(size)
+            if struct.unpack_from("<I", entry)[0] == 3:  # PT_INTERP
+                start, length = struct.unpack_from("<Q", entry, 8)[0], struct.unpack_from("<Q", entry, 32)[0]
+                file.seek(start)
+                return [file.read(length).rstrip(b"\0").decode()]
+    return []
+
+
+# --- how it is started ------------------------------------------------------------------------------------------
+
+
+def command(cell: Cell, layers: Layers, *, check: bool = False) -> list[str]:
+    """Return the words that start a worker behind these layers, or not at all."""
+    if layers == BARE:
+        return list(cell.worker)
+    if "sandbox-exec" in layers:
+        return ["/usr/bin/sandbox-exec", "-p", _macos_profile(cell), *cell.worker]
+    python = getattr(sys, "_base_executable", None) or sys.executable
+    inner = [layer for layer in layers if layer != "bwrap"]
+    words = [python, "-I", "-S", "-B", str(_LAUNCHER), "--profile", cell.profile, "--layers", ",".join(inner)]
+    words += ["--cpu", str(cell.cpu_s), "--memory", str(cell.memory_mb)]
+    if "bwrap" in layers:
+        return [*_bubblewrap(cell), *words, *(["--check"] if check else []), "--", *cell.worker]
+    for path in cell.readable:
+        words += ["--ro", path]
+    for path in cell.hidden:
+        words += ["--hide", path]
+    return [*words, *(["--check"] if check else []), "--", *cell.worker]
+
+
+def _bubblewrap(cell: Cell) -> list[str]:
+    """Namespaces by bubblewrap, which may be allowed to make them where we are not; our launcher runs inside."""
+    words = [which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    words += ["--uid", "65534", "--gid", "65534", "--clearenv", "--chdir", "/"]
+    for path in _existing([*python_cell(()).readable, *python_cell(()).worker, *cell.readable, cell.worker[0]]):
+        words += ["--ro-bind", os.path.realpath(path), path]
+    words += ["--ro-bind", str(_LAUNCHER), str(_LAUNCHER)]
+    for path in cell.hidden:
+        if os.path.isdir(path):
+            words += ["--tmpfs", path]
+    return [*words, "--"]
+
+
+def _macos_profile(cell: Cell) -> str:
+    readable = " ".join(f'(subpath "{path}")' for path in cell.readable)
+    return _PROFILE.format(binary=f'"{cell.worker[0]}"', readable=readable)
+
+
+class Door:
+    """An executable file that starts a worker with these words, for those who can only be told a path."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        script = f'#!/bin/sh\nexec {shlex.join(words)} "$@" 2>/dev/null\n'.encode()
+        self._descriptor = -1
+        self._file: Path | None = None
+        try:
+            self.path = self._in_memory(script)
+        except (OSError, AttributeError):  # not Linux, or forbidden there
+            self.path = self._on_disk(script)
+
+    def _in_memory(self, script: bytes) -> str:
+        # Nothing of it stays behind, and a /tmp without execution does not matter.
+        written = os.memfd_create("athena-jail")
+        try:
+            os.write(written, script)
+            os.fchmod(written, 0o500)
+            self._descriptor = os.open(f"/proc/self/fd/{written}", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(written)  # while it is open for writing it cannot be executed
+        return f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def _on_disk(self, script: bytes) -> str:
+        descriptor, path = tempfile.mkstemp(prefix="athena-jail-")
+        os.write(descriptor, script)
+        os.fchmod(descriptor, 0o500)
+        os.close(descriptor)
+        self._file = Path(path)
+        return path
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)

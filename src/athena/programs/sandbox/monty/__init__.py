@@ -1,0 +1,1 @@
+"""The Monty engine: runs small programs in process."""

@@ -1,0 +1,100 @@
+"""A program that is to run, and what became of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NotRequired, TypedDict
+
+from athena.core.text import storable
+from athena.errors import ApprovalNeeded
+from athena.programs.sandbox.names import Names
+
+EngineName = Literal["auto", "monty", "python"]
+Status = Literal["done", "failed", "needs_approval", "unknown"]
+Call = Callable[[str, dict[str, Any]], Any]  # what a program calls: path and arguments in, a plain value out
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    code: str
+    names: Names = field(default_factory=Names)
+    engine: EngineName = "auto"
+    state: bytes | None = None  # the variables that the last run left
+    timeout_s: float | None = None  # at most `Limits.wall_s`
+    owner: str = ""  # whose state this is: another owner's is refused
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # variables that it begins with, beside its state
+
+
+class Failure(TypedDict):
+    type: str
+    message: str
+    line: int | None
+    hint: str | None
+    limit: NotRequired[str]  # the limit that was met
+
+
+class Made(TypedDict):
+    """How often a program called one operation, by outcome."""
+
+    done: int
+    failed: int
+    unknown: int  # under way when the run ended
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A call that waits for a person."""
+
+    snapshot: bytes  # continues the run, in any process that has the key
+    path: str
+    arguments: Mapping[str, Any]
+    request: Mapping[str, Any]  # what `NeedsApproval` said
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    status: Status
+    output: str = ""
+    result: Any = None  # what a model is shown
+    value: Any = None  # the whole value, for a handle
+    truncated: bool = False  # `result` is not all of `value`, or `value` not all that there was
+    error: Failure | None = None
+    elapsed_ms: float = 0.0
+    calls: int = 0
+    made: Mapping[str, Made] = field(default_factory=dict)
+    state: bytes | None = None  # for the next run
+    lost: tuple[str, ...] = ()  # variables that could not be kept
+    engine: str = ""  # empty: nothing was run
+    reason: str = ""  # why this engine
+    pause: Pause | None = None
+
+    @property
+    def success(self) -> bool:
+        return self.status == "done"
+
+
+class NeedsApproval(ApprovalNeeded):
+    """Raised by a call: a person has to agree first, so the run is to stop here until `resume`."""
+
+    def __init__(self, message: str, *, hint: str | None = None, request: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.request = dict(request or {})
+
+
+class Rejected(Exception):
+    """A program that does not run at all; nothing has happened."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure["message"])
+        self.failure = failure
+
+
+LONGEST_HINT = 2_000
+
+
+def failure(kind: str, message: str, line: int | None = None, hint: str | None = None, limit: str = "") -> Failure:
+    """Say what went wrong, in text that can be stored and sent whatever a program put into it."""
+    said = storable(hint[:LONGEST_HINT]) if hint else None
+    made: Failure = {"type": storable(kind), "message": storable(message[:4_000]), "line": line, "hint": said}
+    if limit:
+        made["limit"] = limit
+    return made

@@ -1,0 +1,221 @@
+"""One run from start to end: its time, its output, and the one answer it gives whatever happens."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from athena.core.text import storable
+from athena.core.threads import Outcome
+from athena.programs.sandbox.calls import Calls
+from athena.programs.sandbox.json_values import shorten
+from athena.programs.sandbox.limits import Limits
+from athena.programs.sandbox.program import LONGEST_HINT, Failure, Pause, Run, Status, failure
+
+GRACE_S = 0.05  # for a killed worker to be noticed before the run is reported without it
+Stop = Literal["", "timeout", "cancelled", "waited"]
+
+
+class Output:
+    """What a program printed, up to its limit; the rest is counted."""
+
+    def __init__(self, most: int, text: str = "") -> None:
+        self._most, self._parts, self._length = most, [text] if text else [], len(text)
+        self._dropped = 0
+
+    def write(self, text: str) -> None:
+        room = self._most - self._length
+        if room < len(text):
+            self._dropped += len(text) - max(room, 0)
+            text = text[: max(room, 0)]
+        if text:
+            self._parts.append(storable(text))
+            self._length += len(text)
+
+    @property
+    def seen(self) -> int:
+        """How much was printed."""
+        return self._length + self._dropped
+
+    def drop(self, characters: int) -> None:
+        self._dropped += characters
+
+    @property
+    def text(self) -> str:
+        whole = "".join(self._parts)
+        if not self._dropped:
+            return whole
+        more = f"{self._dropped:,} more characters were printed (limit output_chars)"
+        return f"{whole}\n[cut: {more}; write long text to a file: workspace.write]"
+
+
+@dataclass(slots=True)
+class Ended:
+    """What an engine says of a program that it ran."""
+
+    engine: str
+    value: Any = None
+    cut: bool = False  # the value is not all there was
+    whole: int | None = None  # how long all of it was
+    error: Failure | None = None
+    state: bytes | None = None
+    lost: tuple[str, ...] = ()
+    pause: Pause | None = None
+    died: bool = False  # the worker ended before the program
+    undone: bool = False  # the variables are as before
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Running:
+    calls: Calls
+    limits: Limits
+    before: bytes | None  # the variables as they were
+    timeout_s: float
+    output: Output
+    reason: str = ""
+    engine: str = ""
+    stopped: Stop = ""
+    outcome: Outcome[Run] = field(default_factory=Outcome)
+    began: float = field(default_factory=time.monotonic)
+    _guard: Any = field(default_factory=threading.Lock)
+    _kill: Callable[[], None] | None = None
+    _done: bool = False
+    after_stop: Callable[[], None] | None = None  # set while it has its turn
+
+    def result(self) -> Run:
+        """Wait for the end."""
+        self.outcome.wait()
+        return self.outcome.result()
+
+    def cancel(self) -> None:
+        """Stop the program now; calls under way end by themselves, no further one begins."""
+        self.stop("cancelled")
+
+    def stop(self, why: Stop) -> None:
+        with self._guard:
+            if self._done or self.stopped:
+                return
+            self.stopped = why
+            kill = self._kill
+        self.calls.close()
+        if kill is not None:
+            kill()
+        if self.after_stop is not None:
+            self.after_stop()
+        else:  # it never had its turn
+            self.abandon()
+
+    def reopen(self) -> bool:
+        """Let the program start anew, none of whose calls has begun."""
+        with self._guard:
+            if self.stopped or self._done:
+                return False
+            self.calls.reopen()
+            return True
+
+    @property
+    def done(self) -> bool:
+        return self._done
+
+    def seat(self, kill: Callable[[], None]) -> None:
+        """Say how the worker is ended, now that there is one."""
+        with self._guard:
+            self._kill = kill
+            stopped = self.stopped
+        if stopped:
+            kill()
+
+    def leave(self) -> None:
+        """The worker is given back: from now on it must not be killed for this run."""
+        with self._guard:
+            self._kill = None
+
+    def abandon(self) -> None:
+        """Report a stopped run whose call does not come back."""
+        self.finish(self.report(Ended(self.engine, died=True)))
+
+    def finish(self, run: Run) -> None:
+        with self._guard:
+            if self._done:
+                return
+            self._done = True
+        self.calls.close()
+        self.outcome.deliver(run)
+
+    def fail(self, error: BaseException) -> None:
+        with self._guard:
+            if self._done:
+                return
+            self._done = True
+        self.calls.close()
+        self.outcome.fail(error)
+
+    def report(self, ended: Ended) -> Run:
+        """Put together what the caller is told."""
+        self.calls.close()
+        made = self.calls.made
+        open_calls = sorted(path for path, one in made.items() if one["unknown"])
+        error, status = ended.error, "done"
+        if self.stopped and (ended.died or ended.error is not None):
+            error = _stopped(
+                self.stopped, self.timeout_s, "timeout_s" if self.timeout_s < self.limits.wall_s else "wall_s"
+            )
+        if error is not None:
+            status = "unknown" if open_calls else "failed"
+            error = _with_history(error, made, open_calls, ended, self.calls.last)
+        if ended.pause is not None:
+            status = "needs_approval"
+        result, cut = None, False
+        if error is None:
+            chars = self.limits.result_chars
+            budget = 4 * chars if self.calls.depth else self.limits.result_tokens  # a program inside has no reader
+            result, cut = shorten(ended.value, chars, budget, ended.whole)
+        return Run(
+            status=_as_status(status),
+            output=self.output.text,
+            result=result,
+            value=ended.value if error is None else None,
+            truncated=cut or ended.cut,
+            error=error,
+            elapsed_ms=round((time.monotonic() - self.began) * 1000, 3),
+            calls=sum(one["done"] + one["failed"] + one["unknown"] for one in made.values()),
+            made=made,
+            state=self.before if ended.state is None else ended.state,
+            lost=ended.lost,
+            engine=ended.engine,
+            reason=self.reason,
+            pause=ended.pause,
+        )
+
+
+def _as_status(status: str) -> Status:
+    return status  # type: ignore[return-value]
+
+
+def _stopped(why: Stop, timeout_s: float, limit: str) -> Failure:
+    if why == "cancelled":
+        return failure("Cancelled", "the run was cancelled")
+    if why == "waited":
+        message = f"other programs ran for {timeout_s:.3g} s, so this one had no turn (limit {limit})"
+        return failure("TimeoutError", message, hint="try again in a moment", limit="wall_s")
+    shown = f"{timeout_s:.2f}".rstrip("0").rstrip(".")
+    return failure("TimeoutError", f"stopped after {shown} s (limit {limit})", limit="wall_s")
+
+
+def _with_history(error: Failure, made: Any, open_calls: list[str], ended: Ended, last: str) -> Failure:
+    """Tell the agent what has already happened: it must not simply run the program again."""
+    told = [error["hint"]] if error["hint"] else []
+    if ended.engine and (ended.died or ended.undone):
+        told.append("variables are as before this run")
+    if error["type"] == "TimeoutError" and last:
+        told.append(f"the last call was {last}")
+    if done := [f"{path} x{one['done']}" for path, one in made.items() if one["done"]]:
+        told.append(f"calls already made: {', '.join(done[:20])}")
+    if open_calls:
+        told.append(f"not known whether these were done: {', '.join(open_calls)}")
+    with suppress(KeyError):
+        error = error.copy()
+    error["hint"] = "; ".join(told)[:LONGEST_HINT] or None
+    return error

@@ -1,0 +1,336 @@
+"""A program as text: parsed once, before anything runs. Nothing here executes any of it."""
+
+import ast
+import builtins
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+
+from athena.programs.sandbox import lazy
+from athena.programs.sandbox.program import Rejected, failure
+
+Span = tuple[int, int]  # bytes, as Monty counts
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_OPEN, _CLOSE = b"cap__((", b"))"
+_ARGUMENT = b"arg__(("
+_WAIT, _WAITS = b"wait__((", b"waits__(("
+_OURS = {"cap__", "arg__", "keep__", "parallel__", "ready__", "wait__", "waits__"}
+_OURS |= {"any__", "all__", "next__", "q__", "Few__", "Over__"}  # see lazy.py
+# Exceptions leave the worker with their text.
+_BUILT_IN = frozenset(
+    name for name, kind in vars(builtins).items() if not (isinstance(kind, type) and issubclass(kind, BaseException))
+)
+# Of plain values, which are called often. Of operations only `skills.find` has such a name.
+METHODS = frozenset(name for kind in (str, list, dict, set, bytes) for name in dir(kind)) - {"find"}
+
+
+@dataclass(frozen=True, slots=True)
+class Spots:
+    """The calls that do not wait for their result: those that are awaited, and the elements of `parallel([...])`."""
+
+    awaited: frozenset[Span] = field(default=frozenset())
+    parallel: frozenset[Span] = field(default=frozenset())
+
+    def to_json(self) -> list[list[Span]]:
+        return [sorted(self.awaited), sorted(self.parallel)]
+
+    @classmethod
+    def from_json(cls, value: list[list[list[int]]]) -> "Spots":
+        awaited, parallel = ([(one[0], one[1]) for one in spans] for spans in value)
+        return cls(frozenset(awaited), frozenset(parallel))
+
+
+class Source:
+    """A program's text and its syntax tree."""
+
+    def __init__(self, text: str, most: int) -> None:
+        encoded = text.encode("utf-8", "replace")
+        if len(encoded) > most:
+            # Parsing megabytes of hostile source takes seconds and much memory.
+            message = f"the program has {len(encoded):,} bytes, more than {most:,}"
+            hint = "pass data as variables or files, not as source"
+            raise Rejected(failure("SyntaxError", message, hint=hint, limit="source_bytes"))
+        self.text = encoded.decode()
+        self.bytes = encoded
+        self.tree = _parsed(self.text)
+        self.nodes = list(ast.walk(self.tree))
+        if self.bound & _OURS:
+            raise Rejected(failure("SyntaxError", f"{min(self.bound & _OURS)} is a name of the sandbox's own"))
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        starts = [0]
+        for line in self.bytes.splitlines(keepends=True):  # of bytes: only at the ends of lines that the parser knows
+            starts.append(starts[-1] + len(line))
+        return starts
+
+    def span(self, node: ast.AST) -> Span:
+        """Return where a node stands, in bytes."""
+        start = self._lines[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
+        end = self._lines[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+        return start, end
+
+    @cached_property
+    def bound(self) -> set[str]:
+        """Every name that the program gives a value, anywhere."""
+        return {name for node in self.nodes for name in _names(node)}
+
+    @cached_property
+    def kept(self) -> list[str]:
+        """The names that hold something after the run: those bound outside of functions and classes."""
+        found: dict[str, None] = {}
+        todo: list[ast.AST] = list(reversed(self.tree.body))
+        while todo:
+            node = todo.pop()
+            for name in _names(node):
+                found.setdefault(name)
+            if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+                continue
+            if not isinstance(node, _SCOPES):
+                todo += reversed(list(ast.iter_child_nodes(node)))
+        for node in self.nodes:
+            if isinstance(node, ast.Global):
+                found.update(dict.fromkeys(node.names))
+        return [name for name in found if not name.startswith("__") and name != "*"]
+
+    def hides(self, roots: set[str]) -> tuple[str, ...]:
+        """Name the variables that only this run sees: the next one finds operations there."""
+        return tuple(f"{name} (the name of a category)" for name in self.kept if name in roots)
+
+    @cached_property
+    def used(self) -> set[str]:
+        return {node.id for node in self.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+    @cached_property
+    def definitions(self) -> dict[str, str]:
+        """Imports, and functions and classes whose definition does nothing but define, as source by their names."""
+        found: dict[str, str] = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                for name, text in _imported(node):
+                    together = "." in text and found.get(name, "").startswith("import ")  # `import a.b, a.c`
+                    found[name] = f"{found[name]}\n{text}" if together else text
+            elif isinstance(node, Function | ast.ClassDef) and _only_defines(node):
+                start, end = self.span(node)
+                found[node.name] = self.bytes[start:end].decode()
+        return found
+
+    # --- as Monty is to read it -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _insertions(self) -> list[tuple[int, bytes]]:
+        """What is written around parts of the program, and where."""
+        found: list[tuple[int, int, int, bytes]] = []  # in one place: the ends before the starts, the nearest last
+        for start, end, before, after in self._wraps():
+            found += [(start, 1, -end, before), (end, 0, -start, after)]
+        return [(place, text) for place, _, _, text in sorted(found) if text]
+
+    def _wraps(self) -> Iterator[tuple[int, int, bytes, bytes]]:
+        last = self.tree.body[-1] if self.tree.body else None
+        wrapped = [last] if isinstance(last, ast.Expr) else []
+        for node in (*wrapped, *(one.value for one in self.returns if one.value is not None)):
+            yield *self.span(node), _OPEN, _CLOSE  # the program's value, to be cut before it leaves the worker
+        for node in self._arguments():
+            yield *self.span(node), _ARGUMENT, _CLOSE
+        for node in self._awaited():
+            inner = node.value if isinstance(node, ast.Starred) else node
+            yield *self.span(inner), _WAITS if isinstance(node, ast.Starred) else _WAIT, _CLOSE
+        for call, generator in self.firsts:  # `any(f(x) for x in xs)`: any__(lambda q__: [q__.put(f(x)) for ...])
+            end = self.span(call.func)[1]
+            yield end, end, b"", b"__"
+            start, end = self.span(generator)
+            yield start + 1, end - 1, b"lambda q__: [", b"]"
+            yield *self.span(generator.elt), b"q__.put((", _CLOSE
+            for part in generator.generators:
+                yield *self.span(part.iter), b"q__.over((", _CLOSE
+
+    @cached_property
+    def firsts(self) -> list[tuple[ast.Call, ast.GeneratorExp]]:
+        return lazy.firsts(self.tree, self.nodes, self.bound)
+
+    def _awaited(self) -> Iterator[ast.expr]:
+        """Yield what is awaited and may be a result already: operations give theirs at once."""
+        plain = {node.name for node in self.nodes if isinstance(node, ast.FunctionDef)}
+        for node in self.nodes:
+            given: list[ast.expr] = []
+            if isinstance(node, ast.Await):
+                given = [node.value]
+            elif isinstance(node, ast.Call) and _called(node) == "gather":
+                given = node.args
+            for one in given:
+                if not isinstance(one, ast.Call) or (isinstance(one.func, ast.Name) and one.func.id in plain):
+                    yield one
+            function = node.func if isinstance(node, ast.Call) else None
+            if isinstance(function, ast.Attribute) and function.attr == "run" and isinstance(function.value, ast.Name):
+                yield from node.args[:1] if function.value.id == "asyncio" else ()  # type: ignore[attr-defined]
+
+    @cached_property
+    def _shifts(self) -> tuple[list[int], list[int]]:
+        """The places of all insertions, and how long those before each of them are."""
+        lengths = accumulate((len(text) for _, text in self._insertions), initial=0)
+        return [place for place, _ in self._insertions], list(lengths)
+
+    def _arguments(self) -> Iterator[ast.expr]:
+        """Yield what may be given to an operation: it is measured before it crosses to the host, all at once.
+
+        A name with a value may stand for an operation, and so may every attribute but the methods of plain values.
+        """
+        for node in self.nodes:
+            if not isinstance(node, ast.Call) or not self._may_cross(node.func):
+                continue
+            for given in (*node.args, *(word.value for word in node.keywords)):
+                inner = given.value if isinstance(given, ast.Starred) else given
+                if not isinstance(inner, ast.Constant | ast.JoinedStr | ast.GeneratorExp | ast.Lambda):
+                    yield inner
+
+    def _may_cross(self, function: ast.expr) -> bool:
+        if isinstance(function, ast.Name):
+            return function.id not in self._local
+        if not isinstance(function, ast.Attribute):
+            return True
+        if isinstance(function.value, ast.Name):
+            if function.value.id in self._local:  # a module or a class
+                return False
+            if function.value.id not in self.bound:  # a namespace
+                return True
+        return function.attr not in METHODS
+
+    @cached_property
+    def _local(self) -> set[str]:
+        """Names that stand for no operation: built-in functions, modules, and functions of the program's own."""
+        given: set[str] = set()
+        defined: set[str] = set()
+        for node in self.nodes:
+            (defined if isinstance(node, Function | ast.ClassDef | ast.alias) else given).update(_names(node))
+        return (defined | _BUILT_IN) - given
+
+    @cached_property
+    def returns(self) -> list[ast.Return]:
+        """Those of the program itself, outside of its functions."""
+        found: list[ast.Return] = []
+        todo: list[ast.AST] = [self.tree] if any(isinstance(node, ast.Return) for node in self.nodes) else []
+        while todo:
+            node = todo.pop()
+            if isinstance(node, ast.Return):
+                found.append(node)
+            elif not isinstance(node, _SCOPES):
+                todo += ast.iter_child_nodes(node)
+        return found
+
+    def for_monty(self) -> str:
+        """Return the source with its value wrapped."""
+        if not self.tree.body:  # Monty does not count a source that is empty
+            return "pass"
+        parts, last = [], 0
+        for place, inserted in self._insertions:
+            parts += [self.bytes[last:place], inserted]
+            last = place
+        return b"".join([*parts, self.bytes[last:]]).decode()
+
+    @cached_property
+    def spots(self) -> Spots:
+        """Find the calls that run at once, at their places in `for_monty`."""
+        awaited: set[Span] = set()
+        parallel: set[Span] = set()
+        for node in self.nodes:
+            if isinstance(node, ast.Await) and isinstance(node.value, ast.Call):
+                awaited.add(self._shifted(node.value))
+            elif isinstance(node, ast.Call) and _called(node) in ("parallel", "gather"):
+                spans = parallel if _called(node) == "parallel" else awaited
+                spans.update(self._shifted(call) for argument in node.args for call in direct(argument))
+        return Spots(frozenset(awaited), frozenset(parallel))
+
+    def _shifted(self, node: ast.AST) -> Span:
+        start, end = self.span(node)
+        places, lengths = self._shifts
+        return start + lengths[bisect_right(places, start)], end + lengths[bisect_left(places, end)]
+
+
+def _parsed(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise Rejected(failure("SyntaxError", error.msg or "invalid syntax", error.lineno)) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        message = f"the program cannot be parsed: {type(error).__name__} {error}".strip()
+        raise Rejected(failure("SyntaxError", message, hint="it is nested too deeply or holds a zero byte")) from None
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """Yield the names that this node itself binds."""
+    if isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Store | ast.Del):
+            yield node.id
+    elif isinstance(node, Function | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.alias):
+        yield (node.asname or node.name).partition(".")[0]
+    elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+        yield node.name
+    elif isinstance(node, ast.MatchMapping) and node.rest:
+        yield node.rest
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """Yield what an import makes, and an import that makes this alone."""
+    start = "import" if isinstance(node, ast.Import) else f"from {'.' * node.level}{node.module or ''} import"
+    for alias in node.names:
+        if alias.name != "*":
+            renamed = f" as {alias.asname}" if alias.asname else ""
+            yield (alias.asname or alias.name).partition(".")[0], f"{start} {alias.name}{renamed}"
+
+
+def _only_defines(node: Function | ast.ClassDef) -> bool:
+    if node.decorator_list:
+        return False
+    if isinstance(node, ast.ClassDef):
+        calm = Function | ast.Pass | ast.AnnAssign | ast.Assign | ast.Expr
+        return (
+            not node.keywords
+            and all(
+                isinstance(inner, calm) and (not isinstance(inner, Function) or _only_defines(inner))
+                for inner in node.body
+            )
+            and not any(
+                isinstance(inner, ast.Call)
+                for part in node.body
+                if not isinstance(part, Function)
+                for inner in ast.walk(part)
+            )
+        )
+    defaults = [*node.args.defaults, *(value for value in node.args.kw_defaults if value is not None)]
+    return not any(isinstance(inner, ast.Call) for value in defaults for inner in ast.walk(value))
+
+
+def _called(node: ast.Call) -> str:
+    if isinstance(node.func, ast.Name):
+        return node.func.id
+    # `asyncio.gather`; a `parallel` of somebody else's is not ours
+    return node.func.attr if isinstance(node.func, ast.Attribute) and node.func.attr == "gather" else ""
+
+
+def direct(node: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls whose value is itself an element: never those inside of an argument or an expression."""
+    if isinstance(node, ast.Call):
+        yield node
+    elif isinstance(node, ast.Lambda):  # `parallel` calls it, and nobody else can
+        if isinstance(node.body, ast.Call):
+            yield node.body
+    elif isinstance(node, ast.List | ast.Tuple | ast.Set):
+        for element in node.elts:
+            yield from direct(element)
+    elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+        yield from direct(node.elt)
+    elif isinstance(node, ast.Dict):
+        for value in node.values:
+            yield from direct(value)
+    elif isinstance(node, ast.DictComp | ast.Starred):
+        yield from direct(node.value)
+    elif isinstance(node, ast.IfExp):
+        yield from direct(node.body)
+        yield from direct(node.orelse)

@@ -1,0 +1,110 @@
+"""The one thread that starts and ends workers.
+
+The kernel ends a worker when the thread that started it ends, so that no worker outlives us. Hence all are started
+from one thread, and that thread lives as long as they do.
+"""
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import TypeVar
+
+from athena.core.threads import Outcome
+
+T = TypeVar("T")
+
+
+class Keeper:
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._guard = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="athena-keeper", daemon=True)
+        self._thread.start()
+
+    def ask(self, job: Callable[[], T]) -> T:
+        """Have something done and wait for it."""
+        if threading.current_thread() is self._thread:
+            return job()
+        outcome: Outcome[T] = Outcome()
+
+        def work() -> None:
+            try:
+                outcome.deliver(job())
+            except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
+                outcome.fail(error)
+
+        self._put(work)
+        outcome.wait()
+        return outcome.result()
+
+    def tell(self, job: Callable[[], object]) -> None:
+        """Have something done in its time; its failure is found by whoever needs its result."""
+
+        def work() -> None:
+            with suppress(Exception):
+                job()
+
+        self._put(work)
+
+    def close(self, wait_s: float) -> None:
+        """End after what is already asked for."""
+        with self._guard:
+            self._closed = True
+            self._jobs.put(None)
+        self._thread.join(wait_s)
+
+    def _put(self, work: Callable[[], None]) -> None:
+        with self._guard:
+            if not self._closed:
+                return self._jobs.put(work)
+        return work()  # nothing is started any more, but what runs is still ended
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+class Victim:
+    """A process that can be killed without ever hitting another one that was given its number."""
+
+    __slots__ = ("_descriptor", "_guard", "pid")
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._guard = threading.Lock()
+        self._descriptor = -1
+        with suppress(OSError, AttributeError):  # not Linux, or a kernel older than 5.3
+            self._descriptor = os.pidfd_open(pid)
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether it still runs, where the system can say so."""
+        if self._descriptor < 0:
+            return True
+        return not select.select([self._descriptor], [], [], 0)[0]
+
+    def cpu_s(self) -> float:
+        """Return how long it has computed since it started, where the system can say so."""
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{self.pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return 0.0
+
+    def kill(self) -> None:
+        with self._guard, suppress(OSError):
+            if self._descriptor >= 0:
+                signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+            elif self.pid > 0:
+                os.kill(self.pid, signal.SIGKILL)
+
+    def release(self) -> None:
+        """Forget the process: it may end and its number be used again."""
+        with self._guard:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+            self._descriptor, self.pid = -1, 0

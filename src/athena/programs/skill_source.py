@@ -1,0 +1,135 @@
+"""From a function's source to a skill: its name, its parameters as JSON Schema, what it is for."""
+
+import ast
+import keyword
+from collections.abc import Iterator
+from typing import Any
+
+from athena.errors import InvalidInput
+from athena.programs.skill_values import Skill
+
+LONGEST = 32 << 10  # bytes; a program that calls it must fit beside it
+LONGEST_NAME = 60
+LONGEST_DESCRIPTION = 2_000
+PLAIN = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
+LISTS = {"list", "List", "tuple", "Tuple", "Sequence", "Iterable", "set", "Set"}
+OBJECTS = {"dict", "Dict", "Mapping"}
+HOW = 'def name(argument: str, limit: int = 10) -> list: """What it does."""'
+
+
+def read(name: str, code: str, description: str | None = None, example: str = "") -> Skill:
+    """Read a skill from its source, or say what is wrong with it."""
+    function = _function(check_name(name), _parsed(code), code)
+    said = (description or ast.get_docstring(function) or "").strip()
+    if not said:
+        raise InvalidInput("a skill needs a description", hint="give description, or write a docstring")
+    if len(said) > LONGEST_DESCRIPTION:
+        raise InvalidInput(f"description has {len(said):,} characters; at most {LONGEST_DESCRIPTION:,} are kept")
+    arguments = function.args
+    if arguments.posonlyargs or arguments.vararg or arguments.kwarg:
+        raise InvalidInput(f"line {function.lineno}: a skill takes named arguments only, without * and **", hint=HOW)
+    returns = ast.unparse(function.returns) if function.returns else "Any"
+    return Skill(name, said, code.rstrip() + "\n", _signature(arguments), returns, _schema(arguments), example.strip())
+
+
+def check_name(name: str) -> str:
+    """Return a name that a program can call."""
+    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or name.startswith("_"):
+        raise InvalidInput(f"{name!r:.60} is no name of a function", hint="letters, digits and _, e.g. weekly_report")
+    if len(name) > LONGEST_NAME:
+        raise InvalidInput(f"name has {len(name)} characters; at most {LONGEST_NAME} are kept")
+    return name
+
+
+def _parsed(code: str) -> ast.Module:
+    if len(code.encode("utf-8", "replace")) > LONGEST:
+        raise InvalidInput(f"code has more than {LONGEST:,} bytes", hint="save it as several skills that call others")
+    try:
+        return ast.parse(code)
+    except SyntaxError as error:
+        raise InvalidInput(f"line {error.lineno}: {error.msg}", hint=HOW) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise InvalidInput(f"code cannot be read: {error}") from None
+
+
+def _function(name: str, tree: ast.Module, code: str) -> ast.FunctionDef:
+    """Return the function of that name; beside it may stand imports, constants and other functions."""
+    found: ast.FunctionDef | None = None
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            found = node
+        elif isinstance(node, ast.AsyncFunctionDef) and node.name == name:
+            raise InvalidInput(f"line {node.lineno}: a skill is a plain function", hint="no `async` is needed")
+        elif not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom | ast.Assign) and not (
+            isinstance(node, ast.AnnAssign) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        ):
+            raise InvalidInput(
+                f"line {node.lineno}: a skill holds definitions only; put calls into `example`", hint=HOW
+            )
+    if found is None:
+        raise InvalidInput(f"code does not define a function {name!r}", hint=HOW)
+    if bare := [one.arg for one in (*found.args.args, *found.args.kwonlyargs) if one.annotation is None]:
+        raise InvalidInput(f"line {found.lineno}: the argument {bare[0]!r} has no type", hint=HOW)
+    return found
+
+
+def _schema(arguments: ast.arguments) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for one, default in _with_defaults(arguments):
+        properties[one.arg] = _type(one.annotation)
+        if default is None:
+            required.append(one.arg)
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _signature(arguments: ast.arguments) -> str:
+    written = []
+    for one, default in _with_defaults(arguments):
+        kind = f"{one.arg}: {ast.unparse(one.annotation)}" if one.annotation else one.arg
+        written.append(kind if default is None else f"{kind} = {ast.unparse(default)}")
+    return ", ".join(written)
+
+
+def _with_defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None]]:
+    missing = len(arguments.args) - len(arguments.defaults)
+    yield from zip(arguments.args, [*[None] * missing, *arguments.defaults], strict=True)
+    yield from zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+
+
+def _type(node: ast.expr | None) -> dict[str, Any]:
+    """Describe a type; what JSON Schema lacks is described as anything."""
+    if isinstance(node, ast.Constant):
+        return {"type": "null"} if node.value is None else {}
+    if isinstance(node, ast.Name):
+        if node.id in PLAIN:
+            return {"type": PLAIN[node.id]}
+        return {"type": "array"} if node.id in LISTS else {"type": "object"} if node.id in OBJECTS else {}
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return {"anyOf": [_type(node.left), _type(node.right)]}
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        return _subscript(node.value.id, node.slice)
+    return {}
+
+
+def _subscript(name: str, inside: ast.expr) -> dict[str, Any]:
+    if name == "Literal":
+        values = inside.elts if isinstance(inside, ast.Tuple) else [inside]
+        return {"enum": [one.value for one in values if isinstance(one, ast.Constant)]}
+    if name == "Optional":
+        return {"anyOf": [_type(inside), {"type": "null"}]}
+    if name in LISTS:
+        return {"type": "array"} | ({"items": _type(inside)} if name in ("list", "List", "Sequence") else {})
+    return {"type": "object"} if name in OBJECTS else {}
+
+
+def with_example(skill: Skill) -> str:
+    """Write the program that shows that a skill works."""
+    return f"{skill.code}\n{skill.example}\n"
+
+
+def exported(skill: Skill) -> str:
+    """Write a skill as a file that people can read and review."""
+    example = "".join(f"#   {line}\n" for line in skill.example.splitlines())
+    lines = "".join(f"# {line}".rstrip() + "\n" for line in skill.description.splitlines())
+    return f"{lines}{f'# Example:{chr(10)}{example}' if example else ''}\n{skill.code}"

@@ -1,0 +1,1 @@
+"""The server: HTTP, MCP, start and stop."""

@@ -1,0 +1,124 @@
+"""Operations as MCP tools: what a model reads before it has asked for anything, so every word counts."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from athena.core.catalog import AnyOperation, Catalog
+from athena.core.operation import Effect
+
+# Each tool of the small surfaces with the parameters that its definition shows; it takes all others too.
+PINNED: dict[str, tuple[str, ...]] = {
+    "search_tools": ("query", "detail"),
+    "execute_code": ("code", "timeout_s"),
+    "remember": ("content", "tags"),
+    "recall": ("query", "k", "tags", "since"),
+}
+# What a small surface adds to a call that does not say otherwise: people ask in plain words, time included.
+ADDED: dict[str, dict[str, Any]] = {"recall": {"understand_time": True}}
+ANY_TIME = "[nothing is from the time that you name; of any time:]\n"
+SURFACES: dict[str, tuple[str, ...]] = {
+    "default": ("search_tools", "execute_code", "remember", "recall"),
+    "code": ("search_tools", "execute_code"),
+    "all": (),  # every operation that a model may call
+}
+# Read-only and destructive are said of every tool, the others where they are not what a client takes for granted.
+HINTS: dict[Effect, dict[str, bool]] = {
+    Effect.READ: {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False},
+    Effect.WRITE: {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
+    Effect.DESTROY: {
+        "readOnlyHint": False,
+        "destructiveHint": True,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    },
+    Effect.EXECUTE: {"readOnlyHint": False, "destructiveHint": True},
+}
+INSTRUCTIONS = """\
+Athena keeps what is worth knowing between sessions, and runs short Python programs next to the data and the tools, \
+so that only the answer comes back to you.
+
+Memory: `recall` before you start on something, in plain words ("how do we deploy?"). `remember` decisions, \
+preferences, causes of bugs and how things work here: one fact each, with why. Secrets are taken out.
+
+More than one step, or anything else: write a program.
+1. `search_tools("what is to be done")` answers with lines of Python: operations, saved skills and tools of connected \
+servers, each as the function that your program calls.
+2. `execute_code` runs the program. Every category is a name, every operation a function, without await and without \
+import: `memory.recall(query="x", k=20)`, `graph.open_nodes(names=["Ann"])`. Loop, filter and count there, and end \
+with the expression that you want back: large lists stay where they are.
+3. Variables stay for your next program. `workspace.write(path=..., content=...)` keeps files, `skills.save(...)` \
+keeps a program that works under a name.
+
+Example: `[h["content"] for h in memory.recall(query="open bugs", k=50) if "login" in h["content"]]`
+
+A failed call says what to do next. A program that must do something dangerous waits for a person: tell them \
+to run `athena approve`."""
+
+
+def chosen(catalog: Catalog, surface: str) -> list[AnyOperation]:
+    """Return the operations that a surface offers, in its order; approving is for people, never for a model."""
+    named: Iterable[AnyOperation] = map(catalog.find, SURFACES[surface]) if SURFACES[surface] else catalog
+    return [one for one in named if one.effect is not Effect.APPROVE]
+
+
+def called(operation: AnyOperation) -> str:
+    """Return the name of a tool; models' own rules allow no dot in it."""
+    return operation.name.replace(".", "__")
+
+
+def definition(operation: AnyOperation, surface: str) -> dict[str, Any]:
+    """Describe an operation as a tool, in as few words as its surface needs."""
+    schema = operation.arguments_schema if operation.foreign else compact(operation.arguments_schema)
+    if surface != "all":
+        shown = PINNED[operation.name]
+        schema["properties"] = {name: _plainest(part) for name, part in schema["properties"].items() if name in shown}
+    teaches = surface != "all" and operation.effect is Effect.EXECUTE  # how to write a program
+    return {
+        "name": called(operation),
+        "description": f"{operation.summary}\n{operation.documentation.details}" if teaches else operation.summary,
+        "inputSchema": schema,
+        "annotations": HINTS[operation.effect] | ({"openWorldHint": True} if operation.foreign else {}),
+    }
+
+
+def compact(schema: Any) -> Any:
+    """Leave out of a schema what a caller can do without: nulls, lengths, and that nothing else is allowed."""
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: part for key, part in schema.items() if key not in NEEDLESS and not (key in EMPTY and not part)}
+    for key, part in made.items():
+        if key in ("properties", "$defs") and isinstance(part, dict):
+            made[key] = {name: compact(one) for name, one in part.items()}
+        elif key in ("anyOf", "oneOf", "allOf") and isinstance(part, list):
+            made[key] = [compact(one) for one in part]
+        elif key in ("items", "additionalProperties"):
+            made[key] = compact(part)
+    return _merged(made) if isinstance(made.get("anyOf"), list) else made
+
+
+NEEDLESS = {"minLength", "maxLength", "minItems", "maxItems", "title", "$schema"}
+EMPTY = {"additionalProperties", "required"}  # needless where they say nothing, or no
+
+
+def _plainest(schema: dict[str, Any]) -> dict[str, Any]:
+    """Leave out bounds and defaults too, the help of a plain list, and of several types all but the first.
+
+    The operation takes the others as well, and an error says what there is.
+    """
+    made = {key: part for key, part in schema.items() if key not in ("minimum", "maximum", "default")}
+    if made.get("items") == {"type": "string"}:
+        del made["description"]
+    return made | {"type": made["type"][0]} if isinstance(made.get("type"), list) else made
+
+
+def _merged(schema: dict[str, Any]) -> dict[str, Any]:
+    """Write alternatives as one: without null, and a list of something rather than it or a list of it."""
+    kinds = [part for part in schema["anyOf"] if part != {"type": "null"}]
+    lists = [part["items"] for part in kinds if part.get("type") == "array" and "items" in part]
+    kinds = [part for part in kinds if part not in lists]
+    rest = {key: part for key, part in schema.items() if key != "anyOf"}
+    if len(kinds) == 1:
+        return {**kinds[0], **rest}
+    if all(set(part) == {"type"} for part in kinds):
+        return {"type": [part["type"] for part in kinds]} | rest
+    return {"anyOf": kinds} | rest

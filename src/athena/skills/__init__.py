@@ -1,1 +1,0 @@
-"""Skills: programs that worked, as functions with names. What is here reads and writes source; nothing is stored."""

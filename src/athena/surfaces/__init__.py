@@ -1,1 +1,0 @@
-"""Ways in from outside the process: bytes to operations, and results to bytes."""
