@@ -152,7 +152,11 @@ def _execute(ours: graph.Ours, program: str, size: int, number: int) -> tuple[fl
     took = time.perf_counter() - began
     if answer["result"] != size:
         raise RuntimeError(f"the program did not end: {answer['error']}")
-    return took, answer, tokens.exactly(json.dumps(given)) + tokens.exactly(json.dumps(answer))
+    return (
+        took,
+        answer,
+        tokens.count_tokens_exactly(json.dumps(given)) + tokens.count_tokens_exactly(json.dumps(answer)),
+    )
 
 
 def _drive(reference: Reference, size: int, number: int, made: dict[str, Any]) -> float:
@@ -174,5 +178,5 @@ def _drive(reference: Reference, size: int, number: int, made: dict[str, Any]) -
                 said.append(json.dumps(reference.call(tool, arguments)))
 
     took = clocked(work) * size / some
-    made["their tokens"] = round(sum(map(tokens.exactly, said)) * size / some)
+    made["their tokens"] = round(sum(map(tokens.count_tokens_exactly, said)) * size / some)
     return took

@@ -5,9 +5,9 @@ from statistics import median
 from typing import Any
 
 from athena import api
-from athena.app.connect import Connection, shared_app
+from athena.app.connect import AppConnection, shared_app
 from athena.core import tokens
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from bench import corpus
 from bench.result import Result, Row, Table
 from bench.run import PROJECT, Run
@@ -20,7 +20,7 @@ AROUND = {"branch": "fix/socket-timeouts", "files": ["src/socketserver.py", "tes
 def run(run: Run) -> Result:
     sizes = [SMALL] + [size for size in (run.ordinary, run.large) if size > SMALL]
     rounds = 5 if run.quick else 30
-    tokens.load()
+    tokens.load_encoding()
     measured = {size: _measure(run, size, rounds) for size in sizes}
     told, raw, _, text = measured[SMALL]
     return Result(
@@ -55,10 +55,10 @@ def run(run: Run) -> Result:
 
 def _measure(run: Run, size: int, rounds: int) -> tuple[int, int, float, str]:
     with run.opened(run.stores.copy(size)):
-        call = Connection(shared_app, PROJECT, "bench").call
+        call = AppConnection(shared_app, PROJECT, "bench").call
 
         def ask(name: str, **arguments: Any) -> Any:
-            return drive(call(name, arguments)).data
+            return run_sync(call(name, arguments)).data
 
         for note in corpus.notes(SMALL)[:: SMALL // 40]:
             api.store(note, tags=["important"])
@@ -71,4 +71,4 @@ def _measure(run: Run, size: int, rounds: int) -> tuple[int, int, float, str]:
         made = ask("briefing", **AROUND)
         raw = [ask("get_memory", memory_id=one["hash"]) for one in made["told"]]
         text = made["text"]
-    return tokens.count(text), sum(tokens.count(json.dumps(one)) for one in raw), median(times), text
+    return tokens.count_tokens(text), sum(tokens.count_tokens(json.dumps(one)) for one in raw), median(times), text

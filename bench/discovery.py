@@ -5,9 +5,9 @@ import time
 from statistics import median
 
 from athena.core import tokens
-from athena.core.threads import drive
-from athena.discovery.entry import Entry, of_catalog
-from athena.discovery.finder import Finder
+from athena.core.threads import run_sync
+from athena.discovery.entry import Entry, list_catalog_entries
+from athena.discovery.finder import ToolFinder
 from athena.embedding.encoder import Encoder
 from athena.embedding.minilm import MiniLM
 from athena.operations import finding
@@ -32,8 +32,8 @@ def run(run: Run) -> Result:
     import tool_requests
 
     model = MiniLM()
-    every = of_catalog(tool_requests.catalog())
-    finder = Finder(Encoder(model))
+    every = list_catalog_entries(tool_requests.catalog())
+    finder = ToolFinder(Encoder(model))
     built = clocked(_ready, finder, every)
     rows, lines = [], []
     for part, told in PARTS.items():
@@ -50,9 +50,9 @@ def run(run: Run) -> Result:
     what = f"the right one of {len(every)} tools in the first three, both halves"
     rows.append(Row(what, f"at least {ENOUGH:.0%}", f"{both:.1%} of {len(before)}", both >= ENOUGH))
     questions = [said for said, _ in tool_requests.requests("held_out")]
-    passes = [clocked(model.ask, one) for one in questions]
-    searches = [clocked(drive, finder.rank(every, one)) for one in questions]
-    hurried = [clocked(drive, finder.rank(every, one, hurry=True)) for one in questions]
+    passes = [clocked(model.encode_question, one) for one in questions]
+    searches = [clocked(run_sync, finder.rank(every, one)) for one in questions]
+    hurried = [clocked(run_sync, finder.rank(every, one, hurry=True)) for one in questions]
     more = median(searches) / median(passes)
     rows.append(Row("a search, beside one pass of the model", "", f"{more:.1f} x: {ms(median(searches))}", None))
     costs = [(one, *_cost(finder, every, questions, one)) for one in LEVELS]
@@ -71,24 +71,28 @@ def run(run: Run) -> Result:
     )
 
 
-def _ready(finder: Finder, every: tuple[Entry, ...]) -> None:
-    finder.prepare(every)
-    while not finder.meaning.ready:
+def _ready(finder: ToolFinder, every: tuple[Entry, ...]) -> None:
+    finder.warm_up(every)
+    while not finder.vectors.is_ready:
         time.sleep(0.005)
 
 
 def _shares(
-    finder: Finder, every: tuple[Entry, ...], asked: list[tuple[str, list[str]]], *, hurry: bool
+    finder: ToolFinder, every: tuple[Entry, ...], asked: list[tuple[str, list[str]]], *, hurry: bool
 ) -> tuple[float, float]:
     first = third = 0
     for said, right in asked:
-        found = [one.path for one in drive(finder.rank(every, said, hurry=hurry))[:TOP]]
+        found = [one.path for one in run_sync(finder.rank(every, said, hurry=hurry))[:TOP]]
         first += bool(set(found[:1]) & set(right))
         third += bool(set(found) & set(right))
     return first / len(asked), third / len(asked)
 
 
-def _cost(finder: Finder, every: tuple[Entry, ...], questions: list[str], detail: finding.Detail) -> tuple[str, str]:
-    answers = ["\n".join(finding.written(drive(finder.rank(every, one))[:5], detail, None)) for one in questions]
-    counts = [tokens.exactly(answer) for answer in answers]
+def _cost(
+    finder: ToolFinder, every: tuple[Entry, ...], questions: list[str], detail: finding.Detail
+) -> tuple[str, str]:
+    answers = [
+        "\n".join(finding.format_entries(run_sync(finder.rank(every, one))[:5], detail, None)) for one in questions
+    ]
+    counts = [tokens.count_tokens_exactly(answer) for answer in answers]
     return f"{median(counts):.0f}", str(max(counts))

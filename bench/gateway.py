@@ -111,7 +111,7 @@ def _listed(command: list[str], environment: dict[str, str]) -> tuple[int, int, 
     """Return how many tools a server lists, their tokens, and the text itself."""
     listed = _answer(command, environment, _ask(1, "tools/list"))["tools"]
     text = json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
-    return len(listed), tokens.exactly(text), text
+    return len(listed), tokens.count_tokens_exactly(text), text
 
 
 def _told(environment: dict[str, str], name: str, arguments: dict[str, Any]) -> int:
@@ -119,4 +119,6 @@ def _told(environment: dict[str, str], name: str, arguments: dict[str, Any]) -> 
     result = _answer(COMMAND, environment, _ask(1, "tools/call", name=name, arguments=arguments))
     if result.get("isError"):
         raise RuntimeError(result["content"][0]["text"])
-    return tokens.exactly(json.dumps(arguments)) + tokens.exactly(result["content"][0]["text"])
+    return tokens.count_tokens_exactly(json.dumps(arguments)) + tokens.count_tokens_exactly(
+        result["content"][0]["text"]
+    )

@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from athena.app.connect import Connection
-from athena.core.threads import drive
+from athena.app.connect import AppConnection
+from athena.core.threads import run_sync
 from bench.machine import ROOT
 from bench.result import Result, Row, Table
 from bench.run import PROJECT, Run
@@ -136,10 +136,10 @@ class Ours:
     """The engine in this process."""
 
     def __init__(self, app: Any) -> None:
-        self._connection = Connection(lambda: app, PROJECT, "python")
+        self._connection = AppConnection(lambda: app, PROJECT, "python")
 
     def call(self, name: str, arguments: dict[str, Any]) -> Any:
-        return drive(self._connection.call(name, arguments)).data
+        return run_sync(self._connection.call(name, arguments)).data
 
     def fill(self, size: int) -> None:
         for first in range(0, size, 5_000):

@@ -26,9 +26,9 @@ def run(run: Run) -> Result:
     rounds = 10 if run.quick else 200
     home = run.stores.copy(run.ordinary)
     around, folder = run.environment(home), repository(run.folder)
-    hook = launcher.install(str(home))
+    hook = launcher.install_launchers(str(home))
     os.environ.update({name: value for name, value in around.items() if name.startswith("ATHENA_")})
-    daemon.start(str(home))
+    daemon.start_daemon(str(home))
     try:
         for _ in range(5):
             timed([hook, "session-start"], around, start(folder))
@@ -43,8 +43,8 @@ def run(run: Run) -> Result:
         hung = while_hung(home, hook, slow, folder, 3 if run.quick else 10)
         dead = without(home, hook, around, folder, 3 if run.quick else 20)
     finally:
-        daemon.start(str(home))  # one may be on its way
-        daemon.stop(str(home))
+        daemon.start_daemon(str(home))  # one may be on its way
+        daemon.stop_daemon(str(home))
     at_bare, at_warm = median(bare), median(warm)
     rows = [
         Row(
@@ -114,15 +114,15 @@ def without(home: Path, hook: str, around: Mapping[str, str], folder: Path, roun
     """Kill the daemon, and time the next hook."""
     times = []
     for _ in range(rounds):
-        os.kill(daemon.start(str(home))["pid"], signal.SIGKILL)
-        while not lock.is_free(str(home)):
+        os.kill(daemon.start_daemon(str(home))["pid"], signal.SIGKILL)
+        while not lock.is_home_free(str(home)):
             time.sleep(0.01)
         times.append(timed([hook, "session-start"], around, start(folder), answer=True))
     return times
 
 
 def while_hung(home: Path, hook: str, around: Mapping[str, str], folder: Path, rounds: int) -> list[float]:
-    pid = daemon.start(str(home))["pid"]
+    pid = daemon.start_daemon(str(home))["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
         return [timed([hook, "session-start"], around, start(folder)) for _ in range(rounds)]

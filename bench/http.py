@@ -16,7 +16,7 @@ from statistics import median
 from typing import NamedTuple
 
 from athena.app import connect
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from bench import corpus
 from bench.result import Result, Row, Table
 from bench.run import PROJECT, Run
@@ -210,15 +210,15 @@ def engine(run: Run, threads: int, seconds: float) -> Load:
     calls = iter(_calls(run, threads))
     turn = threading.Lock()
     with run.opened(run.stores.copy(run.ordinary)):
-        connection = connect.Connection(connect.shared_app, PROJECT, "http")
-        drive(connection.call("recall", {"query": "warm", "k": 5}))
+        connection = connect.AppConnection(connect.shared_app, PROJECT, "http")
+        run_sync(connection.call("recall", {"query": "warm", "k": 5}))
         end = time.perf_counter() + seconds
 
         def work() -> None:
             while (began := time.perf_counter()) < end:
                 with turn:
                     name, arguments = next(calls)
-                drive(connection.call(name, arguments))
+                run_sync(connection.call(name, arguments))
                 times.append(time.perf_counter() - began)
 
         workers = [threading.Thread(target=work) for _ in range(threads)]

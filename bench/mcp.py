@@ -143,9 +143,9 @@ def _surface(environment: dict[str, str], tools: str) -> tuple[int, int]:
     told = _ask(0, "initialize", **BEGIN) + b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
     answers = _talk([*COMMAND, "--tools", tools], environment, told + _ask(1, "tools/list"), 2)
     listed = answers[1]["result"]["tools"]
-    return len(listed), tokens.exactly(json.dumps(listed, ensure_ascii=False, separators=(",", ":")))
+    return len(listed), tokens.count_tokens_exactly(json.dumps(listed, ensure_ascii=False, separators=(",", ":")))
 
 
 def _stop(home: Path) -> None:
-    if found := lock.served(str(home)):
-        lock.end(str(home), found, 30)
+    if found := lock.find_server(str(home)):
+        lock.stop_server(str(home), found, 30)

@@ -72,10 +72,10 @@ def watch_search(parts: Parts, app: Any) -> None:
     from athena.memory import recall, rows
 
     database = app.store.database
-    parts.watch("model", app.store.encoder.embedder, "ask")
-    parts.watch("news", database.vectors, "select")
-    parts.watch("words", database.words, "matches")
-    parts.watch("vectors", database.vectors, "nearest")
-    parts.watch("rows", rows, "fetch")
-    parts.watch("tokens", database.vectors, "tokens")
-    parts.watch("likeness", recall, "likeness")
+    parts.watch("model", app.store.encoder.embedder, "encode_question")
+    parts.watch("news", database.vectors, "select_candidates")
+    parts.watch("words", database.fulltext, "search_text")
+    parts.watch("vectors", database.vectors, "search_nearest")
+    parts.watch("rows", rows, "fetch_memories")
+    parts.watch("tokens", database.vectors, "load_tokens")
+    parts.watch("likeness", recall, "score_by_tokens")

@@ -5,14 +5,14 @@ import time
 import uuid
 
 from athena.core.call import Call
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.memory.consolidation import run as consolidation
-from athena.memory.values import SERIAL, Draft
+from athena.memory.values import SERIAL_KEY, Draft
 from athena.memory.write import remember
 from bench.evaluation import planted
-from bench.evaluation.planted import Judged, Score
-from bench.evaluation.planting import START, noise, stream
-from bench.evaluation.statements import statements
+from bench.evaluation.planted import JudgedPattern, PatternScore
+from bench.evaluation.planting import START_TIME_S, generate_noise, generate_stream
+from bench.evaluation.statements import generate_statements
 from bench.result import Result, Row, Table
 from bench.run import PROJECT, Run
 
@@ -20,17 +20,18 @@ SIZES = (200, 600, 1_500)
 LEAST, ERROR = 0.9, 0.1
 SECONDS = 60.0
 DAYS = 30
-Results = list[tuple[list[Judged], dict[str, int]]]
+Results = list[tuple[list[JudgedPattern], dict[str, int]]]
 
 
 def run(run: Run) -> Result:
     count = 6 if run.quick else 60
     halves = {
-        name: _trials(first, count) for name, first in (("tuned on", planted.TUNED_ON), ("held out", planted.HELD_OUT))
+        name: _trials(first, count)
+        for name, first in (("tuned on", planted.FIRST_TUNING_SEED), ("held out", planted.FIRST_TEST_SEED))
     }
     quiet, found = _noise(count)
     speed, stages = _speed(run)
-    held = planted.scores(halves["held out"])
+    held = planted.sum_scores(halves["held out"])
     rows = [_row(kind, score) for kind, score in held.items()]
     errors = {kind: _error(halves["held out"], kind) for kind in held}
     rows.append(
@@ -43,7 +44,7 @@ def run(run: Run) -> Result:
         (name, kind, str(score.planted), str(score.found), f"{score.precision:.3f}", f"{score.recall:.3f}",
          f"{_error(results, kind):.3f}")
         for name, results in halves.items()
-        for kind, score in planted.scores(results).items()
+        for kind, score in planted.sum_scores(results).items()
     ]  # fmt: skip
     head = ("seeds", "type", "planted", "found", "precision", "recall", "calibration error")
     return Result(
@@ -60,39 +61,42 @@ def run(run: Run) -> Result:
     )
 
 
-REPORT = f"from a confidence of {planted.REPORTED} on it is reported."
+REPORT = f"from a confidence of {planted.MIN_REPORTED_CONFIDENCE} on it is reported."
 
 
 def _trials(first: int, count: int) -> Results:
     results: Results = []
     for i in range(count):
         seed = first + 2 * i
-        one = stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3, days=(28, 14, 56)[i % 3])
-        results += [planted.judge_stream(one, planted.mine(one)), planted.judge_statements(statements(seed))]
+        one = generate_stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3, days=(28, 14, 56)[i % 3])
+        results += [
+            planted.judge_stream(one, planted.find_event_patterns(one)),
+            planted.judge_statements(generate_statements(seed)),
+        ]
     return results
 
 
 def _unseen(count: int) -> Results:
     """Judge statements of families that nothing was tuned on, and of no others."""
-    seeds = range(planted.HELD_OUT, planted.HELD_OUT + 2 * count, 2)
-    return [planted.judge_statements(statements(seed, unseen_only=True)) for seed in seeds]
+    seeds = range(planted.FIRST_TEST_SEED, planted.FIRST_TEST_SEED + 2 * count, 2)
+    return [planted.judge_statements(generate_statements(seed, unseen_only=True)) for seed in seeds]
 
 
 def _noise(count: int) -> tuple[int, int]:
     """Return how many events of noise there were, and how many patterns were found in them."""
     events = found = 0
     for i in range(count):
-        quiet = noise(planted.HELD_OUT + 100_000 + 2 * i, SIZES[i % 3])
+        quiet = generate_noise(planted.FIRST_TEST_SEED + 100_000 + 2 * i, SIZES[i % 3])
         events += len(quiet.events)
-        found += sum(one.confidence >= planted.REPORTED for one in planted.mine(quiet))
+        found += sum(one.confidence >= planted.MIN_REPORTED_CONFIDENCE for one in planted.find_event_patterns(quiet))
     return events, found
 
 
 def _error(results: Results, kind: str) -> float:
-    return planted.calibration_error(one for judged, _ in results for one in judged if one.type == kind)
+    return planted.compute_calibration_error(one for judged, _ in results for one in judged if one.type == kind)
 
 
-def _row(kind: str, score: Score) -> Row:
+def _row(kind: str, score: PatternScore) -> Row:
     return Row(
         f"planted patterns: {kind}",
         f"precision and recall at least {LEAST}",
@@ -106,17 +110,17 @@ def _speed(run: Run) -> tuple[Row, Table]:
     home = run.folder / "patterns"
     home.mkdir()
     with run.opened(home) as app:
-        scope = app.context(PROJECT, "bench").scope
+        scope = app.create_context(PROJECT, "bench").scope
         call = Call("consolidate", "bench", scope, app.store.clock())
-        shift = app.store.clock() - START - (DAYS - 1) * 86_400
-        planned = stream(1, run.ordinary, recurring=10, sequences=3)
+        shift = app.store.clock() - START_TIME_S - (DAYS - 1) * 86_400
+        planned = generate_stream(1, run.ordinary, recurring=10, sequences=3)
         for first in range(0, len(planned.events), 1_000):
             drafts = [
                 Draft(e.text, (), e.event_type, {"session_id": e.session, "outcome": e.outcome, "date": e.at + shift,
-                                                 SERIAL: uuid.uuid4().hex})
+                                                 SERIAL_KEY: uuid.uuid4().hex})
                 for e in planned.events[first : first + 1_000]
             ]  # fmt: skip
-            drive(remember(app.store, drafts, call.of("event"), read_first=False))
+            run_sync(remember(app.store, drafts, call.with_kind("event"), read_first=False))
         app.store.encoder.stop()  # so that what is timed does not share the processors with the model
         lines: list[tuple[str, str, str]] = []
         last = began = time.perf_counter()
@@ -130,12 +134,12 @@ def _speed(run: Run) -> tuple[Row, Table]:
             last = now
 
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        first_run = drive(consolidation.consolidate(app.store, "balanced", DAYS, False, call, tell))
+        first_run = run_sync(consolidation.consolidate(app.store, "balanced", DAYS, False, call, tell))
         seconds = time.perf_counter() - began
         lines[-1] = (lines[-1][0], f"{time.perf_counter() - last:.2f} s", "")
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         began = time.perf_counter()
-        again = drive(consolidation.consolidate(app.store, "balanced", DAYS, False, call))
+        again = run_sync(consolidation.consolidate(app.store, "balanced", DAYS, False, call))
         repeated = time.perf_counter() - began
     lines.append(("whole", f"{seconds:.2f} s", f"{len(first_run.patterns)} patterns, {grown:.0f} MB more memory"))
     lines.append(("the same again", f"{repeated * 1000:.1f} ms", f"{again.new} new patterns"))

@@ -13,7 +13,7 @@ from athena import api
 from athena.app import connect
 from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
-from athena.storage.copying import copy
+from athena.storage.copying import copy_store
 from athena.storage.postgres.store import Postgres
 from athena.storage.sqlite.store import Sqlite
 from bench import corpus
@@ -99,7 +99,7 @@ def _measure(run: Run, server: throwaway.Server, size: int, queries: list[str]) 
     url = server.create(f"bench_{size}")
     began = time.perf_counter()
     source, target = Sqlite(home / FILE), Postgres(url, copying="to")
-    copy(source, target)
+    copy_store(source, target)
     source.close()
     target.close()
     copied = time.perf_counter() - began
@@ -113,7 +113,7 @@ def _measure(run: Run, server: throwaway.Server, size: int, queries: list[str]) 
             for i, query in enumerate(queries):
                 found = {}
                 for name in apps if number % 2 else reversed(apps):
-                    with connect.using(apps[name]):
+                    with connect.use_app(apps[name]):
                         taken = clocked(api.search, query)
                         least[name][i] = min(least[name][i], taken if number >= 0 else float("inf"))
                         if number == 0:
@@ -131,7 +131,7 @@ def _wait_for_graph(app: App, query: str, url: str) -> float:
     import psycopg
 
     began = time.perf_counter()
-    with connect.using(app):
+    with connect.use_app(app):
         api.search(query)
     with psycopg.connect(url, autocommit=True) as connection:
         while not connection.execute(

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from athena.programs.sandbox import Function, Limits, Names, Program, Sandbox
+from athena.programs.sandbox import Function, Limits, Namespace, Program, Sandbox
 from bench.result import Result, Row, Table
 from bench.run import Run
 from bench.timing import clocked, ms, percentile
 
-NAMES = Names(
+NAMES = Namespace(
     [
         Function(
             "graph.look", {"properties": {"name": {"type": "string"}, "n": {"type": "integer"}}, "required": ["name"]}
@@ -50,7 +50,7 @@ def run(run: Run) -> Result:
             each = _calls(sandbox, session, calls, 3 if run.quick else 9)
     state = sandbox.run(Program("xs = [{'n': i} for i in range(100)]\nname = 'x'", NAMES), look).state
     kept = [clocked(sandbox.run, Program("len(xs)", NAMES, state=state), look) for _ in range(rounds)]
-    layers = sandbox.probe()["monty"]["layers"]
+    layers = sandbox.probe_engines()["monty"]["layers"]
     sandbox.close()
     warm = median(times["monty"]) / median(times["bare"])
     ratio = median(each["monty"]) / median(each["bare"])

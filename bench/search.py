@@ -60,7 +60,7 @@ def run(run: Run) -> Result:
     return Result(
         "Warm search",
         f"{len(queries)} questions of 3 to 8 words of stored notes, stop words and all. For each, "
-        f"`embedder.vectors([q])` and `api.search(q)` in turn, {rounds} rounds in changing order after one to warm up; "
+        f"`embedder.embed([q])` and `api.search(q)` in turn, {rounds} rounds in changing order after one to warm up; "
         "each question's least time counts. The ratio is taken question by question; its median is shown.",
         rows,
         [
@@ -83,7 +83,7 @@ def _measure(run: Run, size: int, queries: list[str], rounds: int) -> Measured:
         for number in range(-1, rounds):
             for i, query in enumerate(queries):
                 calls: dict[str, Callable[[], object]] = {
-                    "model": partial(embedder.vectors, [query]),
+                    "model": partial(embedder.embed, [query]),
                     "search": partial(api.search, query),
                 }
                 taken = {name: clocked(calls[name]) for name in (calls if number % 2 else reversed(calls))}

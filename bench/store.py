@@ -63,7 +63,7 @@ def _singles(app: Any, folder: Path, texts: list[str]) -> tuple[Row, Table]:
 
         api.store("A note that opens the connection of the writer and loads the model.")
         for text in texts:
-            times["model pass"].append(clocked(embedder.vectors, [text]))
+            times["model pass"].append(clocked(embedder.embed, [text]))
             times["fsync"].append(clocked(append))
             times["store"].append(clocked(api.store, text))
     model, fsync, store = map(median, times.values())
@@ -89,7 +89,7 @@ def _split(app: Any, texts: list[str]) -> Table:
         return await write(parts.timed("statements", work))
 
     with Parts() as parts:
-        parts.watch("model", app.store.encoder.embedder, "read")
+        parts.watch("model", app.store.encoder.embedder, "encode_passages")
         parts.watch("known", database, "read")
         parts.replace(database, "write", parts.timed("wait", watched))
         whole = sum(clocked(api.store, text) for text in texts)
@@ -110,12 +110,12 @@ def _batches(app: Any, texts: list[str], size: int) -> tuple[Row, Table]:
         batch = texts[first : first + size]
         alone, alone_cpu = 0.0, 0.0
         if number % 2:
-            alone, alone_cpu = _taken(embedder.vectors, batch)
+            alone, alone_cpu = _taken(embedder.embed, batch)
         with Parts() as parts:
-            parts.watch("model", embedder, "read")
+            parts.watch("model", embedder, "encode_passages")
             whole, whole_cpu = _taken(api.store_batch, batch)
         if not alone:
-            alone, alone_cpu = _taken(embedder.vectors, batch)
+            alone, alone_cpu = _taken(embedder.embed, batch)
         inside.append(parts.spent["model"] / whole)
         work.append(alone_cpu / whole_cpu)
         rates = (f"{size / seconds:,.0f} notes/s" for seconds in (alone, whole))

@@ -12,7 +12,7 @@ from pathlib import Path
 from athena import api
 from athena.app import connect
 from athena.app.compose import App
-from athena.embedding.embedder import Excerpt, Reading
+from athena.embedding.embedder import Excerpt, PassageEncoding
 from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite.store import Sqlite
 from bench import corpus
@@ -28,23 +28,23 @@ class Imitation(MiniLM):
     def __init__(self, real: int) -> None:
         super().__init__()
         self._real = real
-        self._made: list[Reading] = []
+        self._made: list[PassageEncoding] = []
 
-    def read(self, excerpts: Sequence[Excerpt]) -> list[Reading]:
+    def read(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
         if len(self._made) < self._real:
-            made = super().read(excerpts)
+            made = super().encode_passages(excerpts)
             self._made.extend(made)
             return made
         return [self._imitated(one.text) for one in excerpts]
 
-    def _imitated(self, text: str) -> Reading:
+    def _imitated(self, text: str) -> PassageEncoding:
         import numpy as np
 
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
         noise = np.random.default_rng(seed).standard_normal(self.dimensions, np.float32)
         model = self._made[seed % len(self._made)]
         vector = model.vector + noise * (NOISE / self.dimensions**0.5)
-        return Reading(vector / np.linalg.norm(vector), model.signs)
+        return PassageEncoding(vector / np.linalg.norm(vector), model.signs)
 
 
 class Stores:
@@ -78,7 +78,7 @@ class Stores:
         texts = corpus.notes(size)
         app = App(Sqlite(home / FILE), self._embedder)
         try:
-            with connect.using(app):
+            with connect.use_app(app):
                 for first in range(smaller, size, AT_ONCE):
                     api.store_batch(texts[first : min(size, first + AT_ONCE)])
         finally:

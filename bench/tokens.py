@@ -19,9 +19,11 @@ def run(run: Run) -> Result:
     with run.opened(run.stores.copy(run.ordinary)):
         found = [str(api.search(query, limit=5)) for query in queries]
         health = str(api.health())
-    counts = sorted(tokens.exactly(text) for text in found)
-    well = tokens.exactly(health)
-    listed = tokens.exactly(json.dumps(registry.discover(CATALOG), ensure_ascii=False, separators=(",", ":")))
+    counts = sorted(tokens.count_tokens_exactly(text) for text in found)
+    well = tokens.count_tokens_exactly(health)
+    listed = tokens.count_tokens_exactly(
+        json.dumps(registry.describe_catalog(CATALOG), ensure_ascii=False, separators=(",", ":"))
+    )
     each = listed / len(CATALOG)
     return Result(
         "What an agent reads",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from athena import AthenaClient
-from athena.core.tokens import exactly
+from athena.core.tokens import count_tokens_exactly
 from athena.errors import AthenaError
 
 USUAL = "http://localhost:3000"
@@ -96,14 +96,14 @@ class Report:
 
     def moved(self, *values: Any) -> None:
         """Count arguments or results as they are on the wire."""
-        self._moved += sum(exactly(_written(value)) for value in values)
+        self._moved += sum(count_tokens_exactly(_written(value)) for value in values)
 
     def end(self, client: AthenaClient, program: str) -> None:
         tools = [client.get_tool(one["name"]) for one in client.list_tools()]
-        definitions = exactly(_written([{key: tool[key] for key in DEFINITION} for tool in tools]))
+        definitions = count_tokens_exactly(_written([{key: tool[key] for key in DEFINITION} for tool in tools]))
         with open(program, encoding="utf-8") as file:
-            code = exactly(file.read())
-        said = exactly("\n".join(self._said))
+            code = count_tokens_exactly(file.read())
+        said = count_tokens_exactly("\n".join(self._said))
         print("o200k tokens")
         print(f"  tools called directly: {definitions:,} definitions + {self._moved:,} arguments and results")
         print(f"  in code: {code:,} this program + {said:,} printed")

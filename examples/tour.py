@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from athena import api
 from athena.app import connect
-from athena.app.settings import load
-from athena.core.threads import drive
-from athena.core.tokens import exactly
+from athena.app.settings import load_settings
+from athena.core.threads import run_sync
+from athena.core.tokens import count_tokens_exactly
 from athena.errors import AthenaError
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ def ask(call: str, function: Callable[..., api.CompactSearchResult], *args: Any,
     found, took = timed(function, *args, **kwargs)
     print(paint(f">>> {call}", "36"))
     print(f"{found}\n{paint(f'{took:.1f} ms', '2')}")
-    return exactly(str(found))
+    return count_tokens_exactly(str(found))
 
 
 def athena(*words: str) -> None:
@@ -112,7 +112,7 @@ def fill() -> tuple[int, int]:
     ]
     items += [{"content": text, "tags": [tag]} for tag, texts in NOTES.items() for text in texts]
     _, took = timed(api.store_batch, items)
-    size = sum(exactly(item["content"]) for item in items)
+    size = sum(count_tokens_exactly(item["content"]) for item in items)
     heading(f"1. Remember: {len(items)} memories, {size:,} tokens, stored in {took:.0f} ms (model start included)")
     print("Decisions, bugs, people, habits of a small web shop: what an agent learns in a week and then forgets.")
     return len(items), size
@@ -163,21 +163,21 @@ def warm() -> float:
 
 def own_store(url: str | None) -> str:
     try:
-        return load().db_path if url is None else str(drive(call("health", PROJECT)).data["location"])
+        return load_settings().db_path if url is None else str(run_sync(call("health", PROJECT)).data["location"])
     except AthenaError as error:
         return f"(not known: {error})"
 
 
-def call(operation: str, project: str, **arguments: Any) -> Coroutine[Any, Any, connect.Answer]:
-    return connect.Connection(connect.shared_app, project, "tour").call(operation, arguments)
+def call(operation: str, project: str, **arguments: Any) -> Coroutine[Any, Any, connect.OperationResult]:
+    return connect.AppConnection(connect.shared_app, project, "tour").call(operation, arguments)
 
 
 def leave_nothing(project: str) -> None:
     """Remove for good what the tour kept in a database that is not its own."""
-    ids = [memory["id"] for memory in drive(call("list_memories", project, k=1_000)).data]
+    ids = [memory["id"] for memory in run_sync(call("list_memories", project, k=1_000)).data]
     if ids:
-        drive(call("forget_batch", project, memory_ids=ids))
-    drive(call("purge", project, expect=drive(call("purge", project, dry_run=True)).data))
+        run_sync(call("forget_batch", project, memory_ids=ids))
+    run_sync(call("purge", project, expect=run_sync(call("purge", project, dry_run=True)).data))
 
 
 def main() -> None:

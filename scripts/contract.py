@@ -5,6 +5,7 @@ python scripts/contract.py    write tests/data/contract/structure.json and wordi
 
 import inspect
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -33,26 +34,26 @@ def structure() -> dict[str, Any]:
     return {
         "operations": {operation.path: describe_operation(operation) for operation in CATALOG},
         "records": dict(sorted(describe_records().items())),
-        "openapi": without_words(openapi.document(CATALOG)),
+        "openapi": without_words(openapi.create_document(CATALOG)),
         "commands": dict(describe_command(athena, "athena")),
         "settings": {s.field: [s.variable, s.key] for s in read_settings()} | {name: [] for name in OTHER_VARIABLES},
         "schema": describe_schema(),
-        "mcp": {surface: without_words(list_tools(surface)) for surface in tools.SURFACES},
+        "mcp": {surface: without_words(list_tools(surface)) for surface in tools.TOOL_SURFACES},
         "errors": {kind.__name__: [kind.code, kind.http, kind.exit] for kind in read_errors()},
         "http_errors": {kind.code: kind.http for kind in guard_errors()},
         "api": {name: describe_public(name) for name in sorted(api.__all__)},
         "client": {
-            name: signature(name, value)
+            name: describe_function(name, value)
             for name, value in vars(AthenaClient).items()
             if inspect.isfunction(value) and (name == "__init__" or not name.startswith("_"))
         },
         "hooks": {
             "events": list(client.EVENTS),
             "greeting": client.HELLO.decode(),
-            "entry": client.INSTEAD,
-            "launcher": launcher.SCRIPT,
+            "entry": client.FALLBACK_CODE,
+            "launcher": launcher.HOOK_SCRIPT,
             "mcp_launcher": launcher.MCP_SCRIPT,
-            "mcp_entry": launcher.RUN,
+            "mcp_entry": launcher.RUN_CLI_CODE,
         },
     }
 
@@ -68,7 +69,7 @@ def wording() -> dict[str, Any]:
                 operation.documentation.summary,
                 operation.documentation.details,
                 *operation.documentation.examples,
-                {p.name: p.described for p in operation.parameters},
+                {p.name: p.description for p in operation.parameters},
             ]
             for operation in CATALOG
         },
@@ -84,24 +85,24 @@ def wording() -> dict[str, Any]:
 def describe_operation(operation: AnyOperation) -> dict[str, Any]:
     return {
         "name": operation.name,
-        "short": operation.short,
+        "short": operation.short_name,
         "effect": str(operation.effect),
         "approval": operation.approval,
         "programs": operation.programs,
         "parameters": [
-            [p.name, types.source(p.annotation), p.required, types.plain(p.default)] for p in operation.parameters
+            [p.name, types.to_source(p.annotation), p.required, types.to_json(p.default)] for p in operation.parameters
         ],
-        "returns": types.source(operation.result),
+        "returns": types.to_source(operation.result_type),
     }
 
 
 def describe_records() -> dict[str, dict[str, str]]:
     found: dict[str, Any] = {}
     for operation in CATALOG:
-        for annotation in (*(p.annotation for p in operation.parameters), operation.result):
+        for annotation in (*(p.annotation for p in operation.parameters), operation.result_type):
             collect(annotation, found)
     return {
-        name: {field: types.source(hint) for field, hint in get_type_hints(kind, include_extras=True).items()}
+        name: {field: types.to_source(hint) for field, hint in get_type_hints(kind, include_extras=True).items()}
         for name, kind in found.items()
     }
 
@@ -144,13 +145,19 @@ def describe_schema() -> dict[str, Any]:
     return {"steps": list(migrations.STEPS), "tables": dict(sorted(tables.items()))}
 
 
+def describe_function(name: str, function: Any) -> str:
+    """Write a signature with the values of constants instead of their names."""
+    known = inspect.unwrap(function).__globals__
+    return re.sub(r"= ([A-Z][A-Z_]+)\b", lambda match: f"= {known[match[1]]!r}", signature(name, function))
+
+
 def describe_public(name: str) -> Any:
     value = getattr(api, name)
-    return signature(name, value) if inspect.isfunction(value) else [list(getattr(value, "_fields", ()))]
+    return describe_function(name, value) if inspect.isfunction(value) else [list(getattr(value, "_fields", ()))]
 
 
 def list_tools(surface: str) -> list[dict[str, Any]]:
-    return [tools.definition(operation, surface) for operation in tools.chosen(CATALOG, surface)]
+    return [tools.define_tool(operation, surface) for operation in tools.select_tools(CATALOG, surface)]
 
 
 def guard_errors() -> list[Any]:

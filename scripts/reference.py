@@ -66,7 +66,7 @@ def operations() -> Iterator[str]:
     )
     for category, about in CATALOG.categories.items():
         yield from ("", f"### {category}", "", about)
-        for operation in CATALOG.listed(category):
+        for operation in CATALOG.list_operations(category):
             yield from described(operation)
 
 
@@ -75,20 +75,20 @@ def described(operation: AnyOperation) -> Iterator[str]:
     yield from ("", f"#### {operation.name}", "", documentation.summary)
     if documentation.details:
         yield from ("", documentation.details)
-    yield from ("", "```python", f"{operation.signature} -> {types.source(operation.result)}", "```", "")
+    yield from ("", "```python", f"{operation.signature} -> {types.to_source(operation.result_type)}", "```", "")
     if operation.parameters:
         rows = [
             (
                 f"`{p.name}`",
-                f"`{types.source(p.annotation)}`",
+                f"`{types.to_source(p.annotation)}`",
                 "required" if p.required else f"`{p.default!r}`",
-                p.described,
+                p.description,
             )
             for p in operation.parameters
         ]
         yield from (*table(("parameter", "type", "default", "meaning"), rows), "")
-    short = f" Short name: `{operation.category}.{operation.short}`." if operation.short else ""
-    approval = f" {stubs.APPROVAL}" if operation.approval else ""
+    short = f" Short name: `{operation.category}.{operation.short_name}`." if operation.short_name else ""
+    approval = f" {stubs.APPROVAL_NOTE}" if operation.approval else ""
     yield f"Effect: `{operation.effect}`.{short}{approval}"
     if documentation.examples:
         yield from ("", "Example:", "", "```python", *documentation.examples, "```")
@@ -98,16 +98,18 @@ def shapes_used() -> Iterator[str]:
     yield from ("## Shapes", "", "What operations take and return, beside plain types.")
     found: dict[str, Any] = {}
     for operation in CATALOG:
-        for annotation in (*(p.annotation for p in operation.parameters), operation.result):
+        for annotation in (*(p.annotation for p in operation.parameters), operation.result_type):
             collect(annotation, found)
     for name, kind in sorted(found.items()):
-        lines = [f"{field}: {types.source(hint)}" for field, hint in get_type_hints(kind, include_extras=True).items()]
+        lines = [
+            f"{field}: {types.to_source(hint)}" for field, hint in get_type_hints(kind, include_extras=True).items()
+        ]
         yield from ("", f"### {name}", "", *about(kind), "```python", *lines, "```")
 
 
 def collect(annotation: Any, found: dict[str, Any]) -> None:
     """Add the records inside an annotation, and those inside them."""
-    kind = types.parts(annotation)[0]
+    kind = types.split_annotation(annotation)[0]
     for inner in get_args(kind):
         collect(inner, found)
     if not (is_typeddict(kind) or hasattr(kind, "__dataclass_fields__")):

@@ -15,7 +15,7 @@ from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.storage.database import Database
 from athena.storage.postgres.store import Postgres
-from athena.storage.sqlite.connection import MEMORY
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
 FULL = os.environ.get("ATHENA_TEST_FULL") == "1"
@@ -87,7 +87,7 @@ class Engine:
         return Sqlite(file, soon=SOON)
 
     def in_memory(self) -> Database:
-        return Sqlite(MEMORY, soon=SOON)
+        return Sqlite(IN_MEMORY_PATH, soon=SOON)
 
     def written(self, home: Path) -> bytes:
         """Return everything that was written down."""

@@ -17,7 +17,7 @@ from patience import LONG, until
 
 PATIENT = {"ATHENA_HOOKS_TIMEOUT_MS": "60000"}  # the longest; what is tried here is not how fast the machine is
 KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
-_ours: list[lock.Held] = []  # homes that no daemon gets any more
+_ours: list[lock.ServerLock] = []  # homes that no daemon gets any more
 
 
 class Said(NamedTuple):
@@ -54,7 +54,7 @@ class Home:
         return done.stdout.decode()
 
     def install(self, python: str | None = None, timeout_ms: int = 5_000) -> None:
-        launcher.install(str(self.path), python, timeout_ms)
+        launcher.install_launchers(str(self.path), python, timeout_ms)
 
     def hook(self, event: str, given: bytes = b"{}", **more: str) -> Said:
         """Run a hook as a client does, to its end."""
@@ -79,7 +79,7 @@ class Home:
 
     @property
     def served(self) -> dict[str, Any] | None:
-        return lock.served(str(self.path))
+        return lock.find_server(str(self.path))
 
     @property
     def pid(self) -> int:
@@ -89,12 +89,12 @@ class Home:
 
     def starts(self) -> int:
         """Return how many daemons there have been."""
-        log = self.path / "logs" / daemon.LOG
+        log = self.path / "logs" / daemon.DAEMON_LOG_FILE
         return log.read_text().count('"event": "serving"') if log.exists() else 0
 
     def start(self) -> int:
         """Start its daemon, or find it, and return its process."""
-        return int(daemon.start(str(self.path), LONG)["pid"])
+        return int(daemon.start_daemon(str(self.path), LONG)["pid"])
 
     def until(self, *, served: bool) -> None:
         until(lambda: (self.served is not None) == served)
@@ -105,10 +105,10 @@ class Home:
 
     def _taken(self) -> bool:
         try:
-            _ours.append(lock.Held(str(self.path)))
+            _ours.append(lock.ServerLock(str(self.path)))
         except Conflict:
             with contextlib.suppress(OSError, ValueError, KeyError):
-                os.kill(json.loads((self.path / lock.LOCK).read_text())["pid"], signal.SIGKILL)
+                os.kill(json.loads((self.path / lock.LOCK_FILE).read_text())["pid"], signal.SIGKILL)
             return False
         return True
 

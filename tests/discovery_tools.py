@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from athena.core.foreign_operation import Defined, Definition
+from athena.core.foreign_operation import ForeignOperation, ToolDefinition
 
 
-def tool(path: str, summary: str, **parameters: str) -> Defined:
+def tool(path: str, summary: str, **parameters: str) -> ForeignOperation:
     async def run(ctx: Any, arguments: dict[str, Any]) -> Any:
         return arguments
 
     server, _, name = path.partition(".")
     properties = {name: {"type": "string", "description": about} for name, about in parameters.items()}
-    return Defined(Definition(server, name, summary, arguments={"type": "object", "properties": properties}), run)
+    return ForeignOperation(
+        ToolDefinition(server, name, summary, arguments={"type": "object", "properties": properties}), run
+    )

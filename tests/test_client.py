@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from athena import AthenaClient
-from athena.client import PAUSE
+from athena.client import RETRY_DELAY_S
 from athena.errors import (
     AthenaError,
     Conflict,
@@ -341,7 +341,7 @@ def test_a_server_that_stays_busy_is_asked_five_times_with_growing_pauses() -> N
         client.info()
     assert len(times) == 5
     for number, (one, next_one) in enumerate(itertools.pairwise(times)):
-        assert next_one - one >= PAUSE * 2**number / 2
+        assert next_one - one >= RETRY_DELAY_S * 2**number / 2
 
 
 def test_an_idle_connection_that_the_server_closed_is_not_noticed() -> None:
@@ -357,7 +357,7 @@ def test_an_idle_connection_that_the_server_closed_is_not_noticed() -> None:
         for number in range(20):
             times.append(time.monotonic())
             assert client.info()["number"] == number
-    assert min(later - one for one, later in itertools.pairwise(times)) < PAUSE / 2  # at once, without a pause
+    assert min(later - one for one, later in itertools.pairwise(times)) < RETRY_DELAY_S / 2  # at once, without a pause
     assert served == list(range(20))
 
 

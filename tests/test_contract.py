@@ -48,12 +48,12 @@ def test_installed_hook_client_finds_fallback() -> None:
     """Hook clients in users' data folders import `athena.fallback:main` by that name."""
     from athena.hooks.fallback import main
 
-    assert "from athena.fallback import main" in client.INSTEAD
+    assert "from athena.fallback import main" in client.FALLBACK_CODE
     assert callable(main)
 
 
 def test_launcher_names_the_folder_that_holds_the_package(tmp_path: Path) -> None:
-    script = Path(launcher.install(str(tmp_path))).read_text("utf-8")
+    script = Path(launcher.install_launchers(str(tmp_path))).read_text("utf-8")
     import athena
 
     assert str(Path(athena.__file__).parent.parent) in script

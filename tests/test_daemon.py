@@ -18,7 +18,7 @@ from athena.app import settings
 from athena.core.home import daemon, lock, sockets
 from athena.core.home.paths import HOOK_SOCKET, socket_path
 from athena.errors import Conflict, Unavailable
-from athena.server.daemon_main import Watch
+from athena.server.daemon_main import IdleCheck
 from daemon_tools import Home, assert_gone
 from patience import until
 
@@ -35,7 +35,7 @@ def home(tmp_path: Path) -> Generator[Home]:
 def test_it_starts_once_tells_of_itself_and_stops(home: Home) -> None:
     first = json.loads(home.athena("daemon", "start", "--json"))
     assert first["daemon"] is True
-    assert daemon.start(str(home.path)) == home.served == first
+    assert daemon.start_daemon(str(home.path)) == home.served == first
     status = json.loads(home.athena("daemon", "status", "--json"))
     assert (status["running"], status["answers"], status["pid"]) == (True, True, first["pid"])
     for name in ("athena.sock", "mcp.sock", "hook.sock", "server.json", "token"):
@@ -62,10 +62,10 @@ def test_what_one_session_is_told_by_its_environment_is_not_for_all(
 
 
 def test_of_twenty_that_start_at_once_one_stays_and_can_be_stopped_before_it_serves(home: Home) -> None:
-    children = [daemon.spawn(str(home.path)) for _ in range(20)]
+    children = [daemon.spawn_daemon(str(home.path)) for _ in range(20)]
     ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    assert sorted(ended) == [0] + [daemon.TAKEN] * 19
-    stopped = daemon.stop(str(home.path))
+    assert sorted(ended) == [0] + [daemon.ALREADY_SERVED_EXIT_CODE] * 19
+    stopped = daemon.stop_daemon(str(home.path))
     assert stopped is not None
     assert_gone(stopped["pid"])
     assert home.starts() <= 1
@@ -77,12 +77,12 @@ def test_one_that_was_killed_is_followed_by_another_although_its_sockets_are_the
     assert_gone(killed)
     assert (home.path / "athena.sock").exists()
     assert home.served is None
-    assert daemon.stop(str(home.path)) is None
+    assert daemon.stop_daemon(str(home.path)) is None
     assert home.start() != killed
 
 
 def test_where_there_is_no_home_none_is_made_to_stop_nothing(tmp_path: Path) -> None:
-    assert daemon.stop(str(tmp_path / "none")) is None
+    assert daemon.stop_daemon(str(tmp_path / "none")) is None
     assert not (tmp_path / "none").exists()
 
 
@@ -96,9 +96,9 @@ def test_a_server_takes_over_and_is_not_taken_for_a_daemon(home: Home) -> None:
         facts = home.served
         assert facts is not None
         assert (facts["pid"], facts["daemon"]) == (server.pid, False)
-        assert daemon.start(str(home.path)) == facts
+        assert daemon.start_daemon(str(home.path)) == facts
         with pytest.raises(Conflict, match="somebody started"):
-            daemon.stop(str(home.path))
+            daemon.stop_daemon(str(home.path))
         server.kill()
 
 
@@ -162,7 +162,7 @@ def test_one_that_hangs_is_told_apart_and_can_be_stopped(home: Home) -> None:
     os.kill(pid, signal.SIGSTOP)
     assert json.loads(home.athena("daemon", "status", "--json"))["answers"] is False
     waited: list[int] = []
-    lock.take(str(home.path), 2 * lock.SILENT, waited.append).let_go()
+    lock.acquire_server_lock(str(home.path), 2 * lock.NOTIFY_AFTER_S, waited.append).release()
     assert waited == [pid]  # nobody waits without being told for whom
     assert_gone(pid)
 
@@ -173,10 +173,10 @@ def test_one_that_cannot_start_says_why(home: Home) -> None:
         home.start()
     assert "consolidate must be one of" in (home.path / "logs" / "daemon.log").read_text()
     assert str(home.path) in str(caught.value.hint)
-    assert not daemon.may_work(str(home.path))  # so that hooks do not try it each time
+    assert not daemon.may_start(str(home.path))  # so that hooks do not try it each time
     home.settings("")
     home.start()
-    assert daemon.may_work(str(home.path))
+    assert daemon.may_start(str(home.path))
 
 
 def test_a_home_with_a_long_path_has_its_sockets_elsewhere(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_home_with_a_long_path_has_its_sockets_elsewhere(tmp_path: Path) -> No
         home.start()
         assert home.hook("session-start").code == 0
         assert home.links == []
-        daemon.stop(str(home.path))
+        daemon.stop_daemon(str(home.path))
         assert not Path(path).exists()
     finally:
         home.end()
@@ -199,7 +199,7 @@ def test_a_log_begins_anew_when_it_is_long_and_the_one_before_is_kept(tmp_path: 
     program = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from athena.core.home.logs import Log
+from athena.core.home.logs import StderrLog as Log
 sys.stderr = Log({str(tmp_path)!r}, "some.log", 1_000)
 for number in range(100):
     print(f"line {{number}} ".ljust(49, "."), file=sys.stderr)
@@ -215,7 +215,7 @@ def test_a_log_that_somebody_removed_is_no_trouble(tmp_path: Path) -> None:
     program = f"""
 import shutil, sys
 sys.path.insert(0, {str(ROOT)!r})
-from athena.core.home.logs import Log
+from athena.core.home.logs import StderrLog as Log
 sys.stderr = Log({str(tmp_path)!r}, "some.log", 100)
 print("." * 200, file=sys.stderr)
 shutil.rmtree({str(tmp_path / "logs")!r})
@@ -227,8 +227,8 @@ print("." * 200, file=sys.stderr)
 def test_the_other_end_of_a_socket_is_known() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
-        assert sockets.user(ours) == os.getuid()
-        assert sockets.process(ours) in (0, os.getpid())
+        assert sockets.get_peer_uid(ours) == os.getuid()
+        assert sockets.get_peer_pid(ours) in (0, os.getpid())
 
 
 def test_launchers_that_cannot_be_written_are_told_in_the_log_and_no_end_of_the_watch(
@@ -237,6 +237,6 @@ def test_launchers_that_cannot_be_written_are_told_in_the_log_and_no_end_of_the_
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
     (tmp_path / "bin").write_text("in the way")
     (tmp_path / "config.toml").write_text("[hooks]\ntimeout_ms = 900\n")
-    watch = Watch(None, settings.load())  # type: ignore[arg-type]  # nobody is served
-    watch._read_again()
+    watch = IdleCheck(None, settings.load_settings())  # type: ignore[arg-type]  # nobody is served
+    watch._reload_settings()
     assert "the launchers are not written" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def reference() -> ModuleType:
 def test_no_two_shapes_share_a_name(reference: ModuleType) -> None:
     found: dict[str, Any] = {}
     for operation in CATALOG:
-        for annotation in (*(p.annotation for p in operation.parameters), operation.result):
+        for annotation in (*(p.annotation for p in operation.parameters), operation.result_type):
             reference.collect(annotation, found)
     assert len(found) > 20
 

@@ -24,7 +24,7 @@ from athena.core.home.paths import socket_path
 from athena.errors import Misconfigured
 from athena.hooks import client as hooks_client
 from athena.hooks import fallback
-from athena.hooks.events import EVENTS
+from athena.hooks.events import EVENT_HANDLERS
 from conftest import rounds
 from daemon_tools import Home, Said, assert_gone
 from patience import LONG, until
@@ -83,7 +83,7 @@ def start(home: Home, session: str = "s1", **more: str) -> Said:
 def unharmed(home: Home) -> None:
     """The launcher ends with 0 whatever happens; its log and the daemon's say whether something did."""
     assert not (home.path / "logs" / "launcher.log").exists()
-    log = home.path / "logs" / daemon.LOG
+    log = home.path / "logs" / daemon.DAEMON_LOG_FILE
     assert not log.exists() or "hook failed" not in log.read_text()
     assert not [line for line in home.lines if "Error" in line["why"]]
 
@@ -211,8 +211,8 @@ def test_a_folder_that_is_switched_off_is_not_told_to_another_server_either(
     home.settings(f'[hooks]\nenabled = false\nmcp_url = "{address}"\n[hooks.projects]\n"{tmp_path}/secret" = "*"\n')
     monkeypatch.setenv("ATHENA_HOME", str(home.path))
     given = json.dumps({"cwd": str(tmp_path / folder), "prompt": "what is it"}).encode()
-    found = fallback.answer("user-prompt-submit", given, "hooks are off", time.monotonic() + 5)
-    assert (found.link, found.why) == ("mcp", "hooks are off")
+    found = fallback.answer_without_daemon("user-prompt-submit", given, "hooks are off", time.monotonic() + 5)
+    assert (found.link, found.reason) == ("mcp", "hooks are off")
 
 
 def test_events_and_projects_can_be_switched_off_while_the_daemon_runs(home: Home) -> None:
@@ -257,7 +257,7 @@ def test_what_is_wrong_is_said_once(home: Home) -> None:
 def test_a_bad_setting_is_an_error(tmp_path: Path, wrong: str) -> None:
     (tmp_path / "config.toml").write_text(wrong)
     with pytest.raises(Misconfigured):
-        settings.load({"ATHENA_HOME": str(tmp_path)})
+        settings.load_settings({"ATHENA_HOME": str(tmp_path)})
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/false", "/etc/passwd"])
@@ -274,7 +274,7 @@ def test_without_a_python_the_launcher_says_so_and_no_more(home: Home, python: s
 
 def test_a_package_that_is_gone_is_written_down(home: Home) -> None:
     script = home.path / "bin" / "athena-hook"
-    script.write_text(script.read_text().replace(str(Path(daemon.ROOT)), "/nowhere"))
+    script.write_text(script.read_text().replace(str(Path(daemon.PACKAGE_ROOT)), "/nowhere"))
     said = start(home, PYTHONPATH="")
     # Where the package is installed for good it is found all the same, and answers.
     assert said.code == 0
@@ -338,9 +338,9 @@ def test_an_event_that_both_the_daemon_and_the_process_answer_is_recorded_once(
     given = json.dumps({"session_id": "s1", "last_assistant_message": "The ship sails at noon. " * 5}).encode()
     for number, events in (("a" * 32, 1), ("b" * 32, 2)):  # the same can happen twice, and is two events then
         monkeypatch.setenv("ATHENA_HOOK_ID", number)
-        assert hooks_client.ask(path, "stop", given, end, end) == (b"", "")
-        assert hooks_client.ask(path, "stop", given, end, end) == (b"", "")
-        assert fallback.answer("stop", given, "the daemon does not answer", end).link == "process"
+        assert hooks_client.ask_daemon(path, "stop", given, end, end) == (b"", "")
+        assert hooks_client.ask_daemon(path, "stop", given, end, end) == (b"", "")
+        assert fallback.answer_without_daemon("stop", given, "the daemon does not answer", end).link == "process"
         found = json.loads(warm.athena("call", "recall_events", project="twice"))
         assert len(found) == events
     warm.hook("stop", given, ATHENA_PROJECT="twice")  # each run of the client is an event of its own
@@ -354,7 +354,7 @@ def test_clients_that_give_up_are_no_error_of_the_daemon(warm: Home) -> None:
             client.connect(path)
             client.sendall((b"", b"4\n", b"4\nstop{")[number % 3])
     assert start(warm, "after those who left").code == 0
-    assert "hook failed" not in (warm.path / "logs" / daemon.LOG).read_text()
+    assert "hook failed" not in (warm.path / "logs" / daemon.DAEMON_LOG_FILE).read_text()
 
 
 def test_a_prompt_of_ten_megabytes_is_answered(warm: Home) -> None:
@@ -362,7 +362,7 @@ def test_a_prompt_of_ten_megabytes_is_answered(warm: Home) -> None:
     given = json.dumps({"session_id": "long", "prompt": "How are releases signed? " * 400_000}).encode()
     assert len(given) > 10_000_000
     assert warm.hook("user-prompt-submit", given, **PROJECT).code == 0
-    assert warm.hook("user-prompt-submit", b"x" * (hooks_client.LARGEST + 1), **PROJECT).code == 0
+    assert warm.hook("user-prompt-submit", b"x" * (hooks_client.MAX_EVENT_BYTES + 1), **PROJECT).code == 0
     assert [line["why"].split(";")[0] for line in warm.lines[before:]] == ["the input is too long"]
 
 
@@ -409,7 +409,7 @@ def test_nothing_that_comes_in_is_executed_or_breaks_anything(warm: Home, home: 
 
     def one(number: int) -> None:
         with shut:
-            given, event = hostile(chance, canary), chance.choice([*EVENTS])
+            given, event = hostile(chance, canary), chance.choice([*EVENT_HANDLERS])
         said = (home if number % 50 == 49 else warm).hook(event, given, **PROJECT)
         assert said.code == 0
         assert len(said.out) < 40_000
@@ -447,7 +447,7 @@ def test_a_path_with_quotes_and_spaces_is_a_path(tmp_path: Path) -> None:
 
 
 def test_the_events_are_the_same_everywhere() -> None:
-    assert tuple(EVENTS) == hooks_client.EVENTS
+    assert tuple(EVENT_HANDLERS) == hooks_client.EVENTS
 
 
 def test_the_client_imports_nothing_but_the_interpreter(home: Home) -> None:
@@ -461,10 +461,10 @@ def test_the_client_imports_nothing_but_the_interpreter(home: Home) -> None:
 
 def test_its_log_never_grows_for_ever(tmp_path: Path) -> None:
     for number in range(4_000):
-        hooks_client.note(str(tmp_path), "stop", "nothing", 0.0, f"{number} " + 'why "\\\n' * 20)
+        hooks_client.log_hook(str(tmp_path), "stop", "nothing", 0.0, f"{number} " + 'why "\\\n' * 20)
     sizes = [path.stat().st_size for path in (tmp_path / "logs").iterdir()]
     assert len(sizes) == 2
-    assert max(sizes) < hooks_client.LOG_LARGEST + 1_000
+    assert max(sizes) < hooks_client.MAX_LOG_BYTES + 1_000
     for line in (tmp_path / "logs" / "hooks.log").read_text().splitlines():
         assert json.loads(line)["link"] == "nothing"
 
@@ -473,12 +473,12 @@ def test_of_many_that_write_its_log_at_once_none_loses_a_line(tmp_path: Path) ->
     program = f"""
 import sys
 sys.path.insert(0, {str(Path(hooks_client.__file__).parent)!r})
-import hookclient
-hookclient.LOG_LARGEST = 6_000  # it begins anew once
+import client as hookclient
+hookclient.MAX_LOG_BYTES = 6_000  # it begins anew once
 sys.stdin.read()
 for attempt in range(30):
     for number in range(10):
-        hookclient.note(f"{tmp_path}/{{attempt}}", "stop", "nothing", 0.0, "so it is")
+        hookclient.log_hook(f"{tmp_path}/{{attempt}}", "stop", "nothing", 0.0, "so it is")
 """
     command = [sys.executable, "-I", "-S", "-c", program]
     many = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(8)]

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from athena.app.compose import App, database_at
+from athena.app.compose import App, open_database_at
 from athena.cli.commands import athena
 from athena.core.operation import Effect
-from athena.core.threads import drive, start
-from athena.core.types import plain
+from athena.core.threads import run_sync, start_in_thread
+from athena.core.types import to_json
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.storage import copying, runs, workspaces
 from conftest import Engine, _model
@@ -62,7 +62,7 @@ def app(tmp_path: Path, engine: Engine) -> Generator[App]:
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
     surface = "cli" if name == "approve_run" else "test"  # only a person approves
-    return drive(app.catalog.find(name)(app.context(project, surface, key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, surface, key), **arguments))
 
 
 def run(app: App, code: str, project: str = "p", key: str | None = None, **more: Any) -> Any:
@@ -79,7 +79,7 @@ def calls_of(app: App, run_id: str) -> list[tuple[str, str, str]]:
     async def work(tx: Any) -> Any:
         return await tx.fetch("SELECT operation, surface, outcome FROM calls WHERE run = :run ORDER BY id", run=run_id)
 
-    return [tuple(row) for row in drive(app.store.database.write(work))]
+    return [tuple(row) for row in run_sync(app.store.database.write(work))]
 
 
 # --- what comes back --------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_a_program_loops_over_records_and_returns_an_answer(app: App) -> None:
         return {"done": done}
         """,
     )
-    assert plain(done) | {"elapsed_ms": 0, "run_id": ""} == {
+    assert to_json(done) | {"elapsed_ms": 0, "run_id": ""} == {
         "success": True,
         "status": "done",
         "output": "looked at 5\n",
@@ -172,9 +172,9 @@ def test_programs_cannot_run_programs_or_approve_them(app: App) -> None:
 def test_a_program_may_do_what_its_caller_may(app: App) -> None:
     from dataclasses import replace
 
-    reader = replace(app.context("p", "test"), allowed=frozenset({Effect.READ, Effect.EXECUTE}))
-    execute = app.catalog.find("execute_code")
-    done = drive(execute(reader, code="memory.recall(query='x')\nmemory.remember(content='x')"))
+    reader = replace(app.create_context("p", "test"), allowed=frozenset({Effect.READ, Effect.EXECUTE}))
+    execute = app.catalog.get_operation("execute_code")
+    done = run_sync(execute(reader, code="memory.recall(query='x')\nmemory.remember(content='x')"))
     assert (done.status, done.error.type, done.error.line) == ("failed", "ToolError", 2)
     assert "may not write" in done.error.message
     assert call(app, "health").count == 0
@@ -193,7 +193,7 @@ def test_a_long_value_is_cut_and_kept_under_a_handle(app: App) -> None:
 def test_old_handles_make_way_for_new_ones(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     from athena.programs import workspace
 
-    monkeypatch.setattr(workspace, "KEPT_HANDLES", 3)  # smaller
+    monkeypatch.setattr(workspace, "MAX_HANDLES", 3)  # smaller
     done = [run(app, f"'{i}' * 20_000") for i in range(5)]
     assert {one.path for one in call(app, "list_files")} == {one.handle for one in done[2:]}
 
@@ -238,14 +238,14 @@ def test_a_state_that_was_tampered_with_is_not_loaded(app: App) -> None:
     run(app, "rows = [1]")
 
     async def spoil(tx: Any) -> None:
-        scope = app.context("p", "test").scope
-        kept = await workspaces.find(tx, scope, "default")
+        scope = app.create_context("p", "test").scope
+        kept = await workspaces.fetch_workspace(tx, scope, "default")
         assert kept is not None
         assert kept.state is not None
         spoilt = kept._replace(state=kept.state[:-1] + b"?", variables='{"rows": 2}')
-        assert await workspaces.put(tx, scope, "default", spoilt, kept.updated)
+        assert await workspaces.upsert_workspace(tx, scope, "default", spoilt, kept.updated)
 
-    drive(app.store.database.write(spoil))
+    run_sync(app.store.database.write(spoil))
     assert value(app, "rows") == 2
 
 
@@ -255,10 +255,10 @@ def test_variables_and_what_waits_move_with_the_project_and_the_store(app: App, 
     waits = run(app, "memory.purge(memory_ids=[1], expect=1)", workspace="w")
     call(app, "rename_project", name="p", to="new")
     assert value(app, "rows", project="new") == [1, 2]
-    target = database_at(str(tmp_path / "copy.db"), "to")
-    copying.copy(app.store.database, target)
+    target = open_database_at(str(tmp_path / "copy.db"), "to")
+    copying.copy_store(app.store.database, target)
     target.close()
-    copy = App(database_at(str(tmp_path / "copy.db"), ""), _model, key=lambda: KEY)
+    copy = App(open_database_at(str(tmp_path / "copy.db"), ""), _model, key=lambda: KEY)
     assert value(copy, "rows", project="new") == [1, 2]
     assert call(copy, "approve_run", "new", run_id=waits.run_id).result == 1
     copy.close()
@@ -266,7 +266,7 @@ def test_variables_and_what_waits_move_with_the_project_and_the_store(app: App, 
 
 def test_programs_in_one_workspace_take_turns(app: App) -> None:
     run(app, "n = 0")
-    jobs = [start(run, app, "n += 1\nmemory.list_memories(k=1)\nn") for _ in range(8)]
+    jobs = [start_in_thread(run, app, "n += 1\nmemory.list_memories(k=1)\nn") for _ in range(8)]
     for one in jobs:
         one.wait()
     assert sorted(one.result().result for one in jobs) == list(range(1, 9))
@@ -276,7 +276,7 @@ def test_programs_in_one_workspace_take_turns(app: App) -> None:
 def test_a_program_is_awaited_without_blocking_the_loop(app: App) -> None:
     async def both() -> Any:
         async def ask(name: str, **arguments: Any) -> Any:
-            return await app.catalog.find(name)(app.context("p", "test"), **arguments)
+            return await app.catalog.get_operation(name)(app.create_context("p", "test"), **arguments)
 
         slow = asyncio.ensure_future(ask("execute_code", code=f"{held()}7"))
         while not await ask("list_files", workspace="signals"):
@@ -339,7 +339,7 @@ def test_a_run_goes_on_once_however_many_approve_it(app: App) -> None:
         except Conflict:
             return "conflict"
 
-    jobs = [start(approve) for _ in range(4)]
+    jobs = [start_in_thread(approve) for _ in range(4)]
     for one in jobs:
         one.wait()
     assert sorted(one.result() for one in jobs) == ["conflict"] * 3 + ["done"]
@@ -405,7 +405,7 @@ def test_a_repeated_call_with_its_key_gets_the_same_answer(app: App) -> None:
 
 def test_a_call_that_is_repeated_while_it_runs_happens_once(app: App) -> None:
     code = "import time\ntime.sleep(0.3)\nevents.record_event(event_type='action', content='once')['id']"
-    jobs = [start(run, app, code, key="same") for _ in range(3)]
+    jobs = [start_in_thread(run, app, code, key="same") for _ in range(3)]
     for one in jobs:
         one.wait()
     assert len({one.result().result for one in jobs}) == 1
@@ -413,29 +413,29 @@ def test_a_call_that_is_repeated_while_it_runs_happens_once(app: App) -> None:
 
 
 def test_a_run_whose_process_died_is_unknown_and_not_repeated(app: App, engine: Engine, tmp_path: Path) -> None:
-    scope = app.context("p", "test").scope
+    scope = app.create_context("p", "test").scope
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     host = __import__("socket").gethostname()
     first = run(app, "1", key="k")
 
     async def died(tx: Any) -> None:
-        row = await runs.find(tx, scope, first.run_id)
+        row = await runs.fetch_run(tx, scope, first.run_id)
         assert row is not None
-        await runs.put(tx, scope, row._replace(status="running", process=f"{host}:{gone.pid}", answer=None))
+        await runs.upsert_run(tx, scope, row._replace(status="running", process=f"{host}:{gone.pid}", answer=None))
 
-    drive(app.store.database.write(died))
+    run_sync(app.store.database.write(died))
     again = run(app, "1", key="k")
     assert (again.status, again.success, again.error.type) == ("unknown", False, "Unknown")
     assert call(app, "get_run", run_id=first.run_id).status == "unknown"
     assert [one.run_id for one in call(app, "list_runs", status="unknown")] == [first.run_id]
 
     async def alive(tx: Any) -> None:
-        row = await runs.find(tx, scope, first.run_id)
+        row = await runs.fetch_run(tx, scope, first.run_id)
         assert row is not None
-        await runs.put(tx, scope, row._replace(process=f"{host}:{os.getpid()}", started=time.time()))
+        await runs.upsert_run(tx, scope, row._replace(process=f"{host}:{os.getpid()}", started=time.time()))
 
-    drive(app.store.database.write(alive))
+    run_sync(app.store.database.write(alive))
     with pytest.raises(Conflict, match="still under way"):
         run(app, "1", key="k")
 
@@ -527,7 +527,7 @@ def test_a_program_from_python_is_a_function(isolated: App) -> None:
 def test_a_shell_keeps_variables_and_completes_names(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from athena.cli.programs import completer
+    from athena.cli.programs import create_completer
 
     lines = iter(
         [
@@ -557,7 +557,7 @@ def test_a_shell_keeps_variables_and_completes_names(
     assert "def recall(" in said.out
     assert next(lines) == "never"
     assert "ZeroDivisionError" in said.err
-    complete = completer()
+    complete = create_completer()
     assert complete("mem", 0) == "memory."
     assert complete("memory.rec", 0) == "memory.recall("
     assert complete("zzz", 0) is None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from athena.app.compose import App
-from athena.core.threads import drive, start
+from athena.core.threads import run_sync, start_in_thread
 from athena.errors import Conflict, Denied, InvalidInput, LimitExceeded
 from athena.programs import host_calls, run_record
 from athena.programs import workspace as keeping_files
@@ -43,7 +43,7 @@ def app(tmp_path: Path, engine: Engine) -> Generator[App]:
 
 
 def call(app: App, name: str, /, surface: str = "test", key: str | None = None, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context("p", surface, key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context("p", surface, key), **arguments))
 
 
 def run(app: App, code: str, key: str | None = None, **more: Any) -> Any:
@@ -64,7 +64,7 @@ def approve(app: App, run_id: str, **more: Any) -> Any:
 def test_floods_of_skills_do_not_stop_other_programs(app: App) -> None:
     save(app, "slow", SLOW)
     flood = "parallel([skills.slow(s=0.3) for _ in range(16)])"
-    jobs = [start(run, app, flood, workspace=f"w{i}", timeout_s=60) for i in range(2)]
+    jobs = [start_in_thread(run, app, flood, workspace=f"w{i}", timeout_s=60) for i in range(2)]
     time.sleep(0.5)
     assert run(app, "1 + 1", workspace="other").result == 2
     assert not any(one.wait(0) for one in jobs), "it had to wait for them"
@@ -77,7 +77,7 @@ def test_skills_that_call_things_at_once_inside_of_others_do_not_wait_for_each_o
     code = "def par(n: int = 1) -> int:\n    return len(parallel([memory.recall(query=str(i)) for i in range(n)]))"
     save(app, "par", code)
     nested = "sum(parallel([skills.par(n=3) for _ in range(16)]))"
-    jobs = [start(run, app, nested, workspace=f"v{i}", timeout_s=60) for i in range(3)]
+    jobs = [start_in_thread(run, app, nested, workspace=f"v{i}", timeout_s=60) for i in range(3)]
     for one in jobs:
         one.wait()
         assert one.result().result == 48, one.result().error
@@ -89,7 +89,7 @@ def test_a_cancelled_run_writes_no_more_through_a_skill(app: App, code: str) -> 
 
     async def work() -> tuple[str, str, str]:
         async def ask(name: str, **arguments: Any) -> Any:
-            return await app.catalog.find(name)(app.context("p", "test"), **arguments)
+            return await app.catalog.get_operation(name)(app.create_context("p", "test"), **arguments)
 
         task = asyncio.create_task(ask("execute_code", code=code))
         while not await ask("list_files") or int(await ask("read_file", path="c.txt")) < 2:
@@ -194,14 +194,14 @@ def test_counting_needs_no_approval(app: App) -> None:
 
 
 def test_only_so_many_programs_wait_for_a_person(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_calls, "MOST_WAITING", 2)  # smaller
+    monkeypatch.setattr(host_calls, "MAX_PAUSED_RUNS", 2)  # smaller
     done = [run(app, "memory.purge(expect=0)", workspace=f"w{i}") for i in range(3)]
     assert [one.status for one in done] == ["needs_approval", "needs_approval", "failed"]
     assert "wait for one already" in done[2].error.message
 
 
 def test_a_run_that_waited_long_is_not_lost_as_soon_as_it_goes_on() -> None:
-    row = runs.Row("x", "w", "running", "elsewhere:1", started=0.0, claimed=9_990.0)
+    row = runs.RunRow("x", "w", "running", "elsewhere:1", started=0.0, claimed=9_990.0)
     assert not run_record.is_lost(row, 10_000.0)
     assert run_record.is_lost(row._replace(claimed=None), 10_000.0)
 
@@ -210,8 +210,8 @@ def test_a_run_that_waited_long_is_not_lost_as_soon_as_it_goes_on() -> None:
 
 
 def test_a_project_holds_so_much_in_all_its_workspaces(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping_files, "PROJECT_ROOM", 3_000_000)  # smaller
-    monkeypatch.setattr(keeping_files, "WORKSPACES", 3)
+    monkeypatch.setattr(keeping_files, "MAX_PROJECT_BYTES", 3_000_000)  # smaller
+    monkeypatch.setattr(keeping_files, "MAX_PROJECT_WORKSPACES", 3)
     flood = "for i in range(8):\n    workspace.write(path='a.txt', content='x' * 900_000, workspace=f'w{i}')"
     done = run(app, flood)
     assert (done.status, done.calls) == ("failed", 4)
@@ -221,11 +221,11 @@ def test_a_project_holds_so_much_in_all_its_workspaces(app: App, monkeypatch: py
 
 
 def test_a_project_holds_so_many_variables(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_record, "WORKSPACES", 2)  # smaller
+    monkeypatch.setattr(run_record, "MAX_WORKSPACES", 2)  # smaller
     done = [run(app, "x = 1", workspace=f"w{i}") for i in range(3)]
     assert ["full" in one.output for one in done] == [False, False, True]
     assert run(app, "x = 2\nx", workspace="w1").output == ""
-    monkeypatch.setattr(run_record, "ROOM", 100)
+    monkeypatch.setattr(run_record, "MAX_VARIABLES_BYTES", 100)
     assert "full" in run(app, "x = 3", workspace="w1").output
     assert run(app, "x", workspace="w1").result == 2
 
@@ -236,7 +236,7 @@ def test_programs_write_no_handles(app: App) -> None:
 
 
 def test_a_program_waits_for_its_workspace_no_longer_than_its_time(app: App) -> None:
-    job = start(run, app, f"{held()}7")
+    job = start_in_thread(run, app, f"{held()}7")
     until(lambda: call(app, "list_files", workspace="signals"))
     with pytest.raises(LimitExceeded, match="nothing was run"):
         run(app, "1 + 1", timeout_s=0.5)  # while the first still runs
@@ -276,9 +276,9 @@ def test_an_answer_that_is_gone_does_not_make_a_run_lost(app: App) -> None:
     run(app, "1", key="k")
 
     async def forget(tx: Any) -> None:
-        await runs.forget_words(tx, app.context("p", "test").scope)
+        await runs.clear_run_contents(tx, app.create_context("p", "test").scope)
 
-    drive(app.store.database.write(forget))
+    run_sync(app.store.database.write(forget))
     again = run(app, "1", key="k")
     assert (again.status, again.error.type) == ("done", "Gone")
     with pytest.raises(Conflict):
@@ -294,7 +294,7 @@ def test_a_run_that_waits_cannot_be_replaced_by_another_of_the_same_key(app: App
     call(app, "forget_batch", memory_ids=ids)
     purge = f"memory.purge(memory_ids={ids[1:]})"
     wait = "import time\nwhile not workspace.list(prefix='go', workspace='signals'):\n    time.sleep(0.02)\n"
-    later = start(lambda: run(app, wait + purge, key="k", workspace="w2"))
+    later = start_in_thread(lambda: run(app, wait + purge, key="k", workspace="w2"))
     time.sleep(0.3)
     first = run(app, purge, key="k", workspace="w1")
     call(app, "write_file", path="go", content="x", workspace="signals")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from athena.app.compose import App, database_at
-from athena.core.threads import drive
-from athena.core.types import plain
+from athena.app.compose import App, open_database_at
+from athena.core.threads import run_sync
+from athena.core.types import to_json
 from athena.errors import Denied, InvalidInput
 from conftest import _model
 
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.sqlite_only("one app for all of them")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Generator[App]:
     """One app for all of these tests: what they say of a store is said elsewhere."""
     file = tmp_path_factory.mktemp("told") / "athena.db"
-    made = App(database_at(str(file), ""), _model, key=lambda: KEY)
+    made = App(open_database_at(str(file), ""), _model, key=lambda: KEY)
     yield made
     made.close()
 
 
 def call(app: App, name: str, /, **arguments: Any) -> Any:
     surface = "cli" if name == "approve_run" else "test"  # only a person approves
-    return drive(app.catalog.find(name)(app.context("p", surface, None), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context("p", surface, None), **arguments))
 
 
 def run(app: App, code: str, **more: Any) -> Any:
@@ -66,9 +66,9 @@ def test_a_long_output_says_where_it_belongs(app: App) -> None:
     assert "10,001 more characters were printed" in done.output
     assert "workspace.write" in done.output
     assert "of which the first 99,999 are kept" in done.result
-    from athena.cli.programs import show
+    from athena.cli.programs import print_result
 
-    assert show(plain(done), "w") == 0
+    assert print_result(to_json(done), "w") == 0
 
 
 # --- afterwards -------------------------------------------------------------------------------------------------------
@@ -104,5 +104,5 @@ def test_a_hint_says_how_a_call_is_written_once(app: App) -> None:
 
 def test_only_a_person_approves_and_everybody_else_is_told_how(app: App) -> None:
     with pytest.raises(Denied) as refused:
-        drive(app.catalog.find("approve_run")(app.context("p", "http", None), run_id="x"))
+        run_sync(app.catalog.get_operation("approve_run")(app.create_context("p", "http", None), run_id="x"))
     assert refused.value.hint == "a person runs: athena approve ID"

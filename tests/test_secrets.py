@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from athena.core.redaction import Finding, Redacted, redact
+from athena.core.redaction import RedactedText, SecretMatch, redact
 from conftest import rounds
 
 
@@ -305,12 +305,12 @@ def test_the_tables_are_long_enough_to_mean_something() -> None:
 
 @pytest.mark.parametrize(("before", "kind", "secret", "after"), FOUND)
 def test_a_secret_is_replaced_and_nothing_else(before: str, kind: str, secret: str, after: str) -> None:
-    assert redact(before + secret + after) == Redacted(shown(before, kind, after), (kind,))
+    assert redact(before + secret + after) == RedactedText(shown(before, kind, after), (kind,))
 
 
 @pytest.mark.parametrize("text", UNTOUCHED)
 def test_a_look_alike_is_left_alone(text: str) -> None:
-    assert redact(text) == Redacted(text, ())
+    assert redact(text) == RedactedText(text, ())
 
 
 def test_kinds_come_in_order_one_for_each_secret() -> None:
@@ -331,14 +331,14 @@ def test_a_commit_beside_an_aws_key_stays() -> None:
 
 def test_overlapping_findings_become_one_with_the_precise_kind() -> None:
     token = "ghp_" + mixed(36)
-    assert redact(f'password = "{token}"') == Redacted('password = "[SECRET:github-token]"', ("github-token",))
+    assert redact(f'password = "{token}"') == RedactedText('password = "[SECRET:github-token]"', ("github-token",))
     assert redact(f"token=abc-{token}-def9").text == "token=[SECRET:github-token]"
 
 
 def test_a_secret_may_complete_its_neighbour_only_once_replaced() -> None:
     text = "AIza" + mixed(34) + "-" + "ghp_" + mixed(36)
     once = redact(text)
-    assert redact(once.text) == Redacted(once.text, ())
+    assert redact(once.text) == RedactedText(once.text, ())
 
 
 def test_several_urls_in_a_row_each_lose_their_password() -> None:
@@ -357,7 +357,7 @@ def test_an_i_with_a_dot_does_not_shift_what_follows() -> None:
 
 
 def test_a_finding_says_where() -> None:
-    assert Finding("jwt", 1, 4) == ("jwt", 1, 4)
+    assert SecretMatch("jwt", 1, 4) == ("jwt", 1, 4)
 
 
 PIECES = st.one_of(
@@ -374,7 +374,7 @@ PIECES = st.one_of(
 @given(st.lists(PIECES, max_size=8).map("".join))
 def test_redacting_twice_changes_nothing_more(text: str) -> None:
     once = redact(text)
-    assert redact(once.text) == Redacted(once.text, ())
+    assert redact(once.text) == RedactedText(once.text, ())
     assert all(re.fullmatch("[a-z]+(-[a-z]+)*", kind) for kind in once.kinds)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.programs import skill_source
-from athena.programs.shipped_skills import shipped
+from athena.programs.shipped_skills import load_shipped_skills
 from patience import until
 
 TOTAL = '''
@@ -21,7 +21,7 @@ def tagged(tag: str, limit: int = 10) -> list[str]:
 
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
 
 
 def run(app: App, code: str, project: str = "p", **more: Any) -> Any:
@@ -172,7 +172,7 @@ def test_those_that_come_with_it_work(app: App) -> None:
     for text in ("The invoice of March is paid", "The invoice for March is paid"):
         call(app, "remember", content=text, tags=["money"])
     call(app, "record_event", event_type="action", content="paid the invoice", outcome="success")
-    for name in shipped():
+    for name in load_shipped_skills():
         assert call(app, "run_skill", name=name).success, name
     saved = run(app, "skills.back_up_entities('b.json')")
     assert (saved["entities"], saved["relations"]) == (1, 0)
@@ -206,9 +206,9 @@ def test_wrong_arguments_are_told_with_the_right_ones(app: App) -> None:
 def test_skills_are_exported_as_files_that_are_skills_again(app: App) -> None:
     save(app)
     files = call(app, "export_skills")
-    assert set(files) == {"double.py", *(f"{name}.py" for name in shipped())}
+    assert set(files) == {"double.py", *(f"{name}.py" for name in load_shipped_skills())}
     for name, text in files.items():
-        assert skill_source.read(name.removesuffix(".py"), text, "again").name == name.removesuffix(".py")
+        assert skill_source.parse_skill(name.removesuffix(".py"), text, "again").name == name.removesuffix(".py")
 
 
 def test_types_become_a_schema() -> None:
@@ -216,7 +216,7 @@ def test_types_become_a_schema() -> None:
         "def f(a: str, b: int | None, c: list[str], d: Literal['x', 'y'], e: dict[str, int], g: Any, "
         "h: float = 1.5, *, i: bool = True) -> dict:\n    '''F.'''\n    return {}"
     )
-    schema = skill_source.read("f", code).parameters
+    schema = skill_source.parse_skill("f", code).parameters
     assert schema["required"] == ["a", "b", "c", "d", "e", "g"]
     assert schema["properties"] == {
         "a": {"type": "string"},

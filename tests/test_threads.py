@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from athena.core.threads import Crew, Outcome, aside, drive, start
+from athena.core.threads import ThreadFuture, ThreadPool, run_in_thread, run_sync, start_in_thread
 from patience import LONG, until
 
 
 async def slow_double(number: int) -> int:
-    return await start(lambda: number * 2)
+    return await start_in_thread(lambda: number * 2)
 
 
 def test_a_coroutine_is_driven_without_an_event_loop() -> None:
-    assert drive(slow_double(21)) == 42
+    assert run_sync(slow_double(21)) == 42
 
 
 def test_the_same_coroutine_is_awaited_by_an_event_loop() -> None:
@@ -28,7 +28,7 @@ def test_the_same_coroutine_is_awaited_by_an_event_loop() -> None:
 
 def test_it_can_be_driven_inside_a_running_loop() -> None:
     async def inside() -> int:
-        return drive(slow_double(4))
+        return run_sync(slow_double(4))
 
     assert asyncio.run(inside()) == 8
 
@@ -38,10 +38,10 @@ def test_an_error_reaches_whoever_waits() -> None:
         raise KeyError("why")
 
     with pytest.raises(KeyError, match="why"):
-        drive(aside(fail))
+        run_sync(run_in_thread(fail))
 
     async def awaited() -> None:
-        await start(fail)
+        await start_in_thread(fail)
 
     with pytest.raises(KeyError, match="why"):
         asyncio.run(awaited())
@@ -49,44 +49,44 @@ def test_an_error_reaches_whoever_waits() -> None:
 
 def test_a_coroutine_that_needs_a_loop_is_refused() -> None:
     with pytest.raises(RuntimeError, match="only an event loop"):
-        drive(asyncio.sleep(0))
+        run_sync(asyncio.sleep(0))
 
 
 def test_work_that_may_not_wait_is_told_so() -> None:
     async def waits() -> None:
-        await Outcome[None]()
+        await ThreadFuture[None]()
 
     with pytest.raises(RuntimeError, match="no waiting here: because"):
-        drive(waits(), closed_to="because")
+        run_sync(waits(), closed_to="because")
 
 
 def test_a_wait_can_end_early() -> None:
-    assert Outcome[None]().wait(0.01) is False
+    assert ThreadFuture[None]().wait(0.01) is False
 
 
 def test_a_cancelled_task_does_not_disturb_the_thread_that_delivers() -> None:
     gate = threading.Event()
 
     async def cancelled() -> None:
-        task = asyncio.create_task(_wait_for(start(gate.wait)))
+        task = asyncio.create_task(_wait_for(start_in_thread(gate.wait)))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         gate.set()
-        assert await start(lambda: "next") == "next"
+        assert await start_in_thread(lambda: "next") == "next"
 
     asyncio.run(cancelled())
 
 
-async def _wait_for(outcome: Outcome[bool]) -> bool:
+async def _wait_for(outcome: ThreadFuture[bool]) -> bool:
     return await outcome
 
 
 def test_threads_work_in_a_forked_child() -> None:
-    assert drive(slow_double(1)) == 2
+    assert run_sync(slow_double(1)) == 2
     if (child := os.fork()) == 0:
-        os._exit(0 if drive(slow_double(3)) == 6 else 1)
+        os._exit(0 if run_sync(slow_double(3)) == 6 else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -106,7 +106,7 @@ class Stopping:
 
 
 def test_a_job_does_not_wait_behind_one_that_was_just_taken() -> None:
-    crew = Crew(2)
+    crew = ThreadPool(2)
     queue: Any = Stopping()
     crew.jobs = queue
     first, second = threading.Event(), threading.Event()

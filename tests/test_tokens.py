@@ -17,22 +17,22 @@ OTHERS = "我们决定在星期五部署。数据库是只读的。" * 20
     [("", 0), ("hello world", 2), ("Deploys run on Fridays at 15:00", 10), ("naïve café", 4), ("\n\n\n", 1)],
 )
 def test_the_count_is_that_of_the_published_vocabulary(text: str, count: int) -> None:
-    assert tokens.exactly(text) == count
+    assert tokens.count_tokens_exactly(text) == count
 
 
 @pytest.mark.parametrize("text", [PROSE, LINES, RECORDS, OTHERS], ids=["prose", "lines", "records", "Chinese"])
 def test_an_estimate_is_not_far_from_the_count(text: str) -> None:
-    assert tokens.estimate(text) == pytest.approx(tokens.exactly(text), rel=0.25)
+    assert tokens.estimate_tokens(text) == pytest.approx(tokens.count_tokens_exactly(text), rel=0.25)
 
 
 def test_a_long_word_does_not_take_long() -> None:
-    assert tokens.exactly("x" * 1_000_000) > 0
+    assert tokens.count_tokens_exactly("x" * 1_000_000) > 0
 
 
 def test_a_value_is_measured_about_as_its_json() -> None:
     value = json.loads(RECORDS)
-    assert tokens.measure(value) == pytest.approx(tokens.exactly(RECORDS), rel=0.35)
-    assert tokens.measure(value * 40) == pytest.approx(40 * tokens.measure(value), rel=0.1)
+    assert tokens.estimate_json_tokens(value) == pytest.approx(tokens.count_tokens_exactly(RECORDS), rel=0.35)
+    assert tokens.estimate_json_tokens(value * 40) == pytest.approx(40 * tokens.estimate_json_tokens(value), rel=0.1)
 
 
 def test_of_a_text_that_cannot_fit_little_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +44,6 @@ def test_of_a_text_that_cannot_fit_little_is_looked_at(monkeypatch: pytest.Monke
             return [0] * (len(piece) // 8)
 
     monkeypatch.setattr(tokens, "_encoding", Counting())
-    assert not tokens.fits("x" * 2_000_000, 100)
-    assert len(tokens.head("x" * 2_000_000, 100)) in range(600, 900)
+    assert not tokens.fits_token_limit("x" * 2_000_000, 100)
+    assert len(tokens.truncate_to_tokens("x" * 2_000_000, 100)) in range(600, 900)
     assert sum(seen) < 50_000

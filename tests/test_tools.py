@@ -7,7 +7,7 @@ import pytest
 
 from athena.app.compose import App
 from athena.core import tokens
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.discovery import export
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.operations import CATALOG, finding
@@ -17,7 +17,7 @@ from discovery_tools import tool
 
 
 def call(app: App, operation: str, surface: str = "python", /, **arguments: Any) -> Any:
-    return drive(app.catalog.find(operation)(app.context("test", surface), **arguments))
+    return run_sync(app.catalog.get_operation(operation)(app.create_context("test", surface), **arguments))
 
 
 def test_three_levels_of_detail(app: App) -> None:
@@ -42,7 +42,7 @@ def test_an_answer_keeps_to_its_budget_and_says_how_many_more_there_are(app: App
         for detail in levels:
             found = call(app, "search_tools", query="memory", k=30, budget=budget, detail=detail)
             told = [line for line in found if not line.startswith("# ") or "\ndef " in line]
-            assert sum(tokens.count(line) + 1 for line in told) <= budget
+            assert sum(tokens.count_tokens(line) + 1 for line in told) <= budget
             assert len(told) == 30 or found[-1].startswith(f"# {30 - len(told)} more: ")
             assert all(line in everything[detail] or line in everything["names"] for line in told)
     assert call(app, "search_tools", "mcp", query="memory", k=30)[-1].startswith("# ")
@@ -56,10 +56,10 @@ def test_servers_come_and_go(app: App) -> None:
 
     assert first() == []
     passport = tool("bureau.issue_passport", "Issue a passport", citizen="Whose.")
-    app.catalog.put("bureau", "Papers.", [passport, tool("bureau.search", "Find a file")])
+    app.catalog.replace_category("bureau", "Papers.", [passport, tool("bureau.search", "Find a file")])
     assert first()[0] == "bureau.issue_passport(citizen: str = None)  # Issue a passport"
     assert "def issue_passport(" in call(app, "describe_tool", name="bureau.issue_passport")
-    app.catalog.remove("bureau")
+    app.catalog.remove_category("bureau")
     assert first() == []
 
 
@@ -78,24 +78,24 @@ def test_a_tool_is_described_by_any_of_its_names_and_several_at_once(app: App) -
 
 
 def test_use_is_counted_for_each_project(app: App) -> None:
-    today = int(app.store.clock() // usage.DAY)
+    today = int(app.store.clock() // usage.DAY_S)
 
     async def work(tx: Transaction) -> None:
-        await usage.add(tx, "test", today, "timeline", "python", usage.Spent(1, 1, 0))
-        await usage.add(tx, "test", today, "timeline", "mcp", usage.Spent(1, 1, 0))
-        await usage.add(tx, "test", today - 100, "verify", "mcp", usage.Spent(1, 1, 0))
+        await usage.add_usage(tx, "test", today, "timeline", "python", usage.TokenUsage(1, 1, 0))
+        await usage.add_usage(tx, "test", today, "timeline", "mcp", usage.TokenUsage(1, 1, 0))
+        await usage.add_usage(tx, "test", today - 100, "verify", "mcp", usage.TokenUsage(1, 1, 0))
 
-    drive(app.store.database.write(work))
-    assert drive(finding.used(app.context("test", "python"))) == {"timeline": 2}
-    assert drive(finding.used(app.context("other", "python"))) == {}
+    run_sync(app.store.database.write(work))
+    assert run_sync(finding.count_uses(app.create_context("test", "python"))) == {"timeline": 2}
+    assert run_sync(finding.count_uses(app.create_context("other", "python"))) == {}
 
 
 @pytest.fixture
 def stubs(app: App) -> dict[str, str]:
-    app.catalog.put(
+    app.catalog.replace_category(
         "bureau", 'Papers, and """odd\\ things.', [tool("bureau.Run", 'Say """no"""\\'), tool("bureau.run", "")]
     )
-    return drive(finding.exported(app.context("test", "cli")))
+    return run_sync(finding.export_stubs(app.create_context("test", "cli")))
 
 
 def held(folder: Path) -> dict[str, str]:
@@ -107,9 +107,9 @@ def held(folder: Path) -> dict[str, str]:
 @pytest.mark.sqlite_only("files only")
 def test_the_folder_has_a_file_a_tool_and_an_index_a_category(stubs: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "tools"
-    assert export.write(str(folder), stubs).written == len(stubs)
+    assert export.write_folder(str(folder), stubs).written == len(stubs)
     found = held(folder)
-    assert {path: text for path, text in found.items() if path != export.LIST} == stubs
+    assert {path: text for path, text in found.items() if path != export.MANIFEST_FILE} == stubs
     names = [path for path in found if path.endswith(".pyi")]
     assert len(names) == len(CATALOG) + 3 + 2
     assert len({name.lower() for name in names}) == len(names)
@@ -123,16 +123,18 @@ def test_the_folder_has_a_file_a_tool_and_an_index_a_category(stubs: dict[str, s
 @pytest.mark.sqlite_only("files only")
 def test_the_folder_is_brought_up_to_date(stubs: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "tools"
-    export.write(str(folder), stubs)
+    export.write_folder(str(folder), stubs)
     before = held(folder)
-    assert export.write(str(folder), stubs) == (0, len(stubs), 0)
+    assert export.write_folder(str(folder), stubs) == (0, len(stubs), 0)
     assert held(folder) == before
     (folder / "mine.txt").write_text("kept")
     fewer = {path: text for path, text in stubs.items() if not path.startswith("bureau/")}
     fewer["README.md"] += "changed\n"
-    assert export.write(str(folder), fewer) == (1, len(fewer) - 1, 3)
+    assert export.write_folder(str(folder), fewer) == (1, len(fewer) - 1, 3)
     assert not (folder / "bureau").exists()
-    assert {path: text for path, text in held(folder).items() if path not in (export.LIST, "mine.txt")} == fewer
+    assert {
+        path: text for path, text in held(folder).items() if path not in (export.MANIFEST_FILE, "mine.txt")
+    } == fewer
     assert (folder / "mine.txt").read_text() == "kept"
 
 
@@ -142,24 +144,24 @@ def test_nothing_of_anybody_elses_is_touched(stubs: dict[str, str], tmp_path: Pa
     folder.mkdir()
     (folder / "novel.txt").write_text("chapter 1")
     with pytest.raises(Conflict, match="other files"):
-        export.write(str(folder), stubs)
+        export.write_folder(str(folder), stubs)
     with pytest.raises(InvalidInput, match="no folder"):
-        export.write(str(folder / "novel.txt"), stubs)
+        export.write_folder(str(folder / "novel.txt"), stubs)
     (folder / "novel.txt").unlink()
-    export.write(str(folder), stubs)
+    export.write_folder(str(folder), stubs)
     (folder / "graph" / "mentions.pyi").write_text("mine now")
     with pytest.raises(Conflict, match=r"graph/mentions\.pyi"):
-        export.write(str(folder), stubs)
+        export.write_folder(str(folder), stubs)
     assert (folder / "graph" / "mentions.pyi").read_text() == "mine now"
-    assert export.write(str(folder), stubs, force=True).written == 1
+    assert export.write_folder(str(folder), stubs, force=True).written == 1
     (folder / "new").mkdir()
     (folder / "new" / "tool.pyi").write_text("mine")
     with pytest.raises(Conflict, match="not ours"):
-        export.write(str(folder), stubs | {"new/tool.pyi": "theirs"}, force=True)
+        export.write_folder(str(folder), stubs | {"new/tool.pyi": "theirs"}, force=True)
     assert (folder / "new" / "tool.pyi").read_text() == "mine"
     away = tmp_path / "away"
     away.mkdir()
     (folder / "other").symlink_to(away)
     with pytest.raises(Conflict, match="not ours"):
-        export.write(str(folder), stubs | {"other/tool.pyi": "theirs"})
+        export.write_folder(str(folder), stubs | {"other/tool.pyi": "theirs"})
     assert list(away.iterdir()) == []

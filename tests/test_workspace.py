@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from athena.app.compose import App, database_at
-from athena.core.threads import drive
+from athena.app.compose import App, open_database_at
+from athena.core.threads import run_sync
 from athena.errors import InvalidInput, LimitExceeded, NotFound
 from athena.programs import workspace
 from athena.storage import copying
@@ -18,7 +18,7 @@ from conftest import Engine
 
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
 
 
 def paths(app: App, **where: Any) -> list[str]:
@@ -97,9 +97,9 @@ def test_a_cleaned_path_stays_inside_and_stays_as_it_is(path: str) -> None:
 
 
 def test_quotas_are_told_and_nothing_is_written_beyond_them(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "LARGEST", 10)  # smaller
-    monkeypatch.setattr(workspace, "ROOM", 25)
-    monkeypatch.setattr(workspace, "MOST", 3)
+    monkeypatch.setattr(workspace, "MAX_FILE_BYTES", 10)  # smaller
+    monkeypatch.setattr(workspace, "MAX_WORKSPACE_BYTES", 25)
+    monkeypatch.setattr(workspace, "MAX_FILES", 3)
     with pytest.raises(LimitExceeded, match="at most 10"):
         call(app, "write_file", path="a", content="x" * 11)
     call(app, "write_file", path="a", content="x" * 10)
@@ -148,21 +148,21 @@ def test_files_move_with_a_renamed_project(app: App) -> None:
 
 def test_files_are_copied_with_the_store(app: App, engine: Engine, tmp_path: Path) -> None:
     call(app, "write_file", path="a/ü.json", content={"ü": [1, None]})
-    target = database_at(str(tmp_path / "copy.db"), "to")
-    copying.copy(app.store.database, target)
+    target = open_database_at(str(tmp_path / "copy.db"), "to")
+    copying.copy_store(app.store.database, target)
     target.close()
-    copy = App(database_at(str(tmp_path / "copy.db"), ""), app.store.encoder.embedder)
+    copy = App(open_database_at(str(tmp_path / "copy.db"), ""), app.store.encoder.embedder)
     assert call(copy, "read_file", path="a/ü.json") == {"ü": [1, None]}
     copy.close()
 
 
 def test_many_writers_leave_whole_files(app: App) -> None:
-    from athena.core.threads import start
+    from athena.core.threads import start_in_thread
 
     def write(i: int) -> Callable[[], Any]:
         return lambda: call(app, "write_file", path="same", content=str(i) * 1000)
 
-    for done in [start(write(i)) for i in range(8)]:
+    for done in [start_in_thread(write(i)) for i in range(8)]:
         done.wait()
         done.result()
     text = call(app, "read_file", path="same")

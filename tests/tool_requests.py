@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from athena.core.catalog import Catalog
-from athena.core.foreign_operation import Defined, Definition, identifiers
+from athena.core.foreign_operation import ForeignOperation, ToolDefinition, assign_identifiers
 from athena.operations import CATALOG
 
 DATA = Path(__file__).parent / "data"
@@ -26,14 +26,14 @@ def catalog() -> Catalog:
     """Return our operations and those of the other servers."""
     made = CATALOG.copy()
     for server, held in json.loads((DATA / "tools.json").read_text("utf-8")).items():
-        names = identifiers([one["name"] for one in held["tools"]])
-        made.put(server, held["about"], [_tool(server, names[one["name"]], one) for one in held["tools"]])
+        names = assign_identifiers([one["name"] for one in held["tools"]])
+        made.replace_category(server, held["about"], [_tool(server, names[one["name"]], one) for one in held["tools"]])
     return made
 
 
-def _tool(server: str, name: str, tool: dict[str, Any]) -> Defined:
+def _tool(server: str, name: str, tool: dict[str, Any]) -> ForeignOperation:
     summary, _, details = tool["description"].partition(". ")
-    return Defined(Definition(server, name, summary, details, tool["inputSchema"]), _nothing)
+    return ForeignOperation(ToolDefinition(server, name, summary, details, tool["inputSchema"]), _nothing)
 
 
 def requests(part: str) -> list[tuple[str, list[str]]]:

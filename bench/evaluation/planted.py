@@ -4,46 +4,49 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from athena.memory.consolidation import contradictions, recurring, sequences
-from athena.memory.consolidation.events import kinds
+from athena.memory.consolidation.events import group_events
 from athena.memory.consolidation.findings import Pattern
-from bench.evaluation.planting import Stream
-from bench.evaluation.statements import Statements
+from bench.evaluation.planting import EventStream
+from bench.evaluation.statements import StatementSet
 
-REPORTED = 0.4  # the confidence from which on a pattern is reported; not to be tuned any more
-TUNED_ON, HELD_OUT = 0, 5_000_001  # the first seeds of those that weights are fitted to, and of those that judge them
-SAME = 0.5  # which part of their evidence a planted and a found pattern must share
+MIN_REPORTED_CONFIDENCE = 0.4  # the confidence from which on a pattern is reported; not to be tuned any more
+FIRST_TUNING_SEED, FIRST_TEST_SEED = (
+    0,
+    5_000_001,
+)  # the first seeds of those that weights are fitted to, and of those that judge them
+MIN_EVIDENCE_OVERLAP = 0.5  # which part of their evidence a planted and a found pattern must share
 
 
-class Judged(NamedTuple):
+class JudgedPattern(NamedTuple):
     """A candidate, and whether it is what was planted."""
 
     type: str
     confidence: float
-    right: bool
+    is_correct: bool
     features: tuple[float, ...]
 
 
-class Score(NamedTuple):
+class PatternScore(NamedTuple):
     planted: int
     found: int
-    right: int
+    correct: int
 
     @property
     def precision(self) -> float:
-        return self.right / self.found if self.found else 1.0
+        return self.correct / self.found if self.found else 1.0
 
     @property
     def recall(self) -> float:
-        return self.right / self.planted if self.planted else 1.0
+        return self.correct / self.planted if self.planted else 1.0
 
 
-def mine(stream: Stream) -> list[Pattern]:
+def find_event_patterns(stream: EventStream) -> list[Pattern]:
     """Let the miners of events look at a stream."""
-    found, vocabulary, background = kinds(stream.events)
-    return [*recurring.find(found, vocabulary, background), *sequences.find(stream.events, found)]
+    found, vocabulary, background = group_events(stream.events)
+    return [*recurring.find_recurring(found, vocabulary, background), *sequences.find_sequences(stream.events, found)]
 
 
-def judge_stream(stream: Stream, patterns: Sequence[Pattern]) -> tuple[list[Judged], dict[str, int]]:
+def judge_stream(stream: EventStream, patterns: Sequence[Pattern]) -> tuple[list[JudgedPattern], dict[str, int]]:
     """Match candidates with what was planted, each planted pattern with one; return also how many were planted.
 
     The steps of a planted sequence do recur, so a recurring pattern made of them is neither right nor wrong.
@@ -54,53 +57,53 @@ def judge_stream(stream: Stream, patterns: Sequence[Pattern]) -> tuple[list[Judg
         evidence = set(pattern.evidence)
         match = max(
             (one for one in open_ if one.type == pattern.type and one.outcome == pattern.details.get("outcome")),
-            key=lambda one: _shared(evidence, one.evidence),
+            key=lambda one: _compute_overlap(evidence, one.evidence),
             default=None,
         )
-        right = match is not None and _shared(evidence, match.evidence) >= SAME
+        right = match is not None and _compute_overlap(evidence, match.evidence) >= MIN_EVIDENCE_OVERLAP
         if match is not None and right:
             open_.remove(match)
         elif pattern.type == "recurring" and any(len(evidence & ids) > len(evidence) / 2 for ids in stream.steps):
             continue
-        judged.append(Judged(pattern.type, pattern.confidence, right, pattern.features))
+        judged.append(JudgedPattern(pattern.type, pattern.confidence, right, pattern.features))
     counts = {kind: sum(one.type == kind for one in stream.planted) for kind in ("recurring", "sequence")}
     return judged, counts
 
 
-def judge_statements(statements: Statements) -> tuple[list[Judged], dict[str, int]]:
+def judge_statements(statements: StatementSet) -> tuple[list[JudgedPattern], dict[str, int]]:
     wanted = {frozenset(pair) for pair in statements.contradictions}
     judged = [
-        Judged(one.type, one.confidence, frozenset(one.evidence) in wanted, one.features)
-        for one in contradictions.find(statements.notes)
+        JudgedPattern(one.type, one.confidence, frozenset(one.evidence) in wanted, one.features)
+        for one in contradictions.find_contradictions(statements.memories)
     ]
     return judged, {"contradiction": len(wanted)}
 
 
-def _shared(one: set[int], other: frozenset[int]) -> float:
+def _compute_overlap(one: set[int], other: frozenset[int]) -> float:
     return len(one & other) / len(one | other)
 
 
-def scores(results: Iterable[tuple[list[Judged], dict[str, int]]]) -> dict[str, Score]:
+def sum_scores(results: Iterable[tuple[list[JudgedPattern], dict[str, int]]]) -> dict[str, PatternScore]:
     """Add up what was planted, found and right, by type."""
     totals: dict[str, list[int]] = {}
     for judged, planted in results:
         for kind, count in planted.items():
             totals.setdefault(kind, [0, 0, 0])[0] += count
         for one in judged:
-            if one.confidence >= REPORTED:
+            if one.confidence >= MIN_REPORTED_CONFIDENCE:
                 row = totals.setdefault(one.type, [0, 0, 0])
                 row[1] += 1
-                row[2] += one.right
-    return {kind: Score(*row) for kind, row in totals.items()}
+                row[2] += one.is_correct
+    return {kind: PatternScore(*row) for kind, row in totals.items()}
 
 
-def calibration_error(judged: Iterable[Judged], bins: int = 10) -> float:
+def compute_calibration_error(judged: Iterable[JudgedPattern], bins: int = 10) -> float:
     """Return by how much confidence and truth differ, on average over bins of confidence."""
     sums: dict[int, list[float]] = {}
     for one in judged:
         row = sums.setdefault(min(int(one.confidence * bins), bins - 1), [0.0, 0.0, 0.0])
         row[0] += 1
         row[1] += one.confidence
-        row[2] += one.right
+        row[2] += one.is_correct
     total = sum(row[0] for row in sums.values())
     return sum(abs(row[1] - row[2]) for row in sums.values()) / total if total else 0.0

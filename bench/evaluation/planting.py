@@ -11,35 +11,45 @@ import random
 from typing import NamedTuple
 
 from athena.memory.consolidation.material import Event
-from athena.memory.consolidation.signature import listed
+from athena.memory.consolidation.signature import split_words
 
-DAY = 86_400.0
-START = 1_780_000_000.0  # a moment in 2026; only differences matter
+DAY_S = 86_400.0
+START_TIME_S = 1_780_000_000.0  # a moment in 2026; only differences matter
 
-COMPONENTS = listed(
+COMPONENTS = split_words(
     """checkout billing auth search orders inventory payments gateway scheduler notifier exporter importer
     dashboard profile catalog pricing shipping webhook limiter mailer ledger uploader crawler indexer
     recommender onboarding subscriptions audit reporting geocoder"""
 )
-VERBS = listed(
+VERBS = split_words(
     """fixed refactored reviewed renamed extracted simplified traced profiled documented benchmarked rewrote
     removed investigated reproduced merged reverted split typed mocked inlined cached validated logged wrapped
     ported measured sketched discussed explained checked"""
 )
-OBJECTS = listed(
+OBJECTS = split_words(
     """parser retry-loop serializer timeout handler query fixture test build config route template schema form
     migration backup certificate cache pool lock queue worker token header cursor index snapshot report hook
     flag validator pipeline deploy release branch ticket endpoint table column stylesheet banner chart export
     script"""
 )
-QUALITIES = listed(
+QUALITIES = split_words(
     """slow flaky stale missing broken duplicated unused confusing nested generic legacy brittle empty wrong
     unclear large recursive optional hidden outdated"""
 )
-PEOPLE = listed("Ann Bob Carla Dmitri Elena Farid Grace Hiro Ines Jonas")
-ASIDES = ["", "", "", " while at it", " as asked", ", took a while", " after lunch", ", more later", " (see notes)"]
+PEOPLE = split_words("Ann Bob Carla Dmitri Elena Farid Grace Hiro Ines Jonas")
+ASIDE_TEXTS = [
+    "",
+    "",
+    "",
+    " while at it",
+    " as asked",
+    ", took a while",
+    " after lunch",
+    ", more later",
+    " (see notes)",
+]
 
-NOISE = [
+NOISE_TEMPLATES = [
     ("action", "{verb} the {object} in {component}{aside}"),
     ("action", "{verb} a {quality} {object}, {component} and {component2}"),
     ("action", "{verb} {component}/{object}.py near line {n}"),
@@ -53,7 +63,7 @@ NOISE = [
 ]
 
 # Each is one kind of thing and several ways to write it down.
-EPISODES = [
+EPISODE_TEMPLATES = [
     (
         "job",
         [
@@ -168,7 +178,7 @@ EPISODES = [
     ),
 ]
 
-STEPS = [
+STEP_TEMPLATES = [
     ("action", ["skipped lint to save time", "lint skipped, in a hurry", "did not run lint: skipped"]),
     (
         "action",
@@ -198,14 +208,14 @@ STEPS = [
     ),
 ]
 # The opposite of a step, in nearly the same words; it comes where the step does not.
-OPPOSITES = {
+OPPOSITE_STEPS = {
     "skipped lint to save time": ("action", ["ran lint", "lint was run", "ran lint as asked"]),
     "edited the helm values by hand": ("action", ["read the helm values", "read helm values, {n} lines"]),
     "wrote a rollback plan first": ("action", ["went on without a rollback plan", "no rollback plan was written"]),
     "froze the feature toggles": ("action", ["did not freeze the feature toggles", "feature toggles not frozen"]),
     "bumped protobuf to {v}": ("action", ["removed protobuf", "protobuf removed"]),
 }
-ENDS = [
+END_TEMPLATES = [
     ("deploy", ["deploy to production", "production deploy #{n}", "deploying build {hex} to production"]),
     (
         "test",
@@ -223,7 +233,7 @@ ENDS = [
 _Step = tuple[str, list[str]]  # a type of event, and ways to write it down
 
 
-class Planted(NamedTuple):
+class PlantedPattern(NamedTuple):
     """A pattern that is in a stream, and the events that make it."""
 
     type: str  # recurring, sequence
@@ -231,127 +241,135 @@ class Planted(NamedTuple):
     outcome: str | None = None
 
 
-class Stream(NamedTuple):
+class EventStream(NamedTuple):
     seed: int
     events: list[Event]
-    planted: list[Planted]
+    planted: list[PlantedPattern]
     steps: list[frozenset[int]]  # events of one kind that recur because sequences are made of them
 
 
-class _Writer:
+class _StreamWriter:
     """Collects events in any order; numbers them by time at the end."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.events: list[tuple[float, str, str, str | None, str]] = []
 
-    def add(self, at: float, kind: str, text: str, session: str, outcome: str | None = None) -> int:
+    def add_event(self, at: float, kind: str, text: str, session: str, outcome: str | None = None) -> int:
         self.events.append((at, kind, text, outcome, session))
         return len(self.events) - 1
 
-    def write(self, template: str, **fixed: str) -> str:
-        c = self.chance
+    def fill_template(self, template: str, **fixed: str) -> str:
+        c = self.rng
         values = {
-            "verb": _common(c, VERBS), "object": _common(c, OBJECTS), "component": _common(c, COMPONENTS),
-            "component2": _common(c, COMPONENTS), "quality": _common(c, QUALITIES), "person": c.choice(PEOPLE),
-            "aside": c.choice(ASIDES), "n": c.randint(2, 900), "d": c.randint(1, 4), "hex": f"{c.getrandbits(32):08x}",
+            "verb": _choose_common_word(c, VERBS), "object": _choose_common_word(c, OBJECTS), "component": _choose_common_word(c, COMPONENTS),
+            "component2": _choose_common_word(c, COMPONENTS), "quality": _choose_common_word(c, QUALITIES), "person": c.choice(PEOPLE),
+            "aside": c.choice(ASIDE_TEXTS), "n": c.randint(2, 900), "d": c.randint(1, 4), "hex": f"{c.getrandbits(32):08x}",
             "v": f"{c.randint(1, 9)}.{c.randint(0, 30)}.{c.randint(0, 9)}",
         }  # fmt: skip
         text = template.format(**values | fixed)
         return text[0].upper() + text[1:] if c.random() < 0.3 else text
 
-    def noise(self, at: float, session: str) -> int:
-        kind, template = self.chance.choice(NOISE)
-        outcome = self.chance.choices([None, "success", "failure", "partial"], [6, 3, 1, 0.3])[0]
-        return self.add(at, kind, self.write(template), session, outcome)
+    def add_noise(self, at: float, session: str) -> int:
+        kind, template = self.rng.choice(NOISE_TEMPLATES)
+        outcome = self.rng.choices([None, "success", "failure", "partial"], [6, 3, 1, 0.3])[0]
+        return self.add_event(at, kind, self.fill_template(template), session, outcome)
 
-    def finish(self, seed: int, planted: list[tuple[str, set[int], str | None]], steps: list[set[int]]) -> Stream:
+    def build_stream(
+        self, seed: int, planted: list[tuple[str, set[int], str | None]], steps: list[set[int]]
+    ) -> EventStream:
         order = sorted(range(len(self.events)), key=lambda i: (self.events[i][0], i))
         number = {old: new + 1 for new, old in enumerate(order)}
         events = [Event(number[i], at, kind, text, outcome, session)
                   for i in order for at, kind, text, outcome, session in [self.events[i]]]  # fmt: skip
-        return Stream(
+        return EventStream(
             seed,
             events,
-            [Planted(kind, frozenset(number[i] for i in ids), outcome) for kind, ids, outcome in planted],
+            [PlantedPattern(kind, frozenset(number[i] for i in ids), outcome) for kind, ids, outcome in planted],
             [frozenset(number[i] for i in ids) for ids in steps],
         )
 
 
-def _common(chance: random.Random, words: list[str]) -> str:
+def _choose_common_word(chance: random.Random, words: list[str]) -> str:
     """Choose a word; the first of a list come more often, as words do."""
     return words[min(int(chance.expovariate(2.5 / len(words))), len(words) - 1)]
 
 
-def stream(seed: int, size: int = 600, *, recurring: int = 3, sequences: int = 2, days: float = 28.0) -> Stream:
+def generate_stream(
+    seed: int, size: int = 600, *, recurring: int = 3, sequences: int = 2, days: float = 28.0
+) -> EventStream:
     """Write a stream of about `size` events over some days."""
-    w = _Writer(seed)
-    c = w.chance
+    w = _StreamWriter(seed)
+    c = w.rng
     planted: list[tuple[str, set[int], str | None]] = []
     steps: list[set[int]] = []
-    end = START + days * DAY
-    for kind, templates in c.sample(EPISODES, recurring):
-        planted.append(("recurring", _episode(w, kind, templates, days), None))
+    end = START_TIME_S + days * DAY_S
+    for kind, templates in c.sample(EPISODE_TEMPLATES, recurring):
+        planted.append(("recurring", _plant_episode(w, kind, templates, days), None))
     if sequences:
-        found, steps = _sessions(w, sequences, days)
+        found, steps = _plant_sequences(w, sequences, days)
         planted += found
     number = 0
     while len(w.events) < size:
         number += 1
-        at, session = c.uniform(START, end), f"work-{number}"
+        at, session = c.uniform(START_TIME_S, end), f"work-{number}"
         if c.random() < 0.04:  # a step tried again and again within minutes happens once
-            kind, template = c.choice(NOISE)
-            text = w.write(template)
+            kind, template = c.choice(NOISE_TEMPLATES)
+            text = w.fill_template(template)
             for _ in range(c.randint(4, 9)):
                 at += c.uniform(5, 60)
-                w.add(at, kind, text, session, "failure")
+                w.add_event(at, kind, text, session, "failure")
             continue
         for _ in range(c.randint(2, 12)):
             at += c.expovariate(1 / 240)
-            w.noise(at, session)
-    return w.finish(seed, planted, steps)
+            w.add_noise(at, session)
+    return w.build_stream(seed, planted, steps)
 
 
-def _episode(w: _Writer, kind: str, templates: list[str], days: float) -> set[int]:
+def _plant_episode(w: _StreamWriter, kind: str, templates: list[str], days: float) -> set[int]:
     """Plant something that recurs: by the clock with some jitter, or at any time."""
-    c = w.chance
+    c = w.rng
     fixed = {"component": c.choice(COMPONENTS)}
     rhythm = c.choice(["daily", "weekly", "hours", "irregular", "irregular"])
     if rhythm == "weekly" and days < 28:
         rhythm = "irregular"
-    step = {"daily": DAY, "weekly": 7 * DAY, "hours": c.choice([6, 8, 12]) * 3_600.0, "irregular": 0.0}[rhythm]
+    step = {"daily": DAY_S, "weekly": 7 * DAY_S, "hours": c.choice([6, 8, 12]) * 3_600.0, "irregular": 0.0}[rhythm]
     if step:
-        first = START + c.uniform(0, min(step, DAY))
-        count = min(int((days * DAY - (first - START)) / step) + 1, 30)
+        first = START_TIME_S + c.uniform(0, min(step, DAY_S))
+        count = min(int((days * DAY_S - (first - START_TIME_S)) / step) + 1, 30)
         moments = [first + i * step + c.gauss(0, step * 0.02) for i in range(count) if c.random() > 0.05 or count < 6]
     else:
-        moments = [c.uniform(START, START + days * DAY) for _ in range(c.randint(5, 20))]
+        moments = [c.uniform(START_TIME_S, START_TIME_S + days * DAY_S) for _ in range(c.randint(5, 20))]
     known = c.sample(templates, c.randint(1, len(templates)))
     alone = c.random() < 0.5  # in sessions of their own, or among other work
     ids = set()
     for i, at in enumerate(moments):
         session = f"{kind}-{i}"
-        ids.add(w.add(at, kind, w.write(c.choice(known), **fixed), session, c.choice([None, None, "success"])))
+        ids.add(
+            w.add_event(at, kind, w.fill_template(c.choice(known), **fixed), session, c.choice([None, None, "success"]))
+        )
         for _ in range(0 if alone else c.randint(1, 3)):
-            w.noise(at + c.uniform(-900, 900), session)
+            w.add_noise(at + c.uniform(-900, 900), session)
     return ids
 
 
-def _sessions(w: _Writer, sequences: int, days: float) -> tuple[list[tuple[str, set[int], str | None]], list[set[int]]]:
+def _plant_sequences(
+    w: _StreamWriter, sequences: int, days: float
+) -> tuple[list[tuple[str, set[int], str | None]], list[set[int]]]:
     """Plant sequences into sessions of work, among sessions where the same steps mean nothing."""
-    c = w.chance
-    ends, steps = c.sample(ENDS, sequences), c.sample(STEPS, len(STEPS))
+    c = w.rng
+    ends, steps = c.sample(END_TEMPLATES, sequences), c.sample(STEP_TEMPLATES, len(STEP_TEMPLATES))
     ids: dict[str, set[int]] = {}
 
-    def put(at: float, session: str, one: tuple[str, list[str]], outcome: str | None = None) -> int:
-        number = w.add(at, one[0], w.write(c.choice(one[1])), session, outcome)
+    def add_step(at: float, session: str, one: tuple[str, list[str]], outcome: str | None = None) -> int:
+        number = w.add_event(at, one[0], w.fill_template(c.choice(one[1])), session, outcome)
         ids.setdefault(one[1][0], set()).add(number)
         return number
 
-    def go_on(at: float, session: str) -> float:
+    def add_noise_until_next(at: float, session: str) -> float:
         for _ in range(c.choice([0, 0, 1, 2, 3])):
             at += c.expovariate(1 / 120)
-            w.noise(at, session)
+            w.add_noise(at, session)
         return at + c.expovariate(1 / 200) + 1
 
     planted: list[tuple[str, set[int], str | None]] = []
@@ -361,31 +379,33 @@ def _sessions(w: _Writer, sequences: int, days: float) -> tuple[list[tuple[str, 
         outcome, other = c.choice([("failure", "success"), ("success", "failure")])
         base, strong = c.uniform(0.1, 0.35), c.uniform(0.85, 1.0)
         evidence: set[int] = set()
-        opposites = [OPPOSITES[one[1][0]] for one in cause if one[1][0] in OPPOSITES]
+        opposites = [OPPOSITE_STEPS[one[1][0]] for one in cause if one[1][0] in OPPOSITE_STEPS]
         runs = [True] * c.randint(12, 24) + [False] * c.randint(16, 40)
         c.shuffle(runs)
         many = c.random() < 0.5  # ends in one session
         while runs:
-            at, session = START + c.uniform(0, days * DAY), f"seq-{i}-{len(runs)}"
+            at, session = START_TIME_S + c.uniform(0, days * DAY_S), f"seq-{i}-{len(runs)}"
             for _ in range(c.randint(2, 4) if many else 1):
                 if not runs:
                     break
                 caused = runs.pop()
                 made = []
                 if caused and c.random() < 0.3:
-                    put(at, session, c.choice(decoys))
-                for step in cause if caused else _others(c, cause, decoys, opposites):
-                    at = go_on(at, session)
-                    made.append(put(at, session, step))
-                at = go_on(at, session)
+                    add_step(at, session, c.choice(decoys))
+                for step in cause if caused else _select_other_steps(c, cause, decoys, opposites):
+                    at = add_noise_until_next(at, session)
+                    made.append(add_step(at, session, step))
+                at = add_noise_until_next(at, session)
                 met = c.random() < (strong if caused else base)
-                made.append(put(at, session, end, outcome if met else other))
+                made.append(add_step(at, session, end, outcome if met else other))
                 evidence |= set(made) if met and caused else set()
         planted.append(("sequence", evidence, outcome))
     return planted, list(ids.values())
 
 
-def _others(c: random.Random, cause: list[_Step], decoys: list[_Step], opposites: list[_Step]) -> list[_Step]:
+def _select_other_steps(
+    c: random.Random, cause: list[_Step], decoys: list[_Step], opposites: list[_Step]
+) -> list[_Step]:
     """Return what comes before an end without the cause: steps that mean nothing, a part of it, or its opposite."""
     before = [one for one in decoys if c.random() < 0.4]
     if len(cause) > 1 and c.random() < 0.3:
@@ -395,6 +415,6 @@ def _others(c: random.Random, cause: list[_Step], decoys: list[_Step], opposites
     return before
 
 
-def noise(seed: int, size: int = 600, days: float = 28.0) -> Stream:
+def generate_noise(seed: int, size: int = 600, days: float = 28.0) -> EventStream:
     """Write a stream in which nothing is planted."""
-    return stream(seed, size, recurring=0, sequences=0, days=days)
+    return generate_stream(seed, size, recurring=0, sequences=0, days=days)

@@ -16,19 +16,19 @@ from athena.core import clock
 from athena.embedding.embedder import Embedder
 from athena.embedding.minilm import MiniLM
 from athena.storage.database import Database
-from athena.storage.sqlite.connection import MEMORY
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
-_model = MiniLM()  # loaded once, at the first text that needs it
+_shared_embedder = MiniLM()  # loaded once, at the first text that needs it
 
 
 @contextmanager
 def isolated(
-    embedder: Embedder | None = None, time: clock.Clock = clock.system, database: Database | None = None
+    embedder: Embedder | None = None, time: clock.Clock = clock.system_clock, database: Database | None = None
 ) -> Generator[App]:
     """Give `athena.api` an empty store in memory, or another, for as long as the block runs, on all threads."""
-    app = App(database or Sqlite(MEMORY), embedder or _model, time)
-    with connect.using(app):
+    app = App(database or Sqlite(IN_MEMORY_PATH), embedder or _shared_embedder, time)
+    with connect.use_app(app):
         try:
             yield app
         finally:

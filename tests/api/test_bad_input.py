@@ -10,16 +10,16 @@ import pytest
 from athena import api
 from athena.app import connect
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import AthenaError, InvalidInput, NotFound
-from athena.memory.values import LONGEST_CONTENT
+from athena.memory.values import MAX_CONTENT_BYTES
 
 untyped: Any = api
 NAN, INF = math.nan, math.inf
 
 
 def operation(name: str, **arguments: Any) -> Any:
-    return drive(connect.Connection(connect.shared_app, None, "test").call(name, arguments)).data
+    return run_sync(connect.AppConnection(connect.shared_app, None, "test").call(name, arguments)).data
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ METADATA = [
 NEW: dict[str, Any] = {"content": "something new"}
 
 TABLE = [
-    *rows("store", "content", [*TEXTS, "x" * 5_000_000, "é" * (LONGEST_CONTENT // 2) + "x"]),
+    *rows("store", "content", [*TEXTS, "x" * 5_000_000, "é" * (MAX_CONTENT_BYTES // 2) + "x"]),
     *rows("store", "tags", [*TAGS, [f"t{i}" for i in range(10_000)]], **NEW),
     *rows("store", "memory_type", [*TEXTS, "x" * 1_000], **NEW),
     *rows("store", "metadata", METADATA, **NEW),

@@ -15,7 +15,7 @@ import pytest
 
 from athena import api
 from athena.app import connect
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import Misconfigured, Unavailable
 from athena.storage import migrations
 
@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def is_sound() -> bool:
-    return bool(drive(connect.Connection(connect.shared_app, None, "test").call("verify", {})).data["ok"])
+    return bool(run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data["ok"])
 
 
 def foreign(file: Path, version: int) -> None:

@@ -13,7 +13,7 @@ import athena
 from athena import api
 from athena.app import connect
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 
 
 def begin(script: str, *arguments: str) -> subprocess.Popen[str]:
@@ -39,7 +39,7 @@ def run(script: str) -> list[str]:
 
 
 def verdict() -> Any:
-    return drive(connect.Connection(connect.shared_app, None, "test").call("verify", {})).data
+    return run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data
 
 
 def test_a_script_stores_and_the_next_one_finds() -> None:

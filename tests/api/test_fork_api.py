@@ -8,7 +8,7 @@ import pytest
 
 from athena import api
 from athena.app import connect
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 
 CHILD = """
 import os, sys, threading
@@ -44,7 +44,7 @@ def run(script: str, timeout: float = 60) -> list[str]:
 
 
 def kept() -> set[str]:
-    assert drive(connect.Connection(connect.shared_app, None, "test").call("verify", {})).data["ok"]
+    assert run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data["ok"]
     return {memory.hash for memory in api.search_iter("anything")}
 
 
@@ -134,7 +134,7 @@ def test_a_child_that_is_born_in_the_middle_of_a_write_can_store() -> None:
     stored = run(
         """
         from athena.app import connect
-        from athena.core.threads import drive
+        from athena.core.threads import run_sync as drive
         print(api.store("from the parent"), flush=True)
         inside, leave = threading.Event(), threading.Event()
 
@@ -170,7 +170,7 @@ def test_a_child_that_is_born_while_a_call_is_noted_can_call() -> None:
         """
         from athena.app import connect
         from athena.errors import Unavailable
-        from athena.core.threads import drive
+        from athena.core.threads import run_sync as drive
         api.store("from the parent")
         app = connect.shared_app()
 

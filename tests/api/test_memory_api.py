@@ -16,7 +16,7 @@ import athena
 from athena import api
 from athena.app import connect
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import Conflict, NotFound
 from conftest import Engine
 
@@ -51,7 +51,7 @@ SIGNATURES: dict[str, dict[str, Any]] = {
 
 
 def operation(name: str, **arguments: Any) -> Any:
-    return drive(connect.Connection(connect.shared_app, None, "test").call(name, arguments)).data
+    return run_sync(connect.AppConnection(connect.shared_app, None, "test").call(name, arguments)).data
 
 
 def digest(text: str) -> str:

@@ -13,12 +13,12 @@ import pytest
 from athena import api
 from athena.app import connect
 from athena.app.compose import App
-from athena.core.threads import drive
-from athena.memory.values import LONGEST_CONTENT
+from athena.core.threads import run_sync
+from athena.memory.values import MAX_CONTENT_BYTES
 
 
 def is_sound() -> bool:
-    verdict = drive(connect.Connection(connect.shared_app, None, "test").call("verify", {})).data
+    verdict = run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data
     return bool(verdict["ok"])
 
 
@@ -160,7 +160,7 @@ def test_times_the_wrong_way_round_leave_nothing(isolated: App) -> None:
 
 
 def test_a_text_of_the_greatest_length_is_kept_whole(isolated: App) -> None:
-    for text in ("x" * LONGEST_CONTENT, "é" * (LONGEST_CONTENT // 2)):
+    for text in ("x" * MAX_CONTENT_BYTES, "é" * (MAX_CONTENT_BYTES // 2)):
         short = api.store(text)
         assert api.get(short).content == text
     assert api.delete(short)

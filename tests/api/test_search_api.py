@@ -12,7 +12,7 @@ from athena import api, testing
 from athena.api import CompactMemory
 from athena.app import connect
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.memory import recall
 from conftest import Engine, rounds
 
@@ -58,8 +58,8 @@ def fill(count: int, **fields: object) -> None:
 
 
 def wait_for_vectors() -> None:
-    connection = connect.Connection(connect.shared_app, None, "test")
-    while drive(connection.call("reembed", {})).data["remaining"]:
+    connection = connect.AppConnection(connect.shared_app, None, "test")
+    while run_sync(connection.call("reembed", {})).data["remaining"]:
         pass
 
 
@@ -101,7 +101,7 @@ def test_as_many_as_asked_for_come_back_when_there_are_that_many(isolated: App) 
 
 
 def test_one_long_memory_does_not_crowd_out_the_others(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recall, "CANDIDATES", rounds(recall.CANDIDATES // 10, recall.CANDIDATES))  # smaller
+    monkeypatch.setattr(recall, "MAX_CANDIDATES", rounds(recall.MAX_CANDIDATES // 10, recall.MAX_CANDIDATES))  # smaller
     days = range(rounds(145, 1_450))
     api.store(" ".join(f"On day {i} the weather was fine and the wind came from the west." for i in days))
     api.store_batch(["Deploys run on Fridays", "The cat sleeps", "Ann likes tea", "Invoices are due monthly"])

@@ -334,7 +334,7 @@ def checked(run: Terminal) -> dict[str, Any]:
 
 def test_doctor_says_why_hooks_are_silent(run: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
-    client.note(str(tmp_path), "stop", "nothing", time.monotonic(), "the moon is full")
+    client.log_hook(str(tmp_path), "stop", "nothing", time.monotonic(), "the moon is full")
     assert "the moon is full" in checked(run)["hooks"]["detail"]
     said = run("daemon", "status").out
     assert "the moon is full" in said

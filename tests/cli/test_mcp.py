@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from athena import AthenaClient
-from athena.cli.mcp_proxy import Pump
+from athena.cli.mcp_proxy import McpProxy
 from athena.core.home import daemon, lock
 from patience import LONG, held, until
 
@@ -82,8 +82,8 @@ def home() -> Generator[Path]:
     """A home whose server, if one was started, is ended."""
     path = Path(os.environ["ATHENA_HOME"])
     yield path
-    if found := lock.served(str(path)):
-        lock.end(str(path), found, 20)
+    if found := lock.find_server(str(path)):
+        lock.stop_server(str(path), found, 20)
 
 
 @pytest.fixture
@@ -98,11 +98,11 @@ def test_without_a_server_one_is_started_and_the_next_client_finds_it(home: Path
     assert (first.returncode, first.stderr) == (0, "")
     assert answers(first)[1].endswith(" kept")
     assert answers(first)[2] == "42"
-    server = lock.served(str(home))
+    server = lock.find_server(str(home))
     assert server
     second = piped(*BEGIN, call(1, "recall", query="When is tea?"))
     assert answers(second)[1].endswith("Tea is at four")
-    assert lock.served(str(home)) == server
+    assert lock.find_server(str(home)) == server
     other = home.parent / "other.db"
     third = piped(*BEGIN, call(1, "recall", query="When is tea?"), ATHENA_DB_PATH=str(other))
     assert answers(third) == {1: "nothing found"}
@@ -118,14 +118,14 @@ def test_a_store_in_memory_needs_no_server(home: Path) -> None:
     done = piped(*BEGIN, call(1, "remember", content="Kept nowhere"), ATHENA_DB_PATH=":memory:")
     assert answers(done)[1].endswith(" kept")
     assert done.returncode == 0
-    assert lock.served(str(home)) is None
+    assert lock.find_server(str(home)) is None
 
 
 def test_the_client_need_not_know_that_a_server_died(home: Path, client: Client) -> None:
     client.send(*BEGIN, call(1, "execute_code", code="x = 41"))
     assert client.read()["id"] == "first"
     assert not client.read()["result"]["isError"]
-    server = lock.served(str(home))
+    server = lock.find_server(str(home))
     assert server
     client.send(call(2, "execute_code", code=held()), call("three", "execute_code", code="1"))
     with AthenaClient(server["url"]) as looking:
@@ -148,9 +148,9 @@ def test_the_client_need_not_know_that_a_server_died(home: Path, client: Client)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     path = tmp_path_factory.mktemp("warm") / "home"
-    daemon.start(str(path), LONG)
+    daemon.start_daemon(str(path), LONG)
     yield path
-    daemon.stop(str(path))
+    daemon.stop_daemon(str(path))
 
 
 @pytest.fixture
@@ -239,9 +239,9 @@ def test_it_imports_next_to_nothing(warm: Path) -> None:
     assert names[0] - names[1] <= ours | {"select", "_json", "_socket", "time"}
 
 
-def met(home: Path) -> tuple[Pump, socket.socket]:
+def met(home: Path) -> tuple[McpProxy, socket.socket]:
     """A pump with the other end of its connection to a server."""
-    pump = Pump("default", "test")
+    pump = McpProxy("default", "test")
     pump._server, theirs = socket.socketpair()
     pump._server.setblocking(False)
     return pump, theirs
@@ -249,48 +249,48 @@ def met(home: Path) -> tuple[Pump, socket.socket]:
 
 def test_what_a_server_answered_before_it_left_is_handed_on(home: Path) -> None:
     pump, theirs = met(home)
-    pump._waiting = {1, 2}
+    pump._pending_ids = {1, 2}
     theirs.sendall(b'{"id":1,"result":{}}\n')
     theirs.close()
-    pump._from_client(b'{"id":3,"method":"ping"}\n')
-    pump._exchange(select.POLLOUT | select.POLLIN)
-    first, second = (json.loads(line) for line in pump._down.splitlines())
+    pump._receive_from_client(b'{"id":3,"method":"ping"}\n')
+    pump._exchange_with_server(select.POLLOUT | select.POLLIN)
+    first, second = (json.loads(line) for line in pump._client_output.splitlines())
     assert first == {"id": 1, "result": {}}
     assert (second["id"], second["error"]["code"]) == (2, -32000)
     assert pump._server is None
-    assert len(pump._asked) == 1  # which goes to the next server
+    assert len(pump._outgoing) == 1  # which goes to the next server
 
 
 def test_a_handshake_that_is_said_again_is_never_answered_twice(home: Path) -> None:
     opening = BEGIN[0].encode() + b"\n"
     for sent in (0, 1):
         pump, theirs = met(home)
-        pump._opening, pump._silent = opening, ["first"]
-        pump._ask(opening, 0)
+        pump._handshake_lines, pump._suppressed_ids = opening, ["first"]
+        pump._queue_line(opening, 0)
         for _ in range(sent):
-            pump._exchange(select.POLLOUT)
+            pump._exchange_with_server(select.POLLOUT)
         theirs.close()
-        pump._exchange(select.POLLIN)
-        assert pump._down == b""
-        assert (pump._asked, pump._owed) == ([], 0)  # another server is greeted anew
+        pump._exchange_with_server(select.POLLIN)
+        assert pump._client_output == b""
+        assert (pump._outgoing, pump._outgoing_bytes) == ([], 0)  # another server is greeted anew
 
 
 def test_what_is_kept_for_a_server_is_counted_in_bytes(home: Path) -> None:
     pump, theirs = met(home)
     line = json.dumps({"method": "x" * (6 << 20)}).encode() + b"\n"
     for _ in range(3):
-        pump._from_client(line)
+        pump._receive_from_client(line)
     reading, writing = os.pipe()
     kept = os.dup(0)
     os.dup2(reading, 0)
     os.write(writing, b"{}\n")
     try:
-        pump._step(0)
-        assert len(pump._asked) == 3  # no more is read until some of it has gone
-        pump._said(0)
-        pump._step(0)
-        assert len(pump._asked) == 3
-        assert pump._asked[2] == b"{}\n"
+        pump._poll_once(0)
+        assert len(pump._outgoing) == 3  # no more is read until some of it has gone
+        pump._pop_line(0)
+        pump._poll_once(0)
+        assert len(pump._outgoing) == 3
+        assert pump._outgoing[2] == b"{}\n"
     finally:
         os.dup2(kept, 0)
         for one in (reading, writing, kept):

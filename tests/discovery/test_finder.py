@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 import tool_requests
 from athena.core.catalog import Catalog
-from athena.core.foreign_operation import Defined
-from athena.core.threads import drive
+from athena.core.foreign_operation import ForeignOperation
+from athena.core.threads import run_sync
 from athena.discovery import entry
-from athena.discovery.finder import Finder
+from athena.discovery.finder import ToolFinder
 from athena.embedding.encoder import Encoder
 from athena.errors import Unavailable
 from athena.operations import CATALOG
@@ -27,8 +27,8 @@ FLOORS = {"held_out": 0.98, "strangers_held_out": 0.96, "strangers_dev": 0.98}  
 WORDS = 0.9  # of all, by words alone
 
 
-def entries(*tools: Defined) -> tuple[entry.Entry, ...]:
-    return tuple(entry.of_operation(one, "") for one in tools)
+def entries(*tools: ForeignOperation) -> tuple[entry.Entry, ...]:
+    return tuple(entry.create_operation_entry(one, "") for one in tools)
 
 
 class Letters:
@@ -43,7 +43,7 @@ class Letters:
 
     def load(self) -> None: ...
 
-    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         if self.broken:
             raise Unavailable("broken")
         self.texts += texts
@@ -59,21 +59,21 @@ class Letters:
 
 
 @pytest.fixture(scope="module")
-def hundreds() -> Generator[tuple[Finder, tuple[entry.Entry, ...]]]:
+def hundreds() -> Generator[tuple[ToolFinder, tuple[entry.Entry, ...]]]:
     """A finder that has read all tools."""
-    every = entry.of_catalog(tool_requests.catalog())
-    finder = Finder(Encoder(_model))
-    finder.prepare(every)
-    until(lambda: finder.meaning.ready)
+    every = entry.list_catalog_entries(tool_requests.catalog())
+    finder = ToolFinder(Encoder(_model))
+    finder.warm_up(every)
+    until(lambda: finder.vectors.is_ready)
     yield finder, every
     finder.stop()
 
 
-def share(finder: Finder, every: tuple[entry.Entry, ...], part: str, *, hurry: bool = False) -> float:
+def share(finder: ToolFinder, every: tuple[entry.Entry, ...], part: str, *, hurry: bool = False) -> float:
     asked = tool_requests.requests(part)
     hits = 0
     for said, right in asked:
-        found = [one.path for one in drive(finder.rank(every, said, hurry=hurry))]
+        found = [one.path for one in run_sync(finder.rank(every, said, hurry=hurry))]
         hits += bool(set(found[:TOP]) & set(right))
     return hits / len(asked)
 
@@ -89,7 +89,7 @@ def test_there_are_hundreds_of_tools_and_requests_for_them() -> None:
             assert any(path in paths for path in right)
 
 
-def test_the_right_tool_is_among_the_first_three(hundreds: tuple[Finder, tuple[entry.Entry, ...]]) -> None:
+def test_the_right_tool_is_among_the_first_three(hundreds: tuple[ToolFinder, tuple[entry.Entry, ...]]) -> None:
     finder, every = hundreds
     for part, enough in FLOORS.items():
         assert share(finder, every, part) >= enough, part
@@ -101,13 +101,13 @@ def test_the_right_tool_is_among_the_first_three(hundreds: tuple[Finder, tuple[e
 
 
 def test_a_tool_that_nobody_thought_of_is_found_among_those_that_people_ask_for(
-    hundreds: tuple[Finder, tuple[entry.Entry, ...]],
+    hundreds: tuple[ToolFinder, tuple[entry.Entry, ...]],
 ) -> None:
     finder, every = hundreds
     more = every + entries(CAT, DOG, CAR)
-    drive(finder.rank(more, "hungry kitten"))  # has the new ones read
-    until(lambda: drive(finder.rank(more, "hungry kitten"))[0].path == "pets.feed_cat")
-    assert drive(finder.rank(more, "the puppy wants to go out"))[0].path != "pets.feed_cat"
+    run_sync(finder.rank(more, "hungry kitten"))  # has the new ones read
+    until(lambda: run_sync(finder.rank(more, "hungry kitten"))[0].path == "pets.feed_cat")
+    assert run_sync(finder.rank(more, "the puppy wants to go out"))[0].path != "pets.feed_cat"
 
 
 # --- words first, meaning soon --------------------------------------------------------------------------------------
@@ -118,61 +118,65 @@ CAR = tool("garage.wash_car", "Clean the car", colour="Which one.")
 
 
 def test_the_first_answer_is_by_words_and_the_next_by_meaning_too() -> None:
-    finder, every = Finder(Encoder(_model)), entries(CAT, DOG, CAR, *(tool(f"a.t{n}", f"Thing {n}") for n in range(9)))
-    assert drive(finder.rank(every, "hungry kitten")) == []
-    finder.prepare(every)
-    until(lambda: finder.meaning.ready)
-    assert drive(finder.rank(every, "hungry kitten"))[0].path == "pets.feed_cat"
-    assert drive(finder.rank(every, "hungry kitten", hurry=True)) == []
+    finder, every = (
+        ToolFinder(Encoder(_model)),
+        entries(CAT, DOG, CAR, *(tool(f"a.t{n}", f"Thing {n}") for n in range(9))),
+    )
+    assert run_sync(finder.rank(every, "hungry kitten")) == []
+    finder.warm_up(every)
+    until(lambda: finder.vectors.is_ready)
+    assert run_sync(finder.rank(every, "hungry kitten"))[0].path == "pets.feed_cat"
+    assert run_sync(finder.rank(every, "hungry kitten", hurry=True)) == []
     finder.stop()
 
 
 def test_names_summaries_parameters_and_everyday_words_count() -> None:
     every = entries(CAT, DOG, CAR, tool("mail.send_email", "Sends a new email"))
-    finder = Finder(Encoder(Letters()))
+    finder = ToolFinder(Encoder(Letters()))
     for said, path in (("cats", "pets.feed_cat"), ("the block", "pets.walk_dog"), ("colours", "garage.wash_car")):
-        assert drive(finder.rank(every, said, hurry=True))[0].path == path
-    assert drive(finder.rank(every, "tell Bob by mail", hurry=True))[0].path == "mail.send_email"
-    ours = entry.of_catalog(CATALOG)
+        assert run_sync(finder.rank(every, said, hurry=True))[0].path == path
+    assert run_sync(finder.rank(every, "tell Bob by mail", hurry=True))[0].path == "mail.send_email"
+    ours = entry.list_catalog_entries(CATALOG)
     for said, path in (
         ("remember something about the user", "memory.remember"),
         ("please forget what I said about tea", "memory.forget"),
         ("what does find_path do", "graph.find_path"),
     ):
-        assert drive(finder.rank(ours, said, hurry=True))[0].path == path
-    assert drive(finder.rank(every, "?!", hurry=True)) == []
-    assert drive(finder.rank((), "cats")) == []
+        assert run_sync(finder.rank(ours, said, hurry=True))[0].path == path
+    assert run_sync(finder.rank(every, "?!", hurry=True)) == []
+    assert run_sync(finder.rank((), "cats")) == []
     for odd in ("cat \ud800", "cat\x00s", "cat " + "a@" * 9_000, "cat " + "a-" * 9_000, "cat " + "/a" * 9_000):
-        assert drive(finder.rank(every, odd, hurry=True))[0].path == "pets.feed_cat"
+        assert run_sync(finder.rank(every, odd, hurry=True))[0].path == "pets.feed_cat"
 
 
 def test_what_was_used_comes_before_what_is_as_good() -> None:
     every = entries(tool("a.make_tea", "Make tea"), tool("b.make_tea", "Make tea"), tool("c.make_tea", "Make tea"))
-    finder = Finder(Encoder(Letters()))
-    assert drive(finder.rank(every, "make tea", {"b.make_tea": 3}, hurry=True))[0].path == "b.make_tea"
+    finder = ToolFinder(Encoder(Letters()))
+    assert run_sync(finder.rank(every, "make tea", {"b.make_tea": 3}, hurry=True))[0].path == "b.make_tea"
     assert (
-        drive(finder.rank(every, "make tea", {"c.make_tea": 30, "a.make_tea": 1}, hurry=True))[0].path == "c.make_tea"
+        run_sync(finder.rank(every, "make tea", {"c.make_tea": 30, "a.make_tea": 1}, hurry=True))[0].path
+        == "c.make_tea"
     )
 
 
-def ready(finder: Finder, every: tuple[entry.Entry, ...]) -> None:
-    finder.prepare(every)
-    until(lambda: finder.meaning.ready)
+def ready(finder: ToolFinder, every: tuple[entry.Entry, ...]) -> None:
+    finder.warm_up(every)
+    until(lambda: finder.vectors.is_ready)
     finder.stop()  # waits until the file is written
 
 
 def test_each_definition_is_read_once_and_kept_across_restarts(tmp_path: Path) -> None:
     file, every = tmp_path / "vectors.npy", entries(CAT, DOG, CAR)
     first, second, third, fourth = Letters(), Letters(), Letters(), Letters()
-    ready(Finder(Encoder(first), str(file)), every)
+    ready(ToolFinder(Encoder(first), str(file)), every)
     assert len([text for text in first.texts if "ready" not in text]) == 3
-    ready(Finder(Encoder(second), str(file)), every)
+    ready(ToolFinder(Encoder(second), str(file)), every)
     assert second.texts == ["ready"]
-    ready(Finder(Encoder(third), str(file)), entries(CAT, DOG, tool("garage.wash_car", "Clean the car well")))
+    ready(ToolFinder(Encoder(third), str(file)), entries(CAT, DOG, tool("garage.wash_car", "Clean the car well")))
     assert len(third.texts) == 2
     assert sorted(os.listdir(tmp_path)) == ["vectors.npy"]
     file.write_bytes(file.read_bytes()[:100])
-    ready(Finder(Encoder(fourth), str(file)), every)
+    ready(ToolFinder(Encoder(fourth), str(file)), every)
     assert len(fourth.texts) == 4
 
 
@@ -180,16 +184,16 @@ def test_without_a_model_words_still_find(tmp_path: Path) -> None:
     broken = Letters()
     broken.broken = True
     encoder, every = Encoder(broken), entries(CAT, DOG, CAR)
-    finder = Finder(encoder, str(tmp_path / "not there" / "vectors.npy"))
-    finder.prepare(every)
-    until(lambda: encoder.trouble)
-    assert drive(finder.rank(every, "wash the car"))[0].path == "garage.wash_car"
+    finder = ToolFinder(encoder, str(tmp_path / "not there" / "vectors.npy"))
+    finder.warm_up(every)
+    until(lambda: encoder.last_error)
+    assert run_sync(finder.rank(every, "wash the car"))[0].path == "garage.wash_car"
     finder.stop()
 
 
 def test_a_catalog_says_when_it_changed() -> None:
     catalog: Catalog = CATALOG.copy()
-    before = entry.of_catalog(catalog)
-    assert entry.of_catalog(catalog) is before
-    catalog.put("pets", "Animals.", [CAT])
-    assert [one.path for one in entry.of_catalog(catalog)[len(before) :]] == ["pets.feed_cat"]
+    before = entry.list_catalog_entries(catalog)
+    assert entry.list_catalog_entries(catalog) is before
+    catalog.replace_category("pets", "Animals.", [CAT])
+    assert [one.path for one in entry.list_catalog_entries(catalog)[len(before) :]] == ["pets.feed_cat"]

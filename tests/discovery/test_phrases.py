@@ -1,22 +1,22 @@
 """What people say for tools, and which words of a request count."""
 
 from athena.discovery import entry, phrases
-from athena.discovery.query import LITTLE, asked
-from athena.discovery.stems import stems
+from athena.discovery.query import CONTENT_WEIGHT, weigh_stems
+from athena.discovery.stems import stem_text
 from athena.operations import CATALOG
 from discovery_tools import tool
 
 
 def said(path: str, summary: str = "Something") -> tuple[str, ...]:
-    return phrases.said(entry.of_operation(tool(path, summary), ""))
+    return phrases.find_phrases(entry.create_operation_entry(tool(path, summary), ""))
 
 
 def weight(word: str, request: str) -> float:
-    return asked(request)[stems(word)[0]]
+    return weigh_stems(request)[stem_text(word)[0]]
 
 
 def test_people_can_ask_for_each_of_our_operations_in_their_words() -> None:
-    paths, lines = phrases._known()
+    paths, lines = phrases._load_phrases()
     assert set(paths) == {one.path for one in CATALOG}
     for requests in [*paths.values(), *(line.requests for line in lines)]:
         assert all(one and one == one.strip() for one in requests)
@@ -46,14 +46,14 @@ def test_what_is_to_be_said_counts_less_than_what_is_to_be_done() -> None:
         "log 'deploy failed'",
     ):
         assert weight("log", request) == 1.0, request
-        assert weight("deploy", request) == LITTLE, request
+        assert weight("deploy", request) == CONTENT_WEIGHT, request
     for request in ("save the log of that deploy", "deploy: https://example.com", "undo that deploy", "don't deploy"):
         assert weight("deploy", request) == 1.0, request
 
 
 def test_what_is_given_counts_as_the_sort_of_thing_it_is() -> None:
-    assert asked("tell #general")["channel"] == 1.0
+    assert weigh_stems("tell #general")["channel"] == 1.0
     for request in ("close #12", "close AB-12"):
-        assert stems("issue")[0] in asked(request)
-    assert list(asked("who is it")) == stems("who is it")  # nothing but stop words
-    assert asked("?!") == {}
+        assert stem_text("issue")[0] in weigh_stems(request)
+    assert list(weigh_stems("who is it")) == stem_text("who is it")  # nothing but stop words
+    assert weigh_stems("?!") == {}

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from athena.embedding.embedder import Embedder
-from athena.embedding.minilm import BUNDLED, LONGEST, WINDOW, MiniLM
+from athena.embedding.minilm import BUNDLED_MODEL_DIR, MAX_TEXT_TOKENS, TOKENIZE_BATCH_SIZE, MiniLM
 from athena.errors import Unavailable
 
 MIXED = [
@@ -55,74 +55,72 @@ def test_it_is_an_embedder(model: MiniLM) -> None:
 
 
 def test_vectors_have_unit_length(model: MiniLM) -> None:
-    vectors = model.vectors(MIXED)
+    vectors = model.embed(MIXED)
     assert vectors.shape == (len(MIXED), 384)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
 
 def test_no_texts_have_no_vectors(model: MiniLM) -> None:
-    assert model.vectors([]).shape == (0, 384)
-    assert model.tokens([]) == []
+    assert model.embed([]).shape == (0, 384)
+    assert model.embed_tokens([]) == []
 
 
 def test_a_text_has_the_vector_that_was_published_for_it(model: MiniLM) -> None:
-    np.testing.assert_allclose(
-        model.vectors(["This is an example sentence"])[0, :3], [0.0676, 0.0635, 0.0487], atol=0.01
-    )
+    np.testing.assert_allclose(model.embed(["This is an example sentence"])[0, :3], [0.0676, 0.0635, 0.0487], atol=0.01)
 
 
 def test_the_same_texts_have_the_same_vectors(model: MiniLM) -> None:
-    np.testing.assert_array_equal(model.vectors(MIXED), model.vectors(MIXED))
+    np.testing.assert_array_equal(model.embed(MIXED), model.embed(MIXED))
 
 
 def test_a_vector_does_not_depend_on_the_batch_it_is_made_in(model: MiniLM) -> None:
-    together = model.vectors(MIXED)
-    alone = np.concatenate([model.vectors([text]) for text in MIXED])
-    reverse = model.vectors(MIXED[::-1])[::-1]
-    thrice = MiniLM(threads=1).vectors(MIXED * 3)[len(MIXED) : 2 * len(MIXED)]
+    together = model.embed(MIXED)
+    alone = np.concatenate([model.embed([text]) for text in MIXED])
+    reverse = model.embed(MIXED[::-1])[::-1]
+    thrice = MiniLM(threads=1).embed(MIXED * 3)[len(MIXED) : 2 * len(MIXED)]
     for other in (alone, reverse, thrice):
         assert distances(together, other).max() < 1e-5
 
 
 def test_more_texts_than_fit_a_window_keep_their_order(model: MiniLM) -> None:
-    texts = [f"{number} apples" for number in range(2 * WINDOW + 9)]
-    vectors = model.vectors(texts)
-    for row in (0, WINDOW - 1, WINDOW, -1):
-        assert distances(vectors[[row]], model.vectors([texts[row]])).max() < 1e-5
+    texts = [f"{number} apples" for number in range(2 * TOKENIZE_BATCH_SIZE + 9)]
+    vectors = model.embed(texts)
+    for row in (0, TOKENIZE_BATCH_SIZE - 1, TOKENIZE_BATCH_SIZE, -1):
+        assert distances(vectors[[row]], model.embed([texts[row]])).max() < 1e-5
 
 
 def test_like_meanings_lie_close_and_others_far(model: MiniLM) -> None:
-    cat, kitten, revenue = model.vectors(["a cat sits on the mat", "a kitten rests on a rug", "quarterly revenue grew"])
+    cat, kitten, revenue = model.embed(["a cat sits on the mat", "a kitten rests on a rug", "quarterly revenue grew"])
     assert cat @ kitten > 0.5 > 0.2 > cat @ revenue
 
 
 @pytest.mark.parametrize("text", ["", " ", "\0", "🙂🙃", "a\ud800b", "\udfff", "مرحبا", "e\u0301" * 50, "ﷺ" * 400])
 def test_no_text_is_too_odd(model: MiniLM, text: str) -> None:
-    assert np.isfinite(model.vectors([text])).all()
+    assert np.isfinite(model.embed([text])).all()
 
 
 def test_a_lone_surrogate_reads_as_a_question_mark(model: MiniLM) -> None:
-    np.testing.assert_array_equal(model.vectors(["a\ud800b"]), model.vectors(["a?b"]))
+    np.testing.assert_array_equal(model.embed(["a\ud800b"]), model.embed(["a?b"]))
 
 
 def test_only_the_start_of_a_long_text_counts(model: MiniLM) -> None:
     long = "word " * 10_000
-    np.testing.assert_array_equal(model.vectors([long]), model.vectors([long + "and then something else"]))
-    assert len(model.tokens([long])[0].ids) == LONGEST
+    np.testing.assert_array_equal(model.embed([long]), model.embed([long + "and then something else"]))
+    assert len(model.embed_tokens([long])[0].ids) == MAX_TEXT_TOKENS
 
 
 def test_tokens_know_where_they_stand_in_the_text(model: MiniLM) -> None:
     text = "🙂 hello wörld"
-    (tokens,) = model.tokens([text])
+    (tokens,) = model.embed_tokens([text])
     assert [text[start:end] for start, end in tokens.offsets] == ["", "🙂", "hello", "wörld", ""]
     assert tokens.states.shape == (len(tokens.ids), 384)
 
 
 def test_the_mean_of_the_states_is_the_vector(model: MiniLM) -> None:
-    means = np.stack([tokens.states.mean(axis=0) for tokens in model.tokens(MIXED)])
+    means = np.stack([tokens.states.mean(axis=0) for tokens in model.embed_tokens(MIXED)])
     means /= np.linalg.norm(means, axis=1, keepdims=True)
-    assert distances(model.vectors(MIXED), means).max() < 1e-5
+    assert distances(model.embed(MIXED), means).max() < 1e-5
 
 
 def test_eight_threads_get_what_one_gets() -> None:
@@ -130,14 +128,14 @@ def test_eight_threads_get_what_one_gets() -> None:
     results: dict[int, NDArray[np.float32]] = {}
 
     def embed(number: int) -> None:
-        results[number] = model.vectors(MIXED[number:])
+        results[number] = model.embed(MIXED[number:])
 
     threads = [threading.Thread(target=embed, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    expected = model.vectors(MIXED)
+    expected = model.embed(MIXED)
     for number in range(8):
         assert distances(results[number], expected[number:]).max() < 1e-5
 
@@ -148,10 +146,10 @@ def test_a_forked_child_can_embed_and_end() -> None:
         "from athena.embedding.minilm import MiniLM\n"
         "model = MiniLM(threads=2)\n"
         "texts = ['hello world', *(['x y z ' * 30] * 20)]\n"
-        "before = model.vectors(texts)\n"
+        "before = model.embed(texts)\n"
         "child = os.fork()\n"
         "if child == 0:\n"
-        "    sys.exit(0 if numpy.array_equal(before, model.vectors(texts)) else 1)\n"
+        "    sys.exit(0 if numpy.array_equal(before, model.embed(texts)) else 1)\n"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -178,9 +176,9 @@ def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
 
 
 def test_the_model_is_the_one_that_was_built() -> None:
-    lines = (BUNDLED / "SHA256SUMS").read_text().splitlines()
+    lines = (BUNDLED_MODEL_DIR / "SHA256SUMS").read_text().splitlines()
     sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
-    assert sums == {name: hashlib.sha256((BUNDLED / name).read_bytes()).hexdigest() for name in sums}
+    assert sums == {name: hashlib.sha256((BUNDLED_MODEL_DIR / name).read_bytes()).hexdigest() for name in sums}
     assert sums.keys() == {"LICENSE", "NOTICE", "model.onnx", "tokenizer.json", "weights.bin"}
 
 
@@ -196,20 +194,20 @@ def test_a_missing_folder_is_an_error_that_helps(tmp_path: Path) -> None:
 def test_a_damaged_file_is_an_error_that_helps(tmp_path: Path, name: str, damage: str) -> None:
     if (name, damage) == ("weights.bin", "garbage"):
         damage = "cut"  # any bytes are weights
-    shutil.copytree(BUNDLED, tmp_path / "model")
+    shutil.copytree(BUNDLED_MODEL_DIR, tmp_path / "model")
     file = tmp_path / "model" / name
     content = file.read_bytes()
     file.unlink()
     if damage != "missing":
         file.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "garbage": b"garbage" * 999}[damage])
     with pytest.raises(Unavailable, match="the embedding model cannot be loaded"):
-        MiniLM(folder=tmp_path / "model").vectors(["hello"])
+        MiniLM(folder=tmp_path / "model").embed(["hello"])
 
 
 def test_a_model_behind_links_loads(tmp_path: Path) -> None:
-    for file in BUNDLED.iterdir():
+    for file in BUNDLED_MODEL_DIR.iterdir():
         (tmp_path / file.name).symlink_to(file)
-    assert MiniLM(folder=tmp_path).vectors(["hello"]).shape == (1, 384)
+    assert MiniLM(folder=tmp_path).embed(["hello"]).shape == (1, 384)
 
 
 def test_a_missing_package_is_an_error_that_helps(tmp_path: Path) -> None:

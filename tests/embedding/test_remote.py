@@ -93,31 +93,31 @@ def test_it_is_an_embedder(server: Server) -> None:
 
 
 def test_vectors_come_in_the_order_of_the_texts_and_have_unit_length(server: Server) -> None:
-    vectors = server.embedder().vectors(["a", "abc", "ab"])
+    vectors = server.embedder().embed(["a", "abc", "ab"])
     np.testing.assert_allclose(vectors[:, 0] / vectors[:, 1], [1, 3, 2], rtol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
     assert vectors.dtype == np.float32
 
 
 def test_many_texts_go_in_batches_and_keep_their_order(server: Server) -> None:
-    vectors = server.embedder().vectors(["x" * (number + 1) for number in range(150)])
+    vectors = server.embedder().embed(["x" * (number + 1) for number in range(150)])
     np.testing.assert_allclose(vectors[:, 0] / vectors[:, 1], np.arange(1, 151), rtol=1e-5)
     assert [len(request.texts) for request in server.requests] == [64, 64, 22]
 
 
 def test_a_batch_has_a_limit_of_characters_and_so_has_a_text(server: Server) -> None:
-    server.embedder().vectors(["x" * 30_000] * 6)
+    server.embedder().embed(["x" * 30_000] * 6)
     assert [len(request.texts) for request in server.requests] == [4, 2]
     assert {len(text) for request in server.requests for text in request.texts} == {24_000}
 
 
 def test_no_texts_have_no_vectors(server: Server) -> None:
-    assert server.embedder(dimensions=3).vectors([]).shape == (0, 3)
+    assert server.embedder(dimensions=3).embed([]).shape == (0, 3)
     assert server.requests == []
 
 
 def test_a_text_that_no_server_takes_is_made_legible(server: Server) -> None:
-    server.embedder().vectors(["", "a\ud800b"])
+    server.embedder().embed(["", "a\ud800b"])
     assert server.requests[0].texts == [" ", "a?b"]
 
 
@@ -147,14 +147,14 @@ def test_the_key_is_sent_as_a_bearer_token(server: Server) -> None:
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_busy_server_is_asked_again(server: Server, status: int) -> None:
     server.replies.extend([Reply(status), Reply(status)])
-    assert server.embedder().vectors(["a"]).shape == (1, 3)
+    assert server.embedder().embed(["a"]).shape == (1, 3)
     assert len(server.requests) == 3
 
 
 def test_a_server_that_stays_busy_is_unavailable(server: Server) -> None:
     server.replies.extend([Reply(503, "loading model")] * 3)
     with pytest.raises(Unavailable, match=f"{server.url}/v1/embeddings .*503: loading model") as caught:
-        server.embedder().vectors(["a"])
+        server.embedder().embed(["a"])
     assert caught.value.retry
     assert len(server.requests) == 3
 
@@ -174,7 +174,7 @@ def test_a_refusal_is_told_once_with_the_url_and_never_with_the_key(
 ) -> None:
     server.replies.append(reply)
     with pytest.raises(kind) as caught:
-        server.embedder(key=KEY).vectors(["a"])
+        server.embedder(key=KEY).embed(["a"])
     assert server.url in str(caught.value)
     assert KEY not in f"{caught.value} {caught.value.hint} {caught.value.__cause__}"
     assert caught.value.hint
@@ -186,7 +186,7 @@ def test_a_redirect_is_not_followed(server: Server) -> None:
     with Server() as other:
         server.replies.append(Reply(308, "", other.url + "/v1/embeddings"))
         with pytest.raises(Misconfigured, match=f"redirects to {other.url}"):
-            server.embedder(key=KEY).vectors(["a"])
+            server.embedder(key=KEY).embed(["a"])
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_redirect_is_not_followed(server: Server) -> None:
 def test_an_answer_of_another_shape_is_an_error_that_names_the_url(server: Server, body: str) -> None:
     server.replies.append(Reply(200, body))
     with pytest.raises(Unavailable, match=f"{server.url}/v1/embeddings does not answer as"):
-        server.embedder().vectors(["a"])
+        server.embedder().embed(["a"])
 
 
 def test_vectors_of_a_wrong_length_are_an_error(server: Server) -> None:
@@ -222,7 +222,7 @@ def test_vectors_that_change_their_length_are_an_error(server: Server) -> None:
     embedder.load()
     server.replies.append(Reply(200, '{"data": [{"index": 0, "embedding": [1, 2]}]}'))
     with pytest.raises(Misconfigured, match="2 dimensions, not 3"):
-        embedder.vectors(["a"])
+        embedder.embed(["a"])
 
 
 def test_an_unreachable_server_is_unavailable() -> None:

@@ -93,7 +93,7 @@ def test_what_hides_in_a_definition_is_made_visible(servers: Terminal) -> None:
     assert "HIDDEN CHARACTERS" in said
     assert "\u202e" not in said
     assert "\x1b" not in said
-    told = approving._difference({}, {"a": "y" * 3_000, "enum": [str(n) for n in range(300)]})
+    told = approving._diff_definitions({}, {"a": "y" * 3_000, "enum": [str(n) for n in range(300)]})
     assert any(line.endswith("yyy…") for line in told)
     assert told[-1].startswith("... and 1")
     assert told[-1].endswith(" more lines")
@@ -105,7 +105,7 @@ def test_a_server_that_does_not_work_is_kept_and_said(servers: Terminal) -> None
     assert 'the server broken cannot be connected: Connection closed; it said: "missing API key"' in said
     assert "broken is kept, not connected; when it works: athena servers approve broken" in said
     assert "not approved yet; the last try: the server broken cannot be connected" in servers("list")
-    assert any("missing API key" in row[2] for row in doctor._servers())
+    assert any("missing API key" in row[2] for row in doctor._check_servers())
     assert "broken: 2 tools can be called" in servers("add", "broken", "--", *HERE, "fine")  # what was wrong makes room
     assert "the last try" not in servers("list")
     assert "there is a server 'broken' already" in servers("add", "broken", "--", "true", fails=4)
@@ -121,7 +121,7 @@ def test_a_server_that_does_not_work_is_kept_and_said(servers: Terminal) -> None
 def test_a_broken_file_is_a_line_of_its_own_for_the_doctor(servers: Terminal, tmp_path: Path) -> None:
     servers("list")
     (tmp_path / "home" / "servers.json").write_text("{", "utf-8")
-    ((name, works, said),) = doctor._servers()
+    ((name, works, said),) = doctor._check_servers()
     assert (name, works) == ("servers", False)
     assert "servers.json is not valid" in said
 
@@ -165,10 +165,10 @@ def test_a_variable_that_the_running_server_lacks_is_said_at_once(
         again = f"Athena's server is process {process}: athena daemon stop, then start it again where NOTES_KEY is set"
         listed = json.loads(servers("list", "--json"))[0]
         assert (listed["status"], listed["detail"]) == ("failing", f"{lacks}; {again}")
-        (row,) = [row for row in doctor._servers() if row[0] == "mcp keyed"]
+        (row,) = [row for row in doctor._check_servers() if row[0] == "mcp keyed"]
         assert not row[1]
         assert lacks in row[2]
-        with AthenaClient(daemon.start(str(home.path))["url"]) as client:
+        with AthenaClient(daemon.start_daemon(str(home.path))["url"]) as client:
             with pytest.raises(AthenaError, match=r"needs .*NOTES_KEY.*, which is not set") as caught:
                 client.call_tool("keyed.echo", text="x")
             assert caught.value.hint == again

@@ -14,7 +14,7 @@ import pytest
 from zoo import House, house
 
 from athena.errors import Denied, InvalidInput, Unavailable
-from athena.gateway.oauth import safe_address
+from athena.gateway.oauth import is_safe_url
 
 ECHO = {"name": "echo", "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}}}
 
@@ -158,8 +158,8 @@ def test_a_token_is_sent_to_nobody_but_whom_it_is_for(home: House, bank: Bank) -
 
 def test_what_a_server_wants_opened_must_be_a_page(home: House, bank: Bank) -> None:
     for bad in ("file:///etc/passwd", "javascript:alert(1)", "http://example.com/login", "ms-cmd:calc", "", "-e"):
-        assert not safe_address(bad)
-    assert safe_address("https://example.com/login")
+        assert not is_safe_url(bad)
+    assert is_safe_url("https://example.com/login")
     bank.page = "http://10.0.0.1/authorize"
     home.add("bank", {"url": f"{bank.base}/mcp"}, approve=False)
     opened: list[str] = []

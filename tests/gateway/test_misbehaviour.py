@@ -15,12 +15,12 @@ import pytest
 
 from athena.app.compose import App
 from athena.core.invoke import invoke
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError
-from athena.gateway.config import checked
-from athena.gateway.monitor import ALL_BYTES, Watch
-from athena.storage.sqlite.connection import MEMORY
+from athena.gateway.config import validate_entry
+from athena.gateway.monitor import MAX_TOTAL_BYTES, ConnectionMonitor
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
@@ -116,7 +116,7 @@ class Zoo:
     """One app with every misbehaving server, and good ones in between."""
 
     def __init__(self, home: Path) -> None:
-        self.app = App(Sqlite(MEMORY), MiniLM(), servers=str(home))
+        self.app = App(Sqlite(IN_MEMORY_PATH), MiniLM(), servers=str(home))
         self._web = subprocess.Popen(
             [sys.executable, "-I", "-S", PROGRAM, ",".join(WEB), "http"],
             stdin=subprocess.PIPE,
@@ -125,7 +125,7 @@ class Zoo:
         )
         assert self._web.stdout
         ports = {kind: int(self._web.stdout.readline()) for kind in WEB}
-        entries = [checked("fine", {"command": sys.executable, "args": ["-I", "-S", PROGRAM, "fine"]})]
+        entries = [validate_entry("fine", {"command": sys.executable, "args": ["-I", "-S", PROGRAM, "fine"]})]
         for kind, how in ALL:
             given = {"command": sys.executable, "args": ["-I", "-S", PROGRAM, kind]}
             if how == "http":
@@ -133,18 +133,18 @@ class Zoo:
             never = "within 2 s" in str(WEB[kind] if how == "http" else PIPES[kind])
             starts = kind not in ("silent", "hangs-at-list")
             waits = {"timeout": PATIENCE if never else 60.0, "startupTimeout": 60.0 if starts else PATIENCE}
-            entries.append(checked(f"{how}_{kind}", given | waits))
-        self.app.gateway.config.put(entries)
+            entries.append(validate_entry(f"{how}_{kind}", given | waits))
+        self.app.gateway.servers_file.add_entries(entries)
         assert self.app.catalog.version
-        tools, _ = drive(self.app.gateway.offered("fine"))
-        for name in list(self.app.gateway._known):
-            self.app.gateway.approve(name, tools, 0)
+        tools, _ = run_sync(self.app.gateway.fetch_tools("fine"))
+        for name in list(self.app.gateway._servers):
+            self.app.gateway.approve_tools(name, tools, 0)
         assert self.app.catalog.version
 
     def call(self, path: str, **arguments: Any) -> Outcome:
         began = time.monotonic()
         try:
-            value = drive(invoke(self.app.catalog, path, arguments, self.app.context("test", "python")))
+            value = run_sync(invoke(self.app.catalog, path, arguments, self.app.create_context("test", "python")))
         except AthenaError as error:
             return Outcome(None, error, time.monotonic() - began)
         return Outcome(value, None, time.monotonic() - began)
@@ -206,15 +206,15 @@ def test_sixty_ways_to_misbehave_each_said_and_none_that_harms_others(zoo: Zoo) 
 
 
 def test_what_a_server_sends_between_two_calls_is_counted_in_bytes_too() -> None:
-    watch, message = Watch(), b" " * 400_000
+    watch, message = ConnectionMonitor(), b" " * 400_000
     for _ in range(3):
-        watch.begin()
-        assert all(watch.bearable(message) for _ in range(ALL_BYTES // 400_000))
-    assert not watch.bearable(message)
-    assert watch.trouble == "it sent more than 256 MB between two calls"
+        watch.reset_counts()
+        assert all(watch.accept_message(message) for _ in range(MAX_TOTAL_BYTES // 400_000))
+    assert not watch.accept_message(message)
+    assert watch.violation == "it sent more than 256 MB between two calls"
 
 
 def test_what_a_server_says_of_its_keys_is_not_told() -> None:
-    watch = Watch()
-    watch.overheard(b"cannot log in with ghp_0123456789abcdefghijABCDEFGHIJ012345\n")
-    assert watch.heard() == '; it said: "cannot log in with [SECRET:github-token]"'
+    watch = ConnectionMonitor()
+    watch.record_stderr(b"cannot log in with ghp_0123456789abcdefghijABCDEFGHIJ012345\n")
+    assert watch.format_last_output() == '; it said: "cannot log in with [SECRET:github-token]"'

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from athena.app import connect
 from athena.cli.commands import athena
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import NotFound
 from conftest import missing
 
@@ -31,7 +31,7 @@ def run(*words: str, stdin: str = "") -> Result:
 
 
 def call(name: str, **arguments: Any) -> Any:
-    return drive(connect.Connection(connect.shared_app, "test", "python").call(name, arguments)).data
+    return run_sync(connect.AppConnection(connect.shared_app, "test", "python").call(name, arguments)).data
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 
 from athena.app.compose import App
 from athena.core.invoke import invoke
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.embedding.minilm import MiniLM
-from athena.gateway.config import checked
-from athena.storage.sqlite.connection import MEMORY
+from athena.gateway.config import validate_entry
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
@@ -26,23 +26,23 @@ def given(kind: str, **more: Any) -> dict[str, Any]:
 class House:
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.app = App(Sqlite(MEMORY), _model, servers=str(home))
+        self.app = App(Sqlite(IN_MEMORY_PATH), _model, servers=str(home))
         self.gateway = self.app.gateway
 
     def add(self, name: str, entry: dict[str, Any], *, approve: bool = True) -> str:
-        self.gateway.config.put([checked(name, entry)], replaced=[name])
+        self.gateway.servers_file.add_entries([validate_entry(name, entry)], replaced=[name])
         assert self.app.catalog.version
-        name = self.gateway.named(name)
+        name = self.gateway.resolve_name(name)
         if approve:
             self.approve(name)
         return name
 
     def approve(self, name: str) -> None:
-        self.gateway.approve(name, *drive(self.gateway.offered(name)))
+        self.gateway.approve_tools(name, *run_sync(self.gateway.fetch_tools(name)))
         assert self.app.catalog.version
 
     def call(self, path: str, surface: str = "python", key: str | None = None, /, **arguments: Any) -> Any:
-        return drive(invoke(self.app.catalog, path, arguments, self.app.context("test", surface, key)))
+        return run_sync(invoke(self.app.catalog, path, arguments, self.app.create_context("test", surface, key)))
 
     def run(self, code: str, **more: Any) -> Any:
         return self.call("execute_code", code=code, **more)

@@ -8,11 +8,11 @@ import pytest
 from test_operation import Visitor
 
 from athena.core import stubs
-from athena.core.foreign_operation import Defined, Definition, identifier, identifiers
+from athena.core.foreign_operation import ForeignOperation, ToolDefinition, assign_identifiers, to_identifier
 from athena.core.invoke import invoke
-from athena.core.json_schema import Declared
+from athena.core.json_schema import JsonSchemaType
 from athena.core.operation import Effect
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import InvalidInput, NotFound
 from athena.operations import CATALOG
 
@@ -40,12 +40,12 @@ async def echo(ctx: Any, arguments: dict[str, Any]) -> Any:
     return arguments
 
 
-def create_issue(**more: Any) -> Defined:
-    return Defined(Definition("github", "create_issue", "Create an issue.", arguments=ISSUE, **more), echo)
+def create_issue(**more: Any) -> ForeignOperation:
+    return ForeignOperation(ToolDefinition("github", "create_issue", "Create an issue.", arguments=ISSUE, **more), echo)
 
 
 def test_a_definition_is_written_as_python_would_call_it() -> None:
-    assert stubs.line(create_issue()) == (
+    assert stubs.format_call_line(create_issue()) == (
         "github.create_issue(title: str, labels: list[str] = None, state: Literal['open', 'closed'] = 'open', "
         "assignee: str = None, file_path: str = None, class_: int = None, "
         "author: {name: str, age?: int} = None)  # Create an issue."
@@ -54,12 +54,12 @@ def test_a_definition_is_written_as_python_would_call_it() -> None:
 
 def test_it_is_called_like_any_other_with_the_names_that_its_owner_knows() -> None:
     catalog = CATALOG.copy()
-    catalog.put("github", "Issues.", [create_issue()])
-    sent = drive(
+    catalog.replace_category("github", "Issues.", [create_issue()])
+    sent = run_sync(
         invoke(catalog, "github.create_issue", {"title": "x", "file_path": "a", "class_": 1}, Visitor(Effect.EXECUTE))
     )
     assert sent == {"title": "x", "file-path": "a", "class": 1}
-    assert drive(create_issue()(Visitor(Effect.EXECUTE), title="x", labels=None, assignee=None)) == {
+    assert run_sync(create_issue()(Visitor(Effect.EXECUTE), title="x", labels=None, assignee=None)) == {
         "title": "x",
         "assignee": None,  # which it takes; None for the labels means that there are none
     }
@@ -84,7 +84,7 @@ def test_it_is_called_like_any_other_with_the_names_that_its_owner_knows() -> No
 )
 def test_what_does_not_fit_the_schema_is_said_as_for_our_own(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=f"github.create_issue: {said}") as caught:
-        create_issue().check(arguments)
+        create_issue().check_arguments(arguments)
     assert caught.value.hint
 
 
@@ -109,32 +109,32 @@ HOSTILE: list[Any] = [
 
 @pytest.mark.parametrize("schema", HOSTILE, ids=repr)
 def test_a_schema_that_is_none_or_turns_in_circles_breaks_nothing(schema: Any) -> None:
-    declared = Declared(schema)
+    declared = JsonSchemaType(schema)
     assert len(declared.source) < 2_000
     values: list[Any] = [None, 5, "a" * 40 + "!", [[[]]], {"self": {"self": {}}}]
     for value in values:
         with suppress(InvalidInput):
-            declared.check(value, "value")
+            declared.check_value(value, "value")
 
 
 def test_a_schema_that_branches_at_each_level_is_checked_in_time() -> None:
     schema: dict[str, Any] = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}] * 50}}, "$ref": "#/$defs/a"}
     schema["$defs"]["b"] = {"anyOf": [{"$ref": "#/$defs/a"}] * 50}
-    Declared(schema).check("x", "value")
+    JsonSchemaType(schema).check_value("x", "value")
     schema["$defs"]["b"] = {"anyOf": [{"$ref": "#/$defs/a", "x": 1}, {"type": "array", "items": {"$ref": "#/$defs/a"}}]}
-    Declared(schema).check([[[[[[5]]]]]], "value")
+    JsonSchemaType(schema).check_value([[[[[[5]]]]]], "value")
 
 
 def test_names_that_python_cannot_write_get_ones_that_it_can() -> None:
-    assert identifier("get-issue") == "get_issue"
-    assert identifier("getIssue") == "getIssue"
-    assert identifier("  9 lives!") == "n9_lives"
-    assert identifier("import") == "import_"
-    assert identifier("__class__") == "class_"
-    assert identifier("Überprüfen") == "berpr_fen"
-    assert identifier("\u202e") == "unnamed"
-    assert len(identifier("x" * 10_000)) == 60
-    assert identifiers(["get-issue", "get_issue", "get.issue"]) == {
+    assert to_identifier("get-issue") == "get_issue"
+    assert to_identifier("getIssue") == "getIssue"
+    assert to_identifier("  9 lives!") == "n9_lives"
+    assert to_identifier("import") == "import_"
+    assert to_identifier("__class__") == "class_"
+    assert to_identifier("Überprüfen") == "berpr_fen"
+    assert to_identifier("\u202e") == "unnamed"
+    assert len(to_identifier("x" * 10_000)) == 60
+    assert assign_identifiers(["get-issue", "get_issue", "get.issue"]) == {
         "get_issue": "get_issue",
         "get-issue": "get_issue_2",
         "get.issue": "get_issue_3",
@@ -144,27 +144,27 @@ def test_names_that_python_cannot_write_get_ones_that_it_can() -> None:
 def test_each_app_has_a_catalog_of_its_own_that_says_when_it_has_changed() -> None:
     catalog = CATALOG.copy()
     before = catalog.version
-    catalog.put("github", "Issues.", [create_issue()])
+    catalog.replace_category("github", "Issues.", [create_issue()])
     assert catalog.version > before
     assert "github.create_issue" in catalog
     assert "github.create_issue" not in CATALOG
-    assert catalog.find("github.create_issue").foreign
+    assert catalog.get_operation("github.create_issue").is_foreign
     assert catalog.categories["github"] == "Issues."
-    assert "github.create_issue" not in catalog.without(Effect.EXECUTE)
+    assert "github.create_issue" not in catalog.exclude_effect(Effect.EXECUTE)
     with pytest.raises(ValueError, match="alone"):
-        catalog.put("memory", "Ours.", [create_issue()])
-    catalog.remove("github")
+        catalog.replace_category("memory", "Ours.", [create_issue()])
+    catalog.remove_category("github")
     with pytest.raises(NotFound):
-        catalog.find("github.create_issue")
+        catalog.get_operation("github.create_issue")
 
 
 def test_a_category_that_changes_keeps_its_place() -> None:
     catalog = CATALOG.copy()
     for name in ("first", "second"):
-        catalog.put(name, "", [Defined(Definition(name, "a", "A."), echo)])
+        catalog.replace_category(name, "", [ForeignOperation(ToolDefinition(name, "a", "A."), echo)])
     before = [one.name for one in catalog]
-    catalog.put("first", "", [])
-    catalog.put("first", "", [Defined(Definition("first", "a", "Another."), echo)])
+    catalog.replace_category("first", "", [])
+    catalog.replace_category("first", "", [ForeignOperation(ToolDefinition("first", "a", "Another."), echo)])
     assert [one.name for one in catalog] == before
     assert before[-2:] == ["first.a", "second.a"]
 
@@ -182,17 +182,17 @@ def test_a_catalog_is_asked_for_changes_before_a_look() -> None:
     catalog = CATALOG.copy()
 
     def watch() -> None:
-        catalog.watch = None
-        catalog.put("github", "Issues.", [create_issue()])
+        catalog.refresh_hook = None
+        catalog.replace_category("github", "Issues.", [create_issue()])
 
-    catalog.watch = watch
-    assert catalog.find("github.create_issue").effect is Effect.EXECUTE
+    catalog.refresh_hook = watch
+    assert catalog.get_operation("github.create_issue").effect is Effect.EXECUTE
 
 
-def looping(count: int) -> Defined:
+def looping(count: int) -> ForeignOperation:
     """A tool each parameter of which is all of it again."""
     schema = {"type": "object", "properties": {f"p{n}": {"$ref": "#"} for n in range(count)}}
-    return Defined(Definition("odd", "loop", "Loop.", arguments=schema), echo)
+    return ForeignOperation(ToolDefinition("odd", "loop", "Loop.", arguments=schema), echo)
 
 
 def steps_of(work: Any) -> int:
@@ -219,8 +219,8 @@ def test_what_a_schema_costs_to_write_out_is_bounded(count: int) -> None:
     assert steps_of(lambda: operation.signature) < 150_000
     assert len(operation.signature) < 60_000
     assert operation.signature.startswith("odd.loop(p0: ")
-    assert steps_of(lambda: stubs.line(operation)) < 20 * count + 1_000  # each is written once
-    assert operation.result is operation.result
+    assert steps_of(lambda: stubs.format_call_line(operation)) < 20 * count + 1_000  # each is written once
+    assert operation.result_type is operation.result_type
 
 
 def test_names_that_are_alike_are_told_apart_at_a_cost_that_grows_with_their_number() -> None:
@@ -234,7 +234,7 @@ def test_names_that_are_alike_are_told_apart_at_a_cost_that_grows_with_their_num
 
     sys.settrace(counted)
     try:
-        made = identifiers(["!" * n for n in range(1, 1_001)])
+        made = assign_identifiers(["!" * n for n in range(1, 1_001)])
     finally:
         sys.settrace(None)
     assert len(set(made.values())) == 1_000
@@ -243,7 +243,7 @@ def test_names_that_are_alike_are_told_apart_at_a_cost_that_grows_with_their_num
 
 def test_a_reference_is_written_out_once_on_its_way() -> None:
     tree = {"type": "object", "properties": {"name": {"type": "string"}, "more": {"$ref": "#"}}}
-    assert Declared({"$ref": "#"}, tree).source == "{name?: str, more?: dict}"
+    assert JsonSchemaType({"$ref": "#"}, tree).source == "{name?: str, more?: dict}"
 
 
 def test_all_arguments_of_a_call_share_the_steps_of_its_check() -> None:
@@ -253,11 +253,11 @@ def test_all_arguments_of_a_call_share_the_steps_of_its_check() -> None:
         "properties": {f"p{n}": {"$ref": "#/$defs/a"} for n in range(50)},
         "$defs": {"a": {"anyOf": [*branches["anyOf"], {"enum": [str(n) for n in range(500)]}]}},
     }
-    operation = Defined(Definition("odd", "branch", "Branch.", arguments=schema), echo)
+    operation = ForeignOperation(ToolDefinition("odd", "branch", "Branch.", arguments=schema), echo)
 
     def check() -> None:
         with suppress(InvalidInput):
-            operation.check(dict.fromkeys(operation.names, "nothing of these"))
-        operation.check(dict.fromkeys(operation.names))
+            operation.check_arguments(dict.fromkeys(operation.parameter_names, "nothing of these"))
+        operation.check_arguments(dict.fromkeys(operation.parameter_names))
 
     assert steps_of(check) < 500_000

@@ -8,7 +8,7 @@ from athena.core import stubs, types
 from athena.core.catalog import Catalog
 from athena.core.invoke import invoke
 from athena.core.operation import Effect, operation
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.core.types import Param
 from athena.errors import Denied, InvalidInput, NotFound
 from athena.operations import CATALOG
@@ -22,11 +22,11 @@ class Visitor:
         self.calls: list[str] = []
 
     @asynccontextmanager
-    async def record(self, name: str, effect: Effect, arguments: Mapping[str, Any]) -> AsyncGenerator["Visitor"]:
+    async def record_call(self, name: str, effect: Effect, arguments: Mapping[str, Any]) -> AsyncGenerator["Visitor"]:
         self.calls.append(name)
         yield self
 
-    def spend(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
+    def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
         self.spent = (operation, dict(arguments), result)
 
 
@@ -56,7 +56,7 @@ async def add_points(
 
 
 def call(raw: dict[str, Any], visitor: Visitor | None = None) -> Any:
-    return drive(add_points(visitor or Visitor(Effect.READ), **raw))
+    return run_sync(add_points(visitor or Visitor(Effect.READ), **raw))
 
 
 def test_a_call_is_checked_recorded_and_run() -> None:
@@ -108,8 +108,8 @@ def test_the_signature_and_the_stub_read_as_python() -> None:
         "test_operation.add_points(points: list[Point], count: int = 3, "
         "mode: Literal['fast', 'slow'] = 'fast', weight: float | None = None)"
     )
-    compile(stubs.render(add_points) + "\n    ...", "stub", "exec")
-    assert "Slowly, where asked." in stubs.render(add_points)
+    compile(stubs.render_operation(add_points) + "\n    ...", "stub", "exec")
+    assert "Slowly, where asked." in stubs.render_operation(add_points)
     assert add_points.documentation.examples == ("numbers.add_points(points=[])",)
 
 
@@ -124,10 +124,10 @@ def test_the_schema_says_what_the_signature_says() -> None:
 
 def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
     with pytest.raises(NotFound) as caught:
-        CATALOG.find("remembr")
+        CATALOG.get_operation("remembr")
     assert "remember" in (caught.value.hint or "")
     with pytest.raises(NotFound) as caught:
-        CATALOG.find("nothing_here")
+        CATALOG.get_operation("nothing_here")
     assert caught.value.hint == "search_tools finds one by what it does"  # nothing is like it
 
 
@@ -142,7 +142,7 @@ def test_operations_are_found_by_what_they_do() -> None:
 
 
 def test_a_short_name_works_with_its_category() -> None:
-    assert CATALOG.find("tools.search") is CATALOG.find("search_tools")
+    assert CATALOG.get_operation("tools.search") is CATALOG.get_operation("search_tools")
 
 
 def test_two_operations_with_one_name_are_refused() -> None:
@@ -155,7 +155,7 @@ def test_two_operations_with_one_name_are_refused() -> None:
 def test_invoke_returns_plain_values() -> None:
     catalog = Catalog()
     catalog.add(add_points)
-    assert drive(invoke(catalog, "add_points", {"points": []}, Visitor(Effect.READ)))["points"] == []
+    assert run_sync(invoke(catalog, "add_points", {"points": []}, Visitor(Effect.READ)))["points"] == []
 
 
 @pytest.mark.parametrize("one", list(CATALOG), ids=lambda o: o.name)
@@ -164,8 +164,8 @@ def test_every_operation_is_documented(one: Any) -> None:
     assert one.documentation.examples, "an example shows how it is called"
     for parameter in one.parameters:
         assert parameter.help, f"{parameter.name} has no help"
-    compile(stubs.render(one) + "\n    ...", one.name, "exec")
+    compile(stubs.render_operation(one) + "\n    ...", one.name, "exec")
     assert one.arguments_schema["additionalProperties"] is False
     for example in one.documentation.examples:
         assert example.startswith(f"{one.category}."), example
-    assert types.schema(one.result) is not None
+    assert types.to_json_schema(one.result) is not None

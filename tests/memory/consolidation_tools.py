@@ -6,16 +6,16 @@ from typing import Any
 
 from athena.app.compose import App
 from athena.core.call import Call
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.memory.consolidation.material import Event
-from athena.memory.values import SERIAL, Draft
+from athena.memory.values import SERIAL_KEY, Draft
 from athena.memory.write import remember
 
 PROJECT = "test"
 
 
 def call(app: App, name: str, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context(PROJECT, "test"), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(PROJECT, "test"), **arguments))
 
 
 def record(app: App, events: Iterable[Event], shift: float = 0.0) -> list[int]:
@@ -25,9 +25,9 @@ def record(app: App, events: Iterable[Event], shift: float = 0.0) -> list[int]:
             one.text,
             one.tags,
             one.event_type,
-            {"session_id": one.session, "outcome": one.outcome, "date": one.at + shift, SERIAL: uuid.uuid4().hex},
+            {"session_id": one.session, "outcome": one.outcome, "date": one.at + shift, SERIAL_KEY: uuid.uuid4().hex},
         )
         for one in events
     ]
-    made = Call("record_event", "test", app.context(PROJECT, "test").scope, app.store.clock()).of("event")
-    return [stored.id for stored in drive(remember(app.store, drafts, made, read_first=False))]
+    made = Call("record_event", "test", app.create_context(PROJECT, "test").scope, app.store.clock()).with_kind("event")
+    return [stored.id for stored in run_sync(remember(app.store, drafts, made, read_first=False))]

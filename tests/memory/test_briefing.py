@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from athena.app.compose import App
 from athena.core import tokens
 from athena.core.scope import Scope
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.memory.sessions import briefing, briefing_log
-from athena.memory.sessions.briefing_values import Turn
-from athena.memory.sessions.excerpt import gist, quoted
-from athena.memory.sessions.select import Point, choose, merged
+from athena.memory.sessions.briefing_values import BriefingTurn
+from athena.memory.sessions.excerpt import quote_line, shorten_text
+from athena.memory.sessions.select import BriefingItem, merge_items, select_items
 from conftest import Engine, _model
 
 NOW = 1_794_700_800.0
@@ -47,7 +47,7 @@ def app(tmp_path: Path, engine: Engine, time: Time) -> Generator[App]:
 
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
 
 
 def filled(app: App, project: str = "p", mark: str = "") -> None:
@@ -296,9 +296,9 @@ texts = st.text(max_size=300) | st.sampled_from(
 
 @pytest.mark.sqlite_only("no store is touched")
 def test_signs_that_clients_count_twice_are_counted_twice() -> None:
-    points = [Point("New", "memory", i, "", chr(0x1F600 + i) * 240, "", "", 0.9, steady=True) for i in range(60)]
-    _, text = choose(points, 9_000, briefing.CHARACTERS, briefing.written)
-    assert 0 < len(text.encode("utf-16-le")) / 2 <= briefing.CHARACTERS
+    points = [BriefingItem("New", "memory", i, "", chr(0x1F600 + i) * 240, "", "", 0.9, steady=True) for i in range(60)]
+    _, text = select_items(points, 9_000, briefing.MAX_BRIEFING_CHARS, briefing.format_briefing)
+    assert 0 < len(text.encode("utf-16-le")) / 2 <= briefing.MAX_BRIEFING_CHARS
 
 
 @pytest.mark.sqlite_only("no store is touched")
@@ -307,19 +307,19 @@ def test_signs_that_clients_count_twice_are_counted_twice() -> None:
 def test_what_is_told_always_fits_is_never_cut_and_never_leaves_its_element(
     items: list[tuple[str, float]], budget: int, characters: int
 ) -> None:
-    tokens.load()
-    points = merged(
+    tokens.load_encoding()
+    points = merge_items(
         [
-            Point(briefing.NEW, "memory", i, f"{i:08x}", gist(text), "", "why", worth)
+            BriefingItem(briefing.SECTION_NEW, "memory", i, f"{i:08x}", shorten_text(text), "", "why", worth)
             for i, (text, worth) in enumerate(items)
         ]
     )
-    chosen, text = choose(points, budget, characters, briefing.written)
-    assert tokens.count(text) <= budget
+    chosen, text = select_items(points, budget, characters, briefing.format_briefing)
+    assert tokens.count_tokens(text) <= budget
     assert len(json.dumps(text, ensure_ascii=False)) <= max(characters, 2)
     if chosen:
         lines = text.split("\n")
-        assert (lines[0], lines[-1]) == (briefing.OPEN, briefing.CLOSE)
+        assert (lines[0], lines[-1]) == (briefing.OPEN_TAG, briefing.CLOSE_TAG)
         assert len(re.findall(r"<\s*[/!?|a-zA-Z]", text)) == 2
         assert [one.line in lines for one in chosen] == [True] * len(chosen)
         assert len(lines) == 4 + len(chosen)
@@ -329,12 +329,12 @@ def test_what_is_told_always_fits_is_never_cut_and_never_leaves_its_element(
 @example("see\ufe0f n\U000e0100o\U000e01ef \u3164more\u034f")
 @given(texts)
 def test_quoted_text_is_one_line_without_markup_or_what_nobody_sees(text: str) -> None:
-    line = quoted(text)
+    line = quote_line(text)
     assert "\n" not in line
     assert "</" not in line
     assert "<|" not in line
     assert not set("\u202e\u2066\U000e0041\0\x1b\ufe0f\U000e0100\U000e01ef\u3164\u034f") & set(line)
-    assert len(gist(text)) <= 240
+    assert len(shorten_text(text)) <= 240
 
 
 def test_sessions_that_came_to_nothing_do_not_push_out_one_that_did(app: App, time: Time) -> None:
@@ -366,8 +366,14 @@ def test_of_two_briefings_of_a_session_at_once_one_is_told(app: App) -> None:
     assert sum(map(bool, told)) == 1
     assert len(call(app, "list_injections", session_id="s1")) == len(max(told, key=len))
     assert call(app, "briefing", session_id="s1", again=True).told == max(told, key=len)
-    late = partial(briefing_log.add, Scope.named("p"), Turn("s1", "briefing", 0), max(told, key=len), NOW)
-    assert drive(app.store.database.write(late)) is False
+    late = partial(
+        briefing_log.insert_briefing_items,
+        Scope.from_name("p"),
+        BriefingTurn("s1", "briefing", 0),
+        max(told, key=len),
+        NOW,
+    )
+    assert run_sync(app.store.database.write(late)) is False
 
 
 def test_whoever_asks_again_because_nobody_heard_is_told(app: App) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.evaluation.planting import START, stream
-from bench.evaluation.statements import statements
+from bench.evaluation.planting import START_TIME_S, generate_stream
+from bench.evaluation.statements import generate_statements
 from consolidation_tools import PROJECT, call, record
 from shop_week import CARELESS, week
 
@@ -14,13 +14,13 @@ from athena import api
 from athena.app.compose import App
 from athena.cli.commands import athena
 from athena.core.call import Call
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.memory import link_rows
 from athena.memory import rows as memory_rows
 from athena.memory.consolidation import run
 from athena.memory.consolidation.material import Event
-from athena.memory.consolidation.strategies import PLANS
-from athena.memory.link_rows import CONTRADICTED
+from athena.memory.consolidation.strategies import STRATEGY_PLANS
+from athena.memory.link_rows import CONTRADICTED_BY
 from athena.memory.values import Filter
 from athena.storage import scopes
 from conftest import Engine, _model
@@ -36,9 +36,9 @@ DAY = 86_400.0
 
 def worked(app: App, seed: int = 3, size: int = 300) -> None:
     """Let a project have a month of events, and memories that contradict each other."""
-    shift = app.store.clock() - START - 29 * DAY
-    record(app, stream(seed, size).events, shift)
-    for note in statements(seed, planted=3, lookalikes=2, filler=5).notes:
+    shift = app.store.clock() - START_TIME_S - 29 * DAY
+    record(app, generate_stream(seed, size).events, shift)
+    for note in generate_statements(seed, planted=3, lookalikes=2, filler=5).memories:
         call(app, "remember", content=note.text, metadata={"date": note.at + shift})
 
 
@@ -46,8 +46,8 @@ def everything(app: App) -> dict[str, Any]:
     """Return all that a user could see, but for times of change."""
     found: dict[str, Any] = {}
     for kind in ("memory", "event", "pattern"):
-        only = Filter(app.context(PROJECT, "test").scope.of(kind))
-        rows = drive(app.store.database.read(lambda tx, only=only: memory_rows.newest(tx, only, 10_000)))  # type: ignore[misc]
+        only = Filter(app.create_context(PROJECT, "test").scope.with_kind(kind))
+        rows = run_sync(app.store.database.read(partial(memory_rows.list_newest_memories, only=only, limit=10_000)))
         found[kind] = [(m.id, m.content, m.tags, m.memory_type, m.metadata, m.importance) for m in rows]
     found["health"] = call(app, "stats")["forgotten"]
     return found
@@ -65,7 +65,7 @@ def test_what_says_the_same_becomes_one_and_can_be_taken_back(isolated: App) -> 
     kept = api.get(api.search("friday deploy", limit=1).memories[0].hash)
     assert (kept.content, set(kept.tags), kept.metadata) == (SAME[1], {"old", "new"}, {"who": "Ann"})
     assert api.consolidate()["merged"] == 0
-    drive(isolated.catalog.find("undo")(isolated.context("test", "test")))
+    run_sync(isolated.catalog.get_operation("undo")(isolated.create_context("test", "test")))
     assert api.health().count == 3
 
 
@@ -97,8 +97,8 @@ def test_the_newer_of_two_memories_is_found_first_and_the_older_says_so(app: App
     ask = {"query": "when do we deploy", "k": 3}
     before = [(hit.id, hit.contradicted_by) for hit in call(app, "recall", **ask)]
     assert before[0] == (old.id, None)
-    app_call = Call("consolidate", "test", app.context(PROJECT, "test").scope, app.store.clock())
-    drive(app.store.database.write(lambda tx: _contradict(app, tx, app_call, old.id, new.id)))
+    app_call = Call("consolidate", "test", app.create_context(PROJECT, "test").scope, app.store.clock())
+    run_sync(app.store.database.write(lambda tx: _contradict(app, tx, app_call, old.id, new.id)))
     hits = call(app, "recall", **ask, explain=True)
     assert [(hit.id, hit.contradicted_by) for hit in hits[:2]] == [(new.id, None), (old.id, new.id)]
     assert hits[0].score >= hits[1].score
@@ -108,7 +108,7 @@ def test_the_newer_of_two_memories_is_found_first_and_the_older_says_so(app: App
 
 
 async def _contradict(app: App, tx: Any, made: Call, old: int, new: int) -> None:
-    await link_rows.link(tx, await scopes.ensure(tx, made.scope), old, new, CONTRADICTED, made.started)
+    await link_rows.insert_link(tx, await scopes.ensure_scope(tx, made.scope), old, new, CONTRADICTED_BY, made.started)
 
 
 def test_what_consolidation_fades_comes_after_what_it_strengthens(app: App) -> None:
@@ -249,7 +249,9 @@ def test_strategies_differ_in_what_they_find_and_change(app: App) -> None:
     worked(app, size=600)
     for text in SAME[:2]:
         call(app, "remember", content=text)
-    found = {name: call(app, "consolidate", strategy=name, days_back=60, dry_run=True).patterns for name in PLANS}
+    found = {
+        name: call(app, "consolidate", strategy=name, days_back=60, dry_run=True).patterns for name in STRATEGY_PLANS
+    }
     types = {name: {one.type for one in patterns} for name, patterns in found.items()}
     assert types["minimal"] == types["speed"] == {"recurring", "near_duplicate"}
     assert types["balanced"] > types["speed"]
@@ -257,7 +259,7 @@ def test_strategies_differ_in_what_they_find_and_change(app: App) -> None:
     assert counts == sorted(counts)
     assert counts[0] < counts[1]
     done = {}
-    for name in PLANS:
+    for name in STRATEGY_PLANS:
         did = call(app, "consolidate", strategy=name, days_back=60, dry_run=True)
         done[name] = (did.merged, did.promoted > 0)
     assert done == {"minimal": (0, False), "speed": (1, False), "balanced": (1, True), "quality": (1, True)}
@@ -276,9 +278,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped(app: App) -> None:
         if stage == "contradictions":
             raise Stopped
 
-    again = Call("consolidate", "test", app.context(PROJECT, "test").scope, app.store.clock())
+    again = Call("consolidate", "test", app.create_context(PROJECT, "test").scope, app.store.clock())
     with pytest.raises(Stopped):
-        drive(run.consolidate(app.store, "balanced", 60, False, again, stop))
+        run_sync(run.consolidate(app.store, "balanced", 60, False, again, stop))
     assert everything(app) == before
     state = call(app, "consolidation_status")[0]
     assert (state.state, state.stage) == ("running", "topics")
@@ -289,12 +291,12 @@ def test_an_interrupted_run_goes_on_where_it_stopped(app: App) -> None:
 
 
 def test_many_new_events_make_a_run_due(app: App) -> None:
-    scope = app.context(PROJECT, "test").scope
-    assert not drive(run.due(app.store, scope))
+    scope = app.create_context(PROJECT, "test").scope
+    assert not run_sync(run.is_due(app.store, scope))
     worked(app, size=600)
-    assert drive(run.due(app.store, scope))
+    assert run_sync(run.is_due(app.store, scope))
     call(app, "consolidate", days_back=60)
-    assert not drive(run.due(app.store, scope))
+    assert not run_sync(run.is_due(app.store, scope))
 
 
 def test_a_purge_leaves_no_word_in_a_pattern(app: App, engine: Engine, tmp_path: Path) -> None:
@@ -315,7 +317,7 @@ from athena.embedding.minilm import MiniLM
 from athena.memory.consolidation import pattern_rows as keeping, run
 from athena.core.call import Call
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import drive
+from athena.core.threads import run_sync as drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
 scope = app.context("test", "test").scope
 def tell(stage, done, total):

@@ -5,7 +5,7 @@ import pytest
 from athena import api
 from athena.app.compose import App
 from athena.errors import NotFound
-from athena.memory.documents.pieces import LONGEST, cut
+from athena.memory.documents.pieces import MAX_PIECE_CHARS, split_document
 
 
 def test_a_folder_is_kept_found_and_brought_up_to_date(isolated: App, tmp_path: Path) -> None:
@@ -39,11 +39,11 @@ def test_pieces_stand_under_their_heading_and_are_not_too_long() -> None:
     text = (
         "# One\n\n" + "\n\n".join(f"Paragraph {i} of the first part. " * 10 for i in range(12)) + "\n\n# Two\n\nShort."
     )
-    pieces = cut(text)
+    pieces = split_document(text)
     assert all(piece.startswith("# One") for piece in pieces[:-1])
     assert pieces[-1] == "# Two\nShort."
-    assert all(len(piece) <= LONGEST + 250 for piece in pieces)
+    assert all(len(piece) <= MAX_PIECE_CHARS + 250 for piece in pieces)
 
 
 def test_a_text_without_breaks_is_cut_too() -> None:
-    assert "".join(cut("x" * 10_000)).count("x") >= 1_600
+    assert "".join(split_document("x" * 10_000)).count("x") >= 1_600

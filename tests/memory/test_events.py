@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from test_memories import Broken, Working
 
-from athena.app.compose import App, database_at
-from athena.core.threads import drive
+from athena.app.compose import App, open_database_at
+from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory.sessions import rows
 from athena.storage import copying
-from athena.storage.sqlite.connection import MEMORY
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 from conftest import Engine, PostgresEngine, _model, rounds
 from patience import sometimes, until
@@ -26,7 +26,7 @@ NOON = datetime(2026, 3, 18, 12).timestamp()  # a Wednesday
 
 
 def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def test_sessions_are_listed_with_how_they_went(app: App) -> None:
 
 
 def test_sessions_are_found_behind_a_long_one(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "WALKED", rounds(200, rows.WALKED))  # smaller
+    monkeypatch.setattr(rows, "SESSION_SCAN_ROWS", rounds(200, rows.SESSION_SCAN_ROWS))  # smaller
     many = rounds(450, 4_500)  # it takes three steps to come to its beginning
     items = [{"event_type": "tick", "content": "early", "session_id": f"s{i}", "happened": NOON - 99} for i in range(3)]
     call(app, "record_events", items=items)
@@ -279,18 +279,18 @@ def test_a_summary_tells_what_mattered_and_is_the_same_each_time(app: App) -> No
 
 def test_a_backlog_of_events_is_no_trouble_and_a_memory_does_not_wait_for_it() -> None:
     embedder = Broken()
-    app = App(Sqlite(MEMORY), embedder)
+    app = App(Sqlite(IN_MEMORY_PATH), embedder)
     call(app, "record_events", items=[{"event_type": "tick", "content": f"tick {i}"} for i in range(200)])
     call(app, "remember", content="the gate code is kept by Maria")
-    while app.store.encoder.catching_up.locked():  # until it was tried in the background, and failed
+    while app.store.encoder.backlog_lock.locked():  # until it was tried in the background, and failed
         time.sleep(0.02)
     embedder.works = True
-    app.store.encoder.trouble = None
+    app.store.encoder.last_error = None
     health = call(app, "health")
     assert (health.status, health.awaiting_vectors) == ("healthy", 201)
     assert call(app, "reembed", limit=1).done == 1
     read = "SELECT s.kind FROM passages p JOIN scopes s ON s.id = p.scope WHERE p.model IS NOT NULL"
-    assert drive(app.store.database.read(lambda tx: tx.fetch(read))) == [("memory",)]
+    assert run_sync(app.store.database.read(lambda tx: tx.fetch(read))) == [("memory",)]
     app.close()
 
 
@@ -306,7 +306,7 @@ def test_what_was_recorded_is_read_in_the_background_and_closing_does_not_wait_f
     )
     app.close()
     again = engine.open(tmp_path / "athena.db")
-    left = drive(again.read(lambda tx: tx.fetch("SELECT id FROM passages WHERE model IS NULL")))
+    left = run_sync(again.read(lambda tx: tx.fetch("SELECT id FROM passages WHERE model IS NULL")))
     again.close()
     assert left
 
@@ -321,13 +321,13 @@ def test_a_process_that_only_records_loads_no_model() -> None:
     class Counting(Working):
         used = 0
 
-        def vectors(self, texts: Sequence[str]) -> Any:
+        def embed(self, texts: Sequence[str]) -> Any:
             self.used += 1
-            return super().vectors(texts)
+            return super().embed(texts)
 
     def unused() -> bool:
         embedder = Counting("w", 4)
-        app = App(Sqlite(MEMORY), embedder)
+        app = App(Sqlite(IN_MEMORY_PATH), embedder)
         call(app, "record_event", event_type="action", content="one")
         time.sleep(0.3)  # less than a second after which it would be read
         app.close()
@@ -338,9 +338,9 @@ def test_a_process_that_only_records_loads_no_model() -> None:
 
 WRITER = """
 import sys
-from athena.app.compose import App, database_at
+from athena.app.compose import App, open_database_at as database_at
 from athena.embedding.minilm import MiniLM
-from athena.core.threads import drive
+from athena.core.threads import run_sync as drive
 app = App(database_at(sys.argv[1], ""), MiniLM())
 context, record = app.context("p", "test"), app.catalog.find("record_event")
 print("ready", flush=True)
@@ -403,11 +403,11 @@ def test_events_are_the_same_after_a_migration_there_and_back(tmp_path: Path, se
     app.close()
     places = [str(tmp_path / "one.db"), server.create("events_moved"), str(tmp_path / "two.db")]
     for source, target in itertools.pairwise(places):
-        one, other = database_at(source, "from"), database_at(target, "to")
-        copying.copy(one, other)
+        one, other = open_database_at(source, "from"), open_database_at(target, "to")
+        copying.copy_store(one, other)
         one.close()
         other.close()
-        app = App(database_at(target, ""), Working("w", 4), lambda: NOON)
+        app = App(open_database_at(target, ""), Working("w", 4), lambda: NOON)
         assert [call(app, "recall_events"), call(app, "list_sessions"), call(app, "timeline")] == before
         assert found(app, query="what failed yesterday") == ["deployed the shop to production"]
         app.close()
@@ -444,12 +444,12 @@ def test_a_document_is_no_part_of_a_timeline(app: App, tmp_path: Path) -> None:
 
 
 def test_a_change_of_a_memory_does_not_wait_for_the_events_before_it(app: App) -> None:
-    app.store.encoder.catching_up.acquire()  # nothing is read in the background
+    app.store.encoder.backlog_lock.acquire()  # nothing is read in the background
     made = call(app, "remember", content="first wording")
     call(app, "record_events", items=[{"event_type": "tick", "content": f"tick {i}"} for i in range(40)])
     call(app, "update_memory", memory_id=made.id, content="second wording")
     assert call(app, "health").awaiting_vectors == 40
-    app.store.encoder.catching_up.release()
+    app.store.encoder.backlog_lock.release()
 
 
 @pytest.mark.parametrize(

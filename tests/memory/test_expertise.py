@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from conftest import Engine, _model
 from patience import until
 
@@ -30,7 +30,7 @@ def app(tmp_path: Path, engine: Engine) -> Generator[App]:
 
 
 def call(app: App, name: str, project: str = "p", **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context(project, "test"), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test"), **arguments))
 
 
 def test_topics_are_well_covered_thin_or_stale_and_the_evidence_is_named(app: App) -> None:

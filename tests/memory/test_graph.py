@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import InvalidInput, NotFound
 
 ANN = {"name": "Ann", "entityType": "person", "observations": ["likes tea", "lives in Oslo"]}
@@ -24,8 +24,8 @@ class Caller:
         self.app, self.project, self.key = app, project, key
 
     def __getattr__(self, name: str) -> Any:
-        context = self.app.context(self.project, "test", self.key)
-        return lambda **arguments: drive(self.app.catalog.find(name)(context, **arguments))
+        context = self.app.create_context(self.project, "test", self.key)
+        return lambda **arguments: run_sync(self.app.catalog.get_operation(name)(context, **arguments))
 
 
 def read_sql(app: App, sql: str) -> list[tuple[Any, ...]]:
@@ -33,7 +33,7 @@ def read_sql(app: App, sql: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = await tx.fetch(sql)
         return rows
 
-    return drive(app.store.database.read(work))
+    return run_sync(app.store.database.read(work))
 
 
 def relation(source: str, kind: str, target: str, **when: Any) -> dict[str, Any]:
@@ -345,7 +345,7 @@ def test_rows_that_wait_for_the_indexes_are_changed_and_deleted_like_any(graph: 
 ADDER = """
 import sys
 from athena.app import connect
-from athena.core.threads import drive
+from athena.core.threads import run_sync as drive
 connection = connect.Connection(connect.shared_app, "p", "python")
 for i in range(40):
     contents = [f"{sys.argv[1]} {i}", f"shared {i}"]
@@ -376,7 +376,7 @@ import sys
 from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import drive
+from athena.core.threads import run_sync as drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
 merge = app.catalog.find("merge_entities")
 print("ready", flush=True)

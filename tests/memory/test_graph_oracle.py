@@ -22,7 +22,7 @@ from reference_server import Reference, Refused
 
 from athena import testing
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import NotFound
 from conftest import Engine, _model, missing, rounds
 
@@ -101,7 +101,7 @@ def test_the_same_calls_give_the_same_graph(reference: Reference, engine: Engine
                 _agree(name, _theirs(reference, name, arguments), _ours(app, f"sequence {number}", name, arguments))
 
         compare()
-        assert drive(app.catalog.find("verify")(app.context("p", "test"))).ok
+        assert run_sync(app.catalog.get_operation("verify")(app.create_context("p", "test"))).ok
 
 
 def _theirs(reference: Reference, name: str, arguments: dict[str, Any]) -> Any:
@@ -113,7 +113,7 @@ def _theirs(reference: Reference, name: str, arguments: dict[str, Any]) -> Any:
 
 def _ours(app: App, project: str, name: str, arguments: dict[str, Any]) -> Any:
     try:
-        return drive(app.catalog.find(name)(app.context(project, "test"), **arguments))
+        return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test"), **arguments))
     except NotFound as error:
         return str(error)
 

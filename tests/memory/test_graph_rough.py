@@ -14,7 +14,7 @@ import pytest
 from test_graph import Caller, read_sql, relation
 
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory import task_rows
 from patience import sometimes
@@ -147,7 +147,7 @@ def test_an_entity_goes_as_a_whole(app: App) -> None:
 
 @pytest.mark.sqlite_only("there, one writes at a time")
 def test_a_search_waits_for_no_other_writer(tmp_path: Path) -> None:
-    from athena.storage.sqlite.connection import PATIENCE
+    from athena.storage.sqlite.connection import BUSY_TIMEOUT_S
     from athena.storage.sqlite.store import Sqlite
     from conftest import _model
 
@@ -163,7 +163,7 @@ def test_a_search_waits_for_no_other_writer(tmp_path: Path) -> None:
         began = time.monotonic()
         for found in (graph.search_nodes(query="gamma")["entities"], graph.search_graph(query="gamma")):
             assert {one["name"] for one in found} == {"Seen", "Waiting"}
-        return time.monotonic() - began < PATIENCE / 2
+        return time.monotonic() - began < BUSY_TIMEOUT_S / 2
 
     try:
         assert sometimes(at_once)
@@ -264,9 +264,9 @@ def test_finished_tasks_cost_a_list_of_the_others_nothing(app: App) -> None:
             return await self.tx.fetch(sql, **values)
 
     async def work(tx: Any) -> Any:
-        return await task_rows.of_states(Explained(tx), Filter(Scope("p", "task")), ("open", "in_progress"))
+        return await task_rows.list_tasks_in_states(Explained(tx), Filter(Scope("p", "task")), ("open", "in_progress"))
 
-    assert len(drive(app.store.database.read(work))) == 1
+    assert len(run_sync(app.store.database.read(work))) == 1
     assert any("memories_unfinished" in plan for plan in plans)
 
 
@@ -276,7 +276,7 @@ from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.memory.graph import observations as observe
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import drive
+from athena.core.threads import run_sync as drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
 unlink, left = observe.unlink, int(sys.argv[2])
 async def pausing(*given):

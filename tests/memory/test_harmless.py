@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.evaluation.planting import START
+from bench.evaluation.planting import START_TIME_S
 from consolidation_tools import PROJECT, call, record
 from shop_week import CARELESS, week
 
 from athena.app.compose import App
 from athena.core.call import Call
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import InvalidInput, NotFound
 from athena.memory import rows
 from athena.memory.consolidation import contradictions, recurring, run
 from athena.memory.consolidation import read as consolidation_read
-from athena.memory.consolidation.events import kinds
-from athena.memory.consolidation.material import Event, Note
+from athena.memory.consolidation.events import group_events
+from athena.memory.consolidation.material import Event, MinedMemory
 from athena.memory.values import Filter
 from conftest import Engine
 
@@ -70,7 +70,9 @@ def test_what_others_said_or_at_another_time_is_not_merged(app: App) -> None:
     ],
 )
 def test_another_thing_or_occasion_is_no_contradiction(one: str, other: str) -> None:
-    found = contradictions.find([Note(1, START, one), Note(2, START + DAY, other)])
+    found = contradictions.find_contradictions(
+        [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
+    )
     assert [p.confidence for p in found if p.confidence >= 0.4] == []
 
 
@@ -84,7 +86,9 @@ def test_another_thing_or_occasion_is_no_contradiction(one: str, other: str) -> 
     ],
 )
 def test_only_a_stated_change_or_one_other_value_is_certain(one: str, other: str, certain: bool) -> None:
-    found = contradictions.find([Note(1, START, one), Note(2, START + DAY, other)])
+    found = contradictions.find_contradictions(
+        [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
+    )
     assert found[0].confidence >= 0.4
     assert found[0].details["certain"] is certain
 
@@ -161,7 +165,7 @@ def test_a_lesson_that_was_edited_stays_as_it_was_written(app: App) -> None:
 
 def test_a_replayed_key_returns_what_it_did_and_swallows_nothing(app: App) -> None:
     def keyed() -> Any:
-        return drive(app.catalog.find("consolidate")(app.context(PROJECT, "test", "k")))
+        return run_sync(app.catalog.get_operation("consolidate")(app.create_context(PROJECT, "test", "k")))
 
     keep(app, "Lunch is at noon")
     first = keyed()
@@ -172,17 +176,17 @@ def test_a_replayed_key_returns_what_it_did_and_swallows_nothing(app: App) -> No
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], Any]) -> None:
     """Let something happen once between the mining and the change of a run."""
-    mined = run._mined
+    mined = run._run_stages
 
     async def late(*given: Any) -> Any:
         found = await mined(*given)
-        monkeypatch.setattr(run, "_mined", mined)
+        monkeypatch.setattr(run, "_run_stages", mined)
         other = threading.Thread(target=deed)
         other.start()
         other.join()
         return found
 
-    monkeypatch.setattr(run, "_mined", late)  # moment
+    monkeypatch.setattr(run, "_run_stages", late)  # moment
 
 
 def test_what_is_written_during_a_run_is_seen_by_the_next(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +241,7 @@ def test_nobody_else_can_say_that_a_memory_quotes_another(app: App) -> None:
 
 def test_an_interrupted_run_goes_on_although_something_else_was_written(app: App) -> None:
     record(app, week(app.store.clock()))
-    scope = app.context(PROJECT, "test").scope
+    scope = app.create_context(PROJECT, "test").scope
 
     def stop(stage: str, done: int, total: int) -> None:
         if stage == "topics":
@@ -245,7 +249,7 @@ def test_an_interrupted_run_goes_on_although_something_else_was_written(app: App
 
     made = Call("consolidate", "test", scope, app.store.clock())
     with pytest.raises(InterruptedError):
-        drive(run.consolidate(app.store, "balanced", 60, False, made, stop))
+        run_sync(run.consolidate(app.store, "balanced", 60, False, made, stop))
     keep(app, KEEPS.format(5), KEEPS.format(9))
     done = call(app, "consolidate", days_back=60)
     assert (done.resumed, done.faded) == (True, 1)
@@ -260,17 +264,17 @@ def test_edits_of_any_file_at_any_time_do_not_recur() -> None:
     ]
     deeds = ("edited", "opened", "read", "ran the tests of")
     events = [
-        Event(i, START + i * 500, chance.choice(("action", "tool")), f"{chance.choice(deeds)} {chance.choice(files)}",
+        Event(i, START_TIME_S + i * 500, chance.choice(("action", "tool")), f"{chance.choice(deeds)} {chance.choice(files)}",
               chance.choice(("success", "failure")), f"s{i // 12}")
         for i in range(900)
     ]  # fmt: skip
-    assert [one.summary for one in recurring.find(*kinds(events)) if one.confidence >= 0.4] == []
+    assert [one.summary for one in recurring.find_recurring(*group_events(events)) if one.confidence >= 0.4] == []
 
 
 def test_outcomes_that_mean_the_same_are_the_same(app: App) -> None:
     record(app, [Event(0, app.store.clock(), "test", "ran it", how, "s") for how in ("Failed", "error", "passed")])
-    read = drive(consolidation_read.read(app.store, app.context(PROJECT, "test").scope, 0.0))
+    read = run_sync(consolidation_read.read_input(app.store, app.create_context(PROJECT, "test").scope, 0.0))
     assert [one.outcome for one in read.events] == ["failure", "failure", "success"]
-    only = Filter(app.context(PROJECT, "test").scope.of("event"))
-    kept = drive(app.store.database.read(lambda tx: rows.newest(tx, only, 9)))
+    only = Filter(app.create_context(PROJECT, "test").scope.with_kind("event"))
+    kept = run_sync(app.store.database.read(lambda tx: rows.list_newest_memories(tx, only, 9)))
     assert {one.metadata["outcome"] for one in kept} == {"Failed", "error", "passed"}

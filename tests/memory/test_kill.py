@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.storage.database import Transaction
 from athena.storage.sqlite.store import Sqlite
 from conftest import _model, rounds
@@ -20,7 +20,7 @@ import sys
 from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import drive
+from athena.core.threads import run_sync as drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
 context, remember = app.context("p", "test"), app.catalog.find("remember")
 nouns = "harbour violin glacier meadow engine lantern orchard compass kettle marble".split()
@@ -62,20 +62,20 @@ def test_every_acknowledged_memory_is_found_after_a_kill(tmp_path: Path, number:
     assert len(acknowledged) >= many
 
     app = App(Sqlite(path), _model)
-    context = app.context("p", "test")
+    context = app.create_context("p", "test")
 
     def call(name: str, **arguments: Any) -> Any:
-        return drive(app.catalog.find(name)(context, **arguments))
+        return run_sync(app.catalog.get_operation(name)(context, **arguments))
 
     assert call("verify").ok
     found = {memory.hash: memory for memory in call("list_memories", k=10_000)}
     texts = [memory.content for memory in found.values()]
     assert len(texts) == len(set(texts))
-    vectors = _model.vectors([text for _, _, text in acknowledged])
+    vectors = _model.embed([text for _, _, text in acknowledged])
     for (short, _, text), vector in zip(acknowledged, vectors, strict=True):
         assert found[short].content == text, "by hash"
         assert call("recall", query=text.split()[0], k=1)[0].hash == short, "by word"
-        assert drive(app.store.database.read(_nearest(app, vector))) == found[short].id, "by meaning"
+        assert run_sync(app.store.database.read(_nearest(app, vector))) == found[short].id, "by meaning"
     app.close()
 
 
@@ -84,8 +84,10 @@ def _nearest(app: App, vector: Any) -> Any:
 
     async def work(tx: Transaction) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder
-        among = await vectors.select(tx, Filter(app.context("p", "test").scope), encoder.name, encoder.dimensions)
-        near = await vectors.nearest(tx, among, vector, 1, None)
+        among = await vectors.select_candidates(
+            tx, Filter(app.create_context("p", "test").scope), encoder.name, encoder.dimensions
+        )
+        near = await vectors.search_nearest(tx, among, vector, 1, None)
         return int(near.memories[near.cosines.argmax()])
 
     return work

@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
-from athena.storage.sqlite.connection import MEMORY
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
 
@@ -21,8 +21,8 @@ class Caller:
         self.app, self.project, self.key = app, project, key
 
     def __getattr__(self, name: str) -> Any:
-        context = self.app.context(self.project, "test", self.key)
-        return lambda **arguments: drive(self.app.catalog.find(name)(context, **arguments))
+        context = self.app.create_context(self.project, "test", self.key)
+        return lambda **arguments: run_sync(self.app.catalog.get_operation(name)(context, **arguments))
 
 
 class Broken:
@@ -34,7 +34,7 @@ class Broken:
         if not self.works:
             raise Unavailable("the model file is gone", hint="install it again")
 
-    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         self.load()
         made = np.array([[len(t), t.count("a"), t.count("e"), 1] for t in texts], np.float32)
         unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
@@ -46,7 +46,7 @@ def read_sql(app: App, sql: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = await tx.fetch(sql)
         return rows
 
-    return drive(app.store.database.read(work))
+    return run_sync(app.store.database.read(work))
 
 
 def test_purged_text_is_nowhere_in_the_files(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_repeated_call_with_its_key_happens_once(app: App) -> None:
 
 def test_without_a_model_words_still_find_and_health_says_why(app: App) -> None:
     embedder = Broken()
-    memory = Caller(App(Sqlite(MEMORY), embedder))
+    memory = Caller(App(Sqlite(IN_MEMORY_PATH), embedder))
     memory.remember(content="the gate code is kept by Maria")
     assert [hit.content for hit in memory.recall(query="who has the gate code")] == ["the gate code is kept by Maria"]
     health = memory.health()
@@ -106,7 +106,7 @@ def test_without_a_model_words_still_find_and_health_says_why(app: App) -> None:
     with pytest.raises(Unavailable, match="model file is gone"):
         memory.reembed()
     embedder.works = True
-    memory.app.store.encoder.trouble = None
+    memory.app.store.encoder.last_error = None
     assert memory.reembed() == type(memory.reembed())(1, 0)
     assert memory.health().status == "healthy"
     memory.app.close()
@@ -138,8 +138,8 @@ class Working(Broken):
     def __init__(self, name: str, dimensions: int) -> None:
         self.name, self.dimensions = name, dimensions
 
-    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        four = super().vectors(texts)
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        four = super().embed(texts)
         return np.concatenate([four, np.zeros((len(four), self.dimensions - 4), np.float32)], axis=1)
 
 
@@ -267,7 +267,7 @@ def test_damage_is_found_and_named(tmp_path: Path, damage: str) -> None:
     async def harm(tx: Any) -> None:
         await tx.execute(damage)
 
-    drive(app.store.database.write(harm))
+    run_sync(app.store.database.write(harm))
     verdict = memory.verify()
     assert not verdict.ok
     assert verdict.problems[0]
@@ -308,7 +308,7 @@ def test_an_apsw_connection_of_ours_is_never_left_in_a_transaction(app: App) -> 
     memory = Caller(app)
     with pytest.raises(NotFound):
         memory.get_memory(memory_id=999)
-    raw = apsw.Connection(app.store.database.location())
+    raw = apsw.Connection(app.store.database.describe_location())
     raw.execute("BEGIN IMMEDIATE").fetchall()
     raw.execute("ROLLBACK").fetchall()
     raw.close()
@@ -370,7 +370,7 @@ def test_a_remote_model_that_is_down_leaves_search_by_words(app: App) -> None:
         def dimensions(self) -> int:  # type: ignore[override]
             raise Unavailable("the server does not answer")
 
-    memory = Caller(App(Sqlite(MEMORY), Away()))
+    memory = Caller(App(Sqlite(IN_MEMORY_PATH), Away()))
     memory.remember(content="the gate code is kept by Maria")
     assert len(memory.recall(query="gate code")) == 1
     memory.app.close()

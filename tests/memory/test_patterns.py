@@ -2,20 +2,20 @@
 
 import pytest
 from bench.evaluation import planted
-from bench.evaluation.planting import START, noise, stream
-from bench.evaluation.statements import statements
+from bench.evaluation.planting import START_TIME_S, generate_noise, generate_stream
+from bench.evaluation.statements import generate_statements
 from shop_week import CARELESS, TESTS, week
 
 from athena.memory.consolidation import contradictions, recurring, sequences, topics
-from athena.memory.consolidation.events import kinds
-from athena.memory.consolidation.material import Event, Note
-from athena.memory.consolidation.signature import signature
-from athena.memory.consolidation.statements import read
+from athena.memory.consolidation.events import group_events
+from athena.memory.consolidation.material import Event, MinedMemory
+from athena.memory.consolidation.signature import compute_signature
+from athena.memory.consolidation.statements import parse_statement
 from conftest import rounds
 
 SIZES = (200, 600, 1_500)
 DAY = 86_400.0
-HELD_OUT = range(planted.HELD_OUT, planted.HELD_OUT + rounds(24, 120), 2)
+HELD_OUT = range(planted.FIRST_TEST_SEED, planted.FIRST_TEST_SEED + rounds(24, 120), 2)
 # Neither of these says anything against the other: another subject, or the same value in another notation.
 AGREED = [
     ("Standup is at 9:30", "Retro is at 16:00"),
@@ -49,74 +49,92 @@ OPPOSED = [
 def test_what_was_planted_is_found_and_little_else() -> None:
     results = []
     for i, seed in enumerate(HELD_OUT):
-        one = stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3)
-        results += [planted.judge_stream(one, planted.mine(one)), planted.judge_statements(statements(seed))]
-    found = planted.scores(results)
+        one = generate_stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3)
+        results += [
+            planted.judge_stream(one, planted.find_event_patterns(one)),
+            planted.judge_statements(generate_statements(seed)),
+        ]
+    found = planted.sum_scores(results)
     assert set(found) == {"recurring", "sequence", "contradiction"}
     for kind, score in found.items():
         assert score.precision >= 0.9, (kind, score)
         assert score.recall >= 0.9, (kind, score)
-        error = planted.calibration_error(one for judged, _ in results for one in judged if one.type == kind)
+        error = planted.compute_calibration_error(one for judged, _ in results for one in judged if one.type == kind)
         assert error <= 0.1, (kind, error)
 
 
 def test_nothing_is_found_in_noise() -> None:
     for i in range(rounds(8, 60)):
-        quiet = noise(100_001 + 2 * i, SIZES[i % 3])
-        assert [one.summary for one in planted.mine(quiet) if one.confidence >= planted.REPORTED] == []
+        quiet = generate_noise(100_001 + 2 * i, SIZES[i % 3])
+        assert [
+            one.summary
+            for one in planted.find_event_patterns(quiet)
+            if one.confidence >= planted.MIN_REPORTED_CONFIDENCE
+        ] == []
 
 
 def test_numbers_ids_and_endings_do_not_tell_kinds_apart() -> None:
-    one = signature("Deploy of build 1f3a9c2e to production failed after 12.5 s (2026-03-01T10:00)")
-    other = signature("deploying builds 77 to prod: failed after 3 minutes")
+    one = compute_signature("Deploy of build 1f3a9c2e to production failed after 12.5 s (2026-03-01T10:00)")
+    other = compute_signature("deploying builds 77 to prod: failed after 3 minutes")
     assert one == other
-    assert "p99" in signature("p99 latency is high")
+    assert "p99" in compute_signature("p99 latency is high")
 
 
 def test_what_happens_every_monday_is_said_to() -> None:
     monday = 1_780_272_000.0  # 2026-06-01 00:00 UTC
     times = [monday + 43_200 + week * 7 * DAY for week in range(6)]
-    assert recurring.period(times) == "every Monday"
-    assert recurring.period([START + day * DAY for day in range(12)]) == "every day"
-    assert recurring.period([START + hours * 3_600 for hours in range(0, 72, 6)]) == "every 6 hours"
-    assert recurring.period([START, START + 100, START + 3 * DAY, START + 3.2 * DAY, START + 11 * DAY]) is None
+    assert recurring.describe_rhythm(times) == "every Monday"
+    assert recurring.describe_rhythm([START_TIME_S + day * DAY for day in range(12)]) == "every day"
+    assert recurring.describe_rhythm([START_TIME_S + hours * 3_600 for hours in range(0, 72, 6)]) == "every 6 hours"
+    assert (
+        recurring.describe_rhythm(
+            [
+                START_TIME_S,
+                START_TIME_S + 100,
+                START_TIME_S + 3 * DAY,
+                START_TIME_S + 3.2 * DAY,
+                START_TIME_S + 11 * DAY,
+            ]
+        )
+        is None
+    )
 
 
 def test_a_step_tried_again_within_minutes_happened_once() -> None:
-    again = [Event(i, START + i * 20, "action", "upload of chunk 7 retried", "failure", "s1") for i in range(9)]
-    found, vocabulary, background = kinds(again)
+    again = [Event(i, START_TIME_S + i * 20, "action", "upload of chunk 7 retried", "failure", "s1") for i in range(9)]
+    found, vocabulary, background = group_events(again)
     assert len(found[0].occasions) == 1
-    assert recurring.find(found, vocabulary, background) == []
+    assert recurring.find_recurring(found, vocabulary, background) == []
 
 
 def test_the_newer_of_two_statements_contradicts_the_older() -> None:
     notes = [
-        Note(2, START + DAY, "Deploys of billing moved from Friday to Monday."),
-        Note(1, START, "Billing is deployed on Fridays."),
-        Note(3, START, "Search is deployed on Mondays."),
+        MinedMemory(2, START_TIME_S + DAY, "Deploys of billing moved from Friday to Monday."),
+        MinedMemory(1, START_TIME_S, "Billing is deployed on Fridays."),
+        MinedMemory(3, START_TIME_S, "Search is deployed on Mondays."),
     ]
-    found = [one for one in contradictions.find(notes) if one.confidence >= 0.5]
+    found = [one for one in contradictions.find_contradictions(notes) if one.confidence >= 0.5]
     assert [(one.evidence, one.details["older"]) for one in found] == [((1, 2), 1)]
 
 
 def test_a_statement_says_of_what_it_speaks_and_which_value_it_gives() -> None:
-    one = read(1, START, "The billing API must not exceed 200 requests per minute on Mondays.")
-    assert one.denies
-    assert {(value.kind, value.text) for value in one.values} == {("number request", "200"), ("weekday", "mon")}
-    assert "bil" in " ".join(one.words)
+    one = parse_statement(1, START_TIME_S, "The billing API must not exceed 200 requests per minute on Mondays.")
+    assert one.is_negated
+    assert {(value.value_type, value.text) for value in one.values} == {("number request", "200"), ("weekday", "mon")}
+    assert "bil" in " ".join(one.subject_stems)
 
 
 def test_names_that_are_mentioned_together_are_a_topic() -> None:
     items = [(i, f"@ann changed `parse_date` in case {i}", ()) for i in range(5)]
     items += [(10 + i, f"@bob did not, nor did they {i}", ()) for i in range(10)]
-    assert topics.find(items)[0].details["topics"] == ["@ann", "parse_date"]
+    assert topics.find_topics(items)[0].details["topics"] == ["@ann", "parse_date"]
 
 
 def test_what_leads_to_failure_is_found_where_a_session_has_several_ends() -> None:
-    events = week(START)
-    found, vocabulary, background = kinds(events)
-    recurring.find(found, vocabulary, background)
-    sure = [one for one in sequences.find(events, found) if one.confidence >= planted.REPORTED]
+    events = week(START_TIME_S)
+    found, vocabulary, background = group_events(events)
+    recurring.find_recurring(found, vocabulary, background)
+    sure = [one for one in sequences.find_sequences(events, found) if one.confidence >= planted.MIN_REPORTED_CONFIDENCE]
     runs = _runs(events)
     after = [outcome for careless, outcome in runs if careless]
     others = [outcome for careless, outcome in runs if not careless]
@@ -143,14 +161,14 @@ def test_opposite_deeds_and_other_things_are_other_kinds() -> None:
         CARELESS, "edited billing/models.py", "read billing/models.py", "edited api/routes.py", "wrote a migration",
         "skipped the migration", "applied the migration", "ran the unit tests", "ran the integration tests",
     ]  # fmt: skip
-    events = [Event(i, START + i * DAY, "action", text, None, f"s{i}") for i, text in enumerate(texts * 5)]
-    found = [sorted({event.text for event in kind.events}) for kind in kinds(events)[0]]
+    events = [Event(i, START_TIME_S + i * DAY, "action", text, None, f"s{i}") for i, text in enumerate(texts * 5)]
+    found = [sorted({event.text for event in kind.events}) for kind in group_events(events)[0]]
     assert sorted(found) == sorted([text] for text in texts)
 
 
 def test_what_is_said_of_a_recurring_episode_is_literally_true() -> None:
-    events = week(START)
-    found = recurring.find(*kinds(events))
+    events = week(START_TIME_S)
+    found = recurring.find_recurring(*group_events(events))
     for one in found:
         assert one.support == len(one.evidence) == int(one.summary.split()[0])
     said = {one.summary.rpartition(": ")[2]: one.support for one in found}
@@ -163,17 +181,23 @@ def test_what_is_said_of_a_recurring_episode_is_literally_true() -> None:
     ):
         assert said[text] == sum(event.text == text for event in events)
     assert said["committed N files to main"] == sum(event.event_type == "commit" for event in events)
-    assert recurring.period([START + day * DAY for day in (0, 1, 2, 3, 5, 6, 7)]) == "nearly every day"
+    assert recurring.describe_rhythm([START_TIME_S + day * DAY for day in (0, 1, 2, 3, 5, 6, 7)]) == "nearly every day"
 
 
 @pytest.mark.parametrize(("one", "other"), AGREED)
 def test_another_subject_or_notation_is_no_contradiction(one: str, other: str) -> None:
-    found = contradictions.find([Note(1, START, one), Note(2, START + DAY, other)])
-    assert [p.confidence for p in found if p.confidence >= planted.REPORTED] == []
+    found = contradictions.find_contradictions(
+        [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
+    )
+    assert [p.confidence for p in found if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == []
 
 
 @pytest.mark.parametrize(("one", "other"), OPPOSED)
 def test_what_says_otherwise_is_a_contradiction(one: str, other: str) -> None:
-    found = contradictions.find([Note(1, START, one), Note(2, START + DAY, other)])
-    assert [p.evidence for p in found if p.confidence >= planted.REPORTED] == [(1, 2)]
-    assert not contradictions.agree(one, other) or "moved" in one or "owns" in one  # words may differ in a paraphrase
+    found = contradictions.find_contradictions(
+        [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
+    )
+    assert [p.evidence for p in found if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == [(1, 2)]
+    assert (
+        not contradictions.are_consistent(one, other) or "moved" in one or "owns" in one
+    )  # words may differ in a paraphrase

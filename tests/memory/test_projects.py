@@ -4,12 +4,12 @@ import pytest
 
 from athena import api
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import Conflict, NotFound
 
 
 def call(app: App, operation: str, /, **arguments: str | int) -> object:
-    return drive(app.catalog.find(operation)(app.context("old", "test"), **arguments))
+    return run_sync(app.catalog.get_operation(operation)(app.create_context("old", "test"), **arguments))
 
 
 def test_projects_are_listed_with_how_much_they_hold(isolated: App) -> None:
@@ -20,9 +20,9 @@ def test_projects_are_listed_with_how_much_they_hold(isolated: App) -> None:
 
 
 def api_list(app: App) -> list[dict[str, object]]:
-    from athena.core.types import plain
+    from athena.core.types import to_json
 
-    found: list[dict[str, object]] = plain(call(app, "list_projects"))
+    found: list[dict[str, object]] = to_json(call(app, "list_projects"))
     return found
 
 
@@ -32,7 +32,7 @@ def test_a_renamed_project_keeps_its_memories_its_history_and_its_undo(isolated:
     call(isolated, "rename_project", name="old", to="new")
     assert [m.preview for m in api.search("deploys", project="new").memories] == ["deploys run on Mondays"]
     assert not api.search("deploys", project="old").memories
-    drive(isolated.catalog.find("undo")(isolated.context("new", "test")))
+    run_sync(isolated.catalog.get_operation("undo")(isolated.create_context("new", "test")))
     assert api.get(kept, project="new").content == "deploys run on Fridays"
 
 
@@ -50,14 +50,14 @@ def test_a_name_that_is_taken_or_missing_is_refused(isolated: App) -> None:
 
 def test_a_rename_that_is_repeated_after_another_says_that_the_name_is_gone(isolated: App) -> None:
     api.store("one", project="old")
-    rename = isolated.catalog.find("rename_project")
-    drive(rename(isolated.context("old", "test", "key"), name="old", to="new"))
-    assert drive(rename(isolated.context("old", "test", "key2"), name="new", to="newer")).name == "newer"
+    rename = isolated.catalog.get_operation("rename_project")
+    run_sync(rename(isolated.create_context("old", "test", "key"), name="old", to="new"))
+    assert run_sync(rename(isolated.create_context("old", "test", "key2"), name="new", to="newer")).name == "newer"
     with pytest.raises(Conflict, match="idempotency key"):
-        drive(rename(isolated.context("old", "test", "key2"), name="new", to="another"))
+        run_sync(rename(isolated.create_context("old", "test", "key2"), name="new", to="another"))
     call(isolated, "rename_project", name="newer", to="last")
     with pytest.raises(NotFound, match="any more"):
-        drive(rename(isolated.context("old", "test", "key2"), name="new", to="newer"))
+        run_sync(rename(isolated.create_context("old", "test", "key2"), name="new", to="newer"))
 
 
 def test_the_name_of_an_emptied_project_can_be_taken(isolated: App) -> None:

@@ -7,12 +7,18 @@ from typing import Any
 import pytest
 
 from athena.app.compose import App
-from athena.cli.evaluation_collection import Collection, Item, Question
-from athena.cli.evaluation_measures import Answered, gain_at_ten, recall_at, reciprocal_rank, summarise
-from athena.cli.evaluation_trial import trial
-from athena.core.threads import drive
+from athena.cli.evaluation_collection import Collection, EvaluationQuestion, Item
+from athena.cli.evaluation_measures import (
+    Answered,
+    compute_ndcg_at_10,
+    compute_recall,
+    compute_reciprocal_rank,
+    summarise_results,
+)
+from athena.cli.evaluation_trial import open_trial
+from athena.core.threads import run_sync
 from athena.memory.ranking import Weights
-from athena.storage.sqlite.connection import MEMORY
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 from conftest import Engine, _model
 from patience import until
@@ -31,11 +37,11 @@ QUESTIONS = ["when do we ship", "what food should she avoid", "which queue did w
 
 
 def call(app: App, name: str, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context("p", "test"), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context("p", "test"), **arguments))
 
 
 def store(items: list[Any], weights: Weights = Weights(recency=0, strength=0)) -> App:  # noqa: B008
-    app = App(Sqlite(MEMORY), _model, weights=weights)
+    app = App(Sqlite(IN_MEMORY_PATH), _model, weights=weights)
     call(app, "remember_batch", items=items)
     while call(app, "reembed", limit=256).remaining:
         pass
@@ -67,7 +73,7 @@ def test_memories_about_something_else_do_not_change_the_first_answer() -> None:
 
 
 def test_one_by_one_or_in_a_batch_finds_the_same_with_the_same_scores() -> None:
-    together, apart = store(NOTES), App(Sqlite(MEMORY), _model, weights=Weights(recency=0, strength=0))
+    together, apart = store(NOTES), App(Sqlite(IN_MEMORY_PATH), _model, weights=Weights(recency=0, strength=0))
     for note in NOTES:
         call(apart, "remember", content=note)
     for question in QUESTIONS:
@@ -96,7 +102,7 @@ def test_a_turn_is_found_by_what_was_said_just_before_it() -> None:
 
 
 def test_a_neighbour_that_arrives_later_is_read_in_the_background_and_verify_knows() -> None:
-    app = App(Sqlite(MEMORY), _model)
+    app = App(Sqlite(IN_MEMORY_PATH), _model)
     first = {"content": "What is your favourite dish?", "metadata": {"session_id": "s1"}}
     call(app, "remember", **first)
     app.store.encoder.stop()  # nothing happens behind our back
@@ -154,16 +160,19 @@ def test_what_is_recalled_often_grows_stronger_and_fades_unused(engine: Engine) 
 
 def test_measures_are_what_they_say() -> None:
     one = Answered("x", (0, 4), 4, 0.001)
-    assert recall_at(5, one) == 0.5
-    assert recall_at(1, one) == 0.25
-    assert reciprocal_rank(Answered("x", (2,), 1, 0.0)) == pytest.approx(1 / 3)
-    assert gain_at_ten(Answered("x", (0,), 1, 0.0)) == 1
-    assert summarise([one] * 10).means["R@5"] == 0.5
+    assert compute_recall(5, one) == 0.5
+    assert compute_recall(1, one) == 0.25
+    assert compute_reciprocal_rank(Answered("x", (2,), 1, 0.0)) == pytest.approx(1 / 3)
+    assert compute_ndcg_at_10(Answered("x", (0,), 1, 0.0)) == 1
+    assert summarise_results([one] * 10).means["R@5"] == 0.5
 
 
 def test_a_trial_asks_through_the_operations_and_counts_ranks() -> None:
     items = [Item(str(i), note) for i, note in enumerate(NOTES)]
-    questions = [Question("which message broker", frozenset({"3"}), "a"), Question("peanuts", frozenset({"1"}), "b")]
-    with trial(Collection("notes", items, questions), _model, lambda _: None) as tried:
-        answers = tried.ask(Weights())
+    questions = [
+        EvaluationQuestion("which message broker", frozenset({"3"}), "a"),
+        EvaluationQuestion("peanuts", frozenset({"1"}), "b"),
+    ]
+    with open_trial(Collection("notes", items, questions), _model, lambda _: None) as tried:
+        answers = tried.ask_questions(Weights())
     assert [one.ranks for one in answers] == [(0,), (0,)]

@@ -10,12 +10,12 @@ import pytest
 
 from athena import api
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import Conflict, Unavailable
 
 
 def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
 
 
 def test_a_key_that_lies_across_two_pieces_of_a_document_is_taken_out(app: App, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_password_in_metadata_is_known_by_its_key(app: App) -> None:
 @pytest.mark.sqlite_only("files")
 def test_a_store_whose_file_is_removed_does_not_pretend_to_write(app: App) -> None:
     call(app, "remember", content="x")
-    os.unlink(app.store.database.location())
+    os.unlink(app.store.database.describe_location())
     with pytest.raises(Unavailable, match="removed or replaced"):
         call(app, "remember", content="y")
 

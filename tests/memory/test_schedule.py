@@ -4,9 +4,9 @@ import time
 from typing import Any
 
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.embedding.minilm import MiniLM
-from athena.memory.consolidation.schedule import tend
+from athena.memory.consolidation.schedule import consolidate_due_projects
 from conftest import Engine
 
 
@@ -19,21 +19,21 @@ class Clock:
 
 
 def call(app: App, name: str, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context("shop", "test"), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context("shop", "test"), **arguments))
 
 
 def test_a_project_is_tended_once_a_night(engine: Engine) -> None:
     clock = Clock(12)
     app = App(engine.in_memory(), MiniLM(), time=clock)
     call(app, "remember", content="something")
-    assert drive(tend(app.store, "minimal")) == []  # it is noon
+    assert run_sync(consolidate_due_projects(app.store, "minimal")) == []  # it is noon
     clock.now += 15 * 3_600
-    assert drive(tend(app.store, "off")) == []
-    assert drive(tend(app.store, "minimal")) == ["shop"]
+    assert run_sync(consolidate_due_projects(app.store, "off")) == []
+    assert run_sync(consolidate_due_projects(app.store, "minimal")) == ["shop"]
     clock.now += 600
-    assert drive(tend(app.store, "minimal")) == []
+    assert run_sync(consolidate_due_projects(app.store, "minimal")) == []
     clock.now += 24 * 3_600
-    assert drive(tend(app.store, "minimal")) == ["shop"]
+    assert run_sync(consolidate_due_projects(app.store, "minimal")) == ["shop"]
     assert call(app, "consolidation_status")[0].state == "done"
     app.close()
 
@@ -43,8 +43,8 @@ def test_much_that_happened_is_enough_by_day(engine: Engine) -> None:
     app = App(engine.in_memory(), MiniLM(), time=clock)
     items = [{"event_type": "action", "content": f"step {number}"} for number in range(499)]
     call(app, "record_events", items=items)
-    assert drive(tend(app.store, "minimal")) == []
+    assert run_sync(consolidate_due_projects(app.store, "minimal")) == []
     call(app, "record_event", event_type="action", content="one more")
-    assert drive(tend(app.store, "minimal")) == ["shop"]
-    assert drive(tend(app.store, "minimal")) == []
+    assert run_sync(consolidate_due_projects(app.store, "minimal")) == ["shop"]
+    assert run_sync(consolidate_due_projects(app.store, "minimal")) == []
     app.close()

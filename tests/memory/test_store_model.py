@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from athena import testing
-from athena.core.hashing import digest
-from athena.core.threads import drive
+from athena.core.hashing import hash_text
+from athena.core.threads import run_sync
 from conftest import _model, rounds
 
 WORDS = st.sampled_from(["alpha", "beta", "gamma", "delta", "river", "stone", "cloud", "数据", "naïve"])
@@ -33,7 +33,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
             self.isolated.__exit__(None, None, None)
 
     def call(self, name: str, **arguments: Any) -> Any:
-        return drive(self.app.catalog.find(name)(self.app.context("p", "test"), **arguments))
+        return run_sync(self.app.catalog.get_operation(name)(self.app.create_context("p", "test"), **arguments))
 
     @rule(target=numbers, content=TEXTS, tags=TAGS)
     def remember(self, content: str, tags: list[str]) -> Any:
@@ -99,7 +99,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
             return
         listed = {memory.id: memory for memory in self.call("list_memories", k=1000)}
         assert {n: m.content for n, m in listed.items()} == {n: m["content"] for n, m in self.live.items()}
-        assert all(digest(memory.content).startswith(memory.hash) for memory in listed.values())
+        assert all(hash_text(memory.content).startswith(memory.hash) for memory in listed.values())
         verdict = self.call("verify")
         assert verdict.ok, verdict.problems
 

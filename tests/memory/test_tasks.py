@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from test_memories import Working
 
-from athena.app.compose import App, database_at
-from athena.core.threads import drive
+from athena.app.compose import App, open_database_at
+from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.storage import copying
 from athena.storage.sqlite.store import Sqlite
@@ -40,7 +40,7 @@ def app(tmp_path: Path, engine: Engine, clock: Clock) -> Generator[App]:
 
 
 def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
 
 
 def titles(app: App, name: str = "list_tasks", **arguments: Any) -> list[str]:
@@ -285,11 +285,11 @@ def test_tasks_are_the_same_after_a_migration_there_and_back(tmp_path: Path, ser
     app.close()
     places = [str(tmp_path / "one.db"), server.create("tasks_moved"), str(tmp_path / "two.db")]
     for source, target in itertools.pairwise(places):
-        one, other = database_at(source, "from"), database_at(target, "to")
-        copying.copy(one, other)
+        one, other = open_database_at(source, "from"), open_database_at(target, "to")
+        copying.copy_store(one, other)
         one.close()
         other.close()
-        app = App(database_at(target, ""), Working("w", 4), clock)
+        app = App(open_database_at(target, ""), Working("w", 4), clock)
         after = [
             call(app, "list_tasks"),
             call(app, "due_tasks", within="1 week"),
@@ -297,7 +297,7 @@ def test_tasks_are_the_same_after_a_migration_there_and_back(tmp_path: Path, ser
         ]
         assert after == before
         app.close()
-    app = App(database_at(places[-1], ""), Working("w", 4), clock)
+    app = App(open_database_at(places[-1], ""), Working("w", 4), clock)
     assert [freed.title for freed in call(app, "complete_task", task_id=first.id).unblocked] == ["sow"]
     app.close()
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from athena.errors import InvalidInput
-from athena.memory.time.phrase import Period, find, parse
+from athena.memory.time.phrase import Period, find_phrase, parse_period
 from patience import sometimes
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -427,7 +427,7 @@ def period(start: str, end: str, zone: ZoneInfo = BERLIN) -> Period:
 
 @pytest.mark.parametrize(("text", "start", "end", "rest"), FOUND)
 def test_a_sentence_speaks_of_a_period(text: str, start: str, end: str, rest: str) -> None:
-    phrase = find(text, NOW)
+    phrase = find_phrase(text, NOW)
     assert phrase is not None
     assert phrase.period == period(start, end)
     assert phrase.rest == rest
@@ -435,12 +435,12 @@ def test_a_sentence_speaks_of_a_period(text: str, start: str, end: str, rest: st
 
 @pytest.mark.parametrize("text", NOT_A_TIME)
 def test_ordinary_words_and_numbers_are_no_time(text: str) -> None:
-    assert find(text, NOW) is None
+    assert find_phrase(text, NOW) is None
 
 
 @pytest.mark.parametrize(("text", "start", "end"), PARSED)
 def test_a_time_alone_is_read_exactly(text: str, start: str, end: str) -> None:
-    found, expected = parse(text, NOW), period(start, end)
+    found, expected = parse_period(text, NOW), period(start, end)
     assert found.start == pytest.approx(expected.start, abs=1e-6)
     assert found.end == pytest.approx(expected.end, abs=1e-6)
     assert found.start < found.end
@@ -449,7 +449,7 @@ def test_a_time_alone_is_read_exactly(text: str, start: str, end: str) -> None:
 @pytest.mark.parametrize("text", NOT_PARSED)
 def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
     with pytest.raises(InvalidInput) as error:
-        parse(text, NOW)
+        parse_period(text, NOW)
     assert repr(text.strip()[:80])[:-1] in str(error.value)
     assert error.value.hint
     assert "2 weeks ago" in error.value.hint
@@ -457,8 +457,8 @@ def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
 
 def test_the_words_are_those_that_told_the_time() -> None:
     def words(text: str) -> str | None:
-        phrase = find(text, NOW)
-        return phrase.words if phrase else None
+        phrase = find_phrase(text, NOW)
+        return phrase.matched_text if phrase else None
 
     assert words("what did we decide in March about auth?") == "March"
     assert words("what changed Since Monday?") == "Since Monday"
@@ -467,7 +467,7 @@ def test_the_words_are_those_that_told_the_time() -> None:
 
 
 def test_of_two_unrelated_times_the_more_specific_one_counts() -> None:
-    phrase = find("did the plan for 2025-06-03 come up last week?", NOW)
+    phrase = find_phrase("did the plan for 2025-06-03 come up last week?", NOW)
     assert phrase is not None
     assert phrase.period == period("2025-06-03", "2025-06-04")
     assert phrase.rest == "did the plan come up last week?"
@@ -500,28 +500,28 @@ def test_of_two_unrelated_times_the_more_specific_one_counts() -> None:
     ],
 )
 def test_the_calendar_wraps(now: str, text: str, start: str, end: str) -> None:
-    phrase = find(text, datetime.fromisoformat(now).replace(hour=12, tzinfo=BERLIN))
+    phrase = find_phrase(text, datetime.fromisoformat(now).replace(hour=12, tzinfo=BERLIN))
     assert phrase is not None
     assert phrase.period == period(start, end)
 
 
 def test_hours_are_real_time_when_the_clocks_change() -> None:
     now = datetime(2026, 3, 29, 5, 0, tzinfo=BERLIN)
-    assert parse("3 hours ago", now).start == now.timestamp() - 3 * 3600
+    assert parse_period("3 hours ago", now).start == now.timestamp() - 3 * 3600
     autumn = datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1)
-    assert parse("1 hour ago", autumn).start == autumn.timestamp() - 3600
+    assert parse_period("1 hour ago", autumn).start == autumn.timestamp() - 3600
 
 
 def test_the_period_follows_the_timezone_of_now() -> None:
     tokyo = NOW.astimezone(ZoneInfo("Asia/Tokyo"))
-    assert parse("today", tokyo) == period("2026-03-18", "2026-03-19", ZoneInfo("Asia/Tokyo"))
-    assert parse("2025-03-01T14:00:00Z", tokyo) == parse("2025-03-01T14:00:00Z", NOW)
+    assert parse_period("today", tokyo) == period("2026-03-18", "2026-03-19", ZoneInfo("Asia/Tokyo"))
+    assert parse_period("2025-03-01T14:00:00Z", tokyo) == parse_period("2025-03-01T14:00:00Z", NOW)
 
 
 def test_only_the_beginning_of_a_long_text_is_examined() -> None:
-    assert find("word " * 1_000 + "last week", NOW) is None
+    assert find_phrase("word " * 1_000 + "last week", NOW) is None
     tail = "word " * 20_000
-    phrase = find(f"last week {tail}", NOW)
+    phrase = find_phrase(f"last week {tail}", NOW)
     assert phrase is not None
     assert phrase.rest == tail.strip()
 
@@ -529,12 +529,12 @@ def test_only_the_beginning_of_a_long_text_is_examined() -> None:
 @settings(deadline=None)
 @given(sentences, moments)
 def test_any_text_is_read_without_failing(text: str, now: datetime) -> None:
-    phrase = find(text, now)
+    phrase = find_phrase(text, now)
     if phrase is None:
         return
     assert phrase.period.start <= phrase.period.end
     assert not math.isnan(phrase.period.start)
-    assert len(phrase.rest) <= len(text) - len(phrase.words) + 1
+    assert len(phrase.rest) <= len(text) - len(phrase.matched_text) + 1
     assert not set(phrase.rest) - set(text) - {" "}
 
 
@@ -542,7 +542,7 @@ def test_any_text_is_read_without_failing(text: str, now: datetime) -> None:
 @given(sentences, moments)
 def test_any_text_is_parsed_or_refused(text: str, now: datetime) -> None:
     try:
-        found = parse(text, now)
+        found = parse_period(text, now)
     except InvalidInput:
         return
     assert found.start <= found.end
@@ -552,7 +552,7 @@ def test_any_text_is_parsed_or_refused(text: str, now: datetime) -> None:
 @given(st.dates(date(1971, 1, 1), date(2099, 12, 30)), st.sampled_from(ZONES))
 def test_a_date_covers_exactly_its_local_day(day: date, name: str) -> None:
     zone = ZoneInfo(name)
-    start, end = parse(day.isoformat(), NOW.astimezone(zone))
+    start, end = parse_period(day.isoformat(), NOW.astimezone(zone))
 
     def day_at(moment: float) -> date:
         return datetime.fromtimestamp(moment, zone).date()
@@ -569,7 +569,7 @@ def test_a_date_covers_exactly_its_local_day(day: date, name: str) -> None:
 @given(moments, st.integers(0, 400))
 def test_days_ago_is_that_date(now: datetime, days: int) -> None:
     day = now.date() - timedelta(days=days)
-    assert parse(f"{days} days ago", now) == parse(day.isoformat(), now)
+    assert parse_period(f"{days} days ago", now) == parse_period(day.isoformat(), now)
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -601,11 +601,11 @@ def test_the_work_grows_no_faster_than_the_text(unit: str) -> None:
     def text(size: int) -> str:
         return (unit * size)[:size]
 
-    find("warm up on Monday", NOW)
+    find_phrase("warm up on Monday", NOW)
     for size in (1_000, 100_000):
 
         def in_proportion(size: int = size) -> bool:
-            once, twice = (_seconds(lambda n=n: find(text(n), NOW)) for n in (size, 2 * size))  # type: ignore[misc]
+            once, twice = (_seconds(lambda n=n: find_phrase(text(n), NOW)) for n in (size, 2 * size))  # type: ignore[misc]
             # Twice the text may take twice as long; the rest is for the noise of a busy machine.
             return twice < 3.5 * once + 0.005
 

@@ -14,7 +14,7 @@ from athena.app import settings
 from athena.app.compose import App
 from athena.embedding.chat import Chat
 from athena.errors import Misconfigured
-from athena.memory.consolidation.wording import faithful
+from athena.memory.consolidation.wording import is_faithful
 from conftest import Engine, _model
 
 OPPOSED = ("The deploy runs every Friday at 15:00.", "The deploy runs every Thursday at 15:00.")
@@ -74,16 +74,16 @@ def test_nothing_is_missing_without_the_model(engine: Engine, tmp_path: Path) ->
 
 def test_numbers_and_names_must_be_the_same() -> None:
     plain = "5 times, every Monday: backup of orders-db by Ann"
-    assert faithful(plain, "Every Monday, 5 times so far, Ann made a backup of orders-db.")
-    assert not faithful(plain, "Every Monday, 6 times so far, Ann made a backup of orders-db.")
-    assert not faithful(plain, "Every Monday, 5 times so far, Bob made a backup of orders-db.")
-    assert not faithful(plain, "Every Monday, 5 times so far, there was a backup.")
+    assert is_faithful(plain, "Every Monday, 5 times so far, Ann made a backup of orders-db.")
+    assert not is_faithful(plain, "Every Monday, 6 times so far, Ann made a backup of orders-db.")
+    assert not is_faithful(plain, "Every Monday, 5 times so far, Bob made a backup of orders-db.")
+    assert not is_faithful(plain, "Every Monday, 5 times so far, there was a backup.")
 
 
 def test_the_settings_name_the_model(tmp_path: Path) -> None:
-    found = settings.load(
+    found = settings.load_settings(
         {"ATHENA_HOME": str(tmp_path), "ATHENA_LLM_URL": "http://localhost:1", "ATHENA_LLM_MODEL": "m"}
     )
     assert (found.llm_url, found.llm_model, found.llm_key) == ("http://localhost:1", "m", None)
     with pytest.raises(Misconfigured):
-        settings.load({"ATHENA_HOME": str(tmp_path), "ATHENA_LLM_URL": "http://localhost:1"})
+        settings.load_settings({"ATHENA_HOME": str(tmp_path), "ATHENA_LLM_URL": "http://localhost:1"})

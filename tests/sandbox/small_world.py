@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.programs.sandbox import Function, Limits, Names, NeedsApproval, Program, Run, Sandbox
+from athena.programs.sandbox import Function, Limits, Namespace, NeedsApproval, Program, Run, Sandbox
 
 KEY = b"a key of 32 bytes for the tests."
 QUICK = Limits(
@@ -42,12 +42,12 @@ FUNCTIONS = [
     Function("tools.search_tools", takes(query="string"), short="search"),
     Function("slow.wait", takes(seconds="number", value="integer?")),
     Function("slow.fail", takes(message="string")),
-    Function("bank.pay", takes(amount="integer"), approval=True),
+    Function("bank.pay", takes(amount="integer"), needs_approval=True),
     Function("odd.surrogate", takes()),
     Function("odd.huge", takes()),
     Function("odd.bug", takes()),
 ]
-NAMES = Names(FUNCTIONS)
+NAMES = Namespace(FUNCTIONS)
 
 
 class World:

@@ -12,7 +12,7 @@ from small_world import KEY, NAMES, QUICK, World, run
 
 from athena.programs.sandbox import Limits, Program, Sandbox
 from athena.programs.sandbox.program import EngineName
-from athena.programs.sandbox.timer import Watch
+from athena.programs.sandbox.timer import TimerThread
 from patience import until
 
 FLOOD = """
@@ -83,14 +83,14 @@ def test_closing_ends_what_runs_and_leaves_no_thread(engine: EngineName) -> None
 
 
 def test_an_alarm_that_is_called_off_holds_nothing() -> None:
-    watch = Watch()
+    watch = TimerThread()
 
     class Large:
         pass
 
     held = Large()
     known = weakref.ref(held)
-    alarm = watch.at(time.monotonic() + 1_000, lambda held=held: None)  # type: ignore[misc]
+    alarm = watch.schedule_at(time.monotonic() + 1_000, lambda held=held: None)  # type: ignore[misc]
     del held
     alarm.cancel()
     gc.collect()
@@ -103,8 +103,8 @@ def test_sleeping_for_ever_many_times_costs_no_alarm(sandbox: Sandbox) -> None:
     done = run(sandbox, code, timeout_s=1.0)
     assert done.error is not None
     assert done.error["type"] == "TimeoutError"
-    inside = sandbox._opened()
-    assert len(inside.watch._alarms) < 50
+    inside = sandbox._open_process_state()
+    assert len(inside.timer._alarms) < 50
 
 
 def test_a_program_that_holds_too_much_does_not_wait_for_a_person() -> None:

@@ -62,16 +62,18 @@ def victims(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[int, Pa
 
 @LINUX
 @pytest.mark.parametrize("profile", ["monty", "python"])
-@pytest.mark.parametrize("layers", [*jail.LINUX[:3], ("bwrap", "seccomp")], ids="+".join)
+@pytest.mark.parametrize("layers", [*jail.LINUX_LAYERS[:3], ("bwrap", "seccomp")], ids="+".join)
 def test_a_hostile_native_program_can_do_nothing(
     hostile: Path, victims: tuple[int, Path, str], layers: jail.Layers, profile: str
 ) -> None:
     if "bwrap" in layers and shutil.which("bwrap") is None:
         missing("bubblewrap is not installed")
     pid, secret, named = victims
-    readable = jail.monty_cell(str(hostile)).readable
-    cell = jail.Cell(profile, (str(hostile), str(pid), str(secret), named), readable, cpu_s=5, memory_mb=256)
-    done = subprocess.run(jail.command(cell, layers), capture_output=True, text=True, timeout=60, check=False, env={})
+    readable = jail.build_monty_spec(str(hostile)).readable
+    cell = jail.WorkerSpec(profile, (str(hostile), str(pid), str(secret), named), readable, cpu_s=5, memory_mb=256)
+    done = subprocess.run(
+        jail.build_command(cell, layers), capture_output=True, text=True, timeout=60, check=False, env={}
+    )
     if done.returncode == 97:
         pytest.skip(f"this kernel or container has no {done.stderr}")
     said = done.stdout.splitlines()
@@ -96,8 +98,8 @@ def _empty_root(line: str, layers: jail.Layers) -> bool:
 
 @LINUX
 def test_a_layer_that_is_asked_for_and_missing_is_a_refusal(hostile: Path) -> None:
-    cell = jail.Cell("monty", (str(hostile), "1", "x", "y"), jail.monty_cell(str(hostile)).readable)
-    words = jail.command(cell, ("landlock", "seccomp"))
+    cell = jail.WorkerSpec("monty", (str(hostile), "1", "x", "y"), jail.build_monty_spec(str(hostile)).readable)
+    words = jail.build_command(cell, ("landlock", "seccomp"))
     words[words.index("--profile") : words.index("--profile")] = ["--landlock", "0"]  # as on a kernel without it
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env={})
     assert done.returncode == 97
@@ -111,10 +113,10 @@ def test_older_landlock_is_enough_together_with_seccomp(
     hostile: Path, victims: tuple[int, Path, str], version: str
 ) -> None:
     pid, secret, named = victims
-    cell = jail.Cell(
-        "python", (str(hostile), str(pid), str(secret), named), jail.monty_cell(str(hostile)).readable, cpu_s=5
+    cell = jail.WorkerSpec(
+        "python", (str(hostile), str(pid), str(secret), named), jail.build_monty_spec(str(hostile)).readable, cpu_s=5
     )
-    words = jail.command(cell, ("landlock", "seccomp"))
+    words = jail.build_command(cell, ("landlock", "seccomp"))
     words[words.index("--profile") : words.index("--profile")] = ["--landlock", version]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env={})
     if done.returncode == 97:
@@ -125,7 +127,7 @@ def test_older_landlock_is_enough_together_with_seccomp(
 
 @LINUX
 def test_the_report_says_what_works_and_why_not() -> None:
-    report = jail.report()
+    report = jail.probe_layers()
     assert report["layers"] == next(one["layers"] for one in report["tried"] if one["works"])
     assert all(one["works"] or one["why"] for one in report["tried"])
 
@@ -137,7 +139,7 @@ def test_without_a_jail_nothing_runs_unless_it_is_allowed() -> None:
     strict.close()
     bare = Sandbox(Limits(), key=KEY, jails=(), allow_bare=True)
     assert run(bare, "1 + 1").result == 2
-    assert bare.probe()["monty"]["layers"] == []
+    assert bare.probe_engines()["monty"]["layers"] == []
     needs = run(bare, "import statistics")
     assert needs.error is not None
     assert needs.error["type"] == "Unsupported", "CPython never runs without a jail"
@@ -145,12 +147,12 @@ def test_without_a_jail_nothing_runs_unless_it_is_allowed() -> None:
 
 
 @LINUX
-@pytest.mark.parametrize("layers", [*jail.LINUX[:3], ("bwrap", "seccomp")], ids="+".join)
+@pytest.mark.parametrize("layers", [*jail.LINUX_LAYERS[:3], ("bwrap", "seccomp")], ids="+".join)
 def test_both_engines_work_behind_every_choice_of_walls(layers: jail.Layers) -> None:
-    if layers not in jail.choices():
+    if layers not in jail.list_layer_choices():
         missing("bubblewrap is not installed")
     sandbox = Sandbox(Limits(), key=KEY, jails=(layers,))
-    report = sandbox.probe()
+    report = sandbox.probe_engines()
     unreadable = os.geteuid() == 0 and not os.stat(Path(sys.base_prefix)).st_mode & 0o005
     for engine in ("monty", "python"):
         if not report[engine]["works"]:
@@ -190,7 +192,7 @@ def _workers_of(sandbox: Sandbox) -> list[int]:
             return workers if done and len(workers) >= 2 else []
         return []
 
-    sandbox.probe()
+    sandbox.probe_engines()
     run(sandbox, "1")
     found: list[int] = until(in_their_cells)
     return found

@@ -7,7 +7,7 @@ import pytest
 from small_world import KEY, run
 
 from athena.programs.sandbox import Limits, Run, Sandbox
-from athena.programs.sandbox.worker.tagging import MARK, Tagger, Unkept, untagged
+from athena.programs.sandbox.worker.tagging import KIND_KEY, Tagger, UntaggableValue, untag_value
 
 ON_PYTHON = "import heapq\n"
 
@@ -98,7 +98,7 @@ m = {"$kind": "set", "value": [1]}
 SAME = f"""from datetime import date, datetime, timedelta, timezone
 [t == (1, (2, "x")), s == {{1, (2, 3)}}, k == {{1: "a", (1, 2): "b", None: "c"}}, b == b"\\xff",
  d == [datetime(2024, 1, 2, 3, 4, tzinfo=timezone.utc), date(2024, 1, 2), timedelta(days=-1, seconds=5)],
- f == frozenset([1]), i == float("inf"), m == {{"{MARK}": "set", "value": [1]}}, type(t) is tuple]
+ f == frozenset([1]), i == float("inf"), m == {{"{KIND_KEY}": "set", "value": [1]}}, type(t) is tuple]
 """
 
 
@@ -129,25 +129,25 @@ def test_an_object_of_monty_is_explained_on_cpython(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     "forged",
     [
-        {MARK: "set", "value": [[1]]},
-        {MARK: "os.system", "value": "id"},
-        {MARK: "timedelta", "value": [10**30, 0, 0]},
-        {MARK: "datetime", "value": 5},
-        {MARK: "dict", "value": [1]},
-        {MARK: ["x"], "value": 1},
-        {MARK: "bytes", "value": "zz"},
-        {MARK: "set"},
+        {KIND_KEY: "set", "value": [[1]]},
+        {KIND_KEY: "os.system", "value": "id"},
+        {KIND_KEY: "timedelta", "value": [10**30, 0, 0]},
+        {KIND_KEY: "datetime", "value": 5},
+        {KIND_KEY: "dict", "value": [1]},
+        {KIND_KEY: ["x"], "value": 1},
+        {KIND_KEY: "bytes", "value": "zz"},
+        {KIND_KEY: "set"},
     ],
 )
 def test_what_was_not_written_by_us_stays_as_it_stands(forged: object) -> None:
-    assert untagged(forged) == forged
+    assert untag_value(forged) == forged
 
 
 def test_variables_share_one_budget() -> None:
     tagger = Tagger(nodes=10, size=20)
-    assert tagger.tagged([1, 2, 3]) == [1, 2, 3]
-    with pytest.raises(Unkept, match="too large"):
-        tagger.tagged(list(range(20)))
-    assert tagger.tagged("a" * 15) == "a" * 15
-    with pytest.raises(Unkept, match="too large"):
-        tagger.tagged("a" * 15)
+    assert tagger.tag_value([1, 2, 3]) == [1, 2, 3]
+    with pytest.raises(UntaggableValue, match="too large"):
+        tagger.tag_value(list(range(20)))
+    assert tagger.tag_value("a" * 15) == "a" * 15
+    with pytest.raises(UntaggableValue, match="too large"):
+        tagger.tag_value("a" * 15)

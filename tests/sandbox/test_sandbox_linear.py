@@ -7,8 +7,8 @@ import pytest
 from small_world import NAMES
 
 from athena.programs.sandbox import routing
-from athena.programs.sandbox.check import problems
-from athena.programs.sandbox.source import Source
+from athena.programs.sandbox.check import find_problems
+from athena.programs.sandbox.source import ProgramSource
 
 SMALL, LARGE = 8_000, 32_000
 MOST = 8.0  # times as long for four times the length; a pass that is quadratic takes sixteen
@@ -92,16 +92,16 @@ SOURCES: dict[str, Callable[[int], str]] = {
 def seconds(text: str) -> float:
     began = time.process_time()
     try:
-        source = Source(text, 64_000)
+        source = ProgramSource(text, 64_000)
     except Exception:  # noqa: BLE001  # refused, which is an answer too
         return time.process_time() - began
-    assert source.bound is not None
-    assert source.kept is not None
+    assert source.bound_names is not None
+    assert source.top_level_names is not None
     assert source.definitions is not None
-    assert source.for_monty()
-    assert source.spots is not None
-    routing.cpython(source, NAMES)
-    problems(source, NAMES, known=())
+    assert source.to_monty_source()
+    assert source.concurrent_spans is not None
+    routing.find_cpython_reason(source, NAMES)
+    find_problems(source, NAMES, known=())
     return time.process_time() - began
 
 
@@ -113,13 +113,13 @@ def test_reading_a_program_takes_time_in_proportion_to_its_length(name: str) -> 
 
 
 def test_one_import_of_many_names_is_not_kept_once_for_each_of_them() -> None:
-    source = Source(f"from re import {', '.join(f'sub as a{n}' for n in range(1_000))}", 64_000)
+    source = ProgramSource(f"from re import {', '.join(f'sub as a{n}' for n in range(1_000))}", 64_000)
     assert source.definitions["a7"] == "from re import sub as a7"
     assert sum(map(len, source.definitions.values())) < 4 * len(source.text)
 
 
 def test_names_of_one_package_are_kept_together() -> None:
-    assert Source("import os.path, os.x\nimport re", 1_000).definitions == {
+    assert ProgramSource("import os.path, os.x\nimport re", 1_000).definitions == {
         "os": "import os.path\nimport os.x",
         "re": "import re",
     }

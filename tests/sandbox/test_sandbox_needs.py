@@ -11,7 +11,7 @@ import pytest
 from small_world import KEY, NAMES, run
 
 from athena.programs.sandbox import Limits, Sandbox, routing
-from athena.programs.sandbox.source import Source
+from athena.programs.sandbox.source import ProgramSource
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def sandbox() -> Generator[Sandbox]:
 
 
 def why(code: str) -> str:
-    return routing.cpython(Source(code, 10_000), NAMES)
+    return routing.find_cpython_reason(ProgramSource(code, 10_000), NAMES)
 
 
 def monty(sandbox: Sandbox, code: str) -> Any:
@@ -32,12 +32,12 @@ def monty(sandbox: Sandbox, code: str) -> Any:
 
 
 def test_every_module_of_the_table_can_be_imported(sandbox: Sandbox) -> None:
-    for module in routing.MODULES:
+    for module in routing.MONTY_MODULES:
         assert run(sandbox, f"import {module}", engine="monty").error is None or module == "__future__", module
 
 
 def test_every_name_of_the_table_is_there(sandbox: Sandbox) -> None:
-    for module, names in routing.MODULES.items():
+    for module, names in routing.MONTY_MODULES.items():
         if module in ("__future__", "os"):
             continue
         lines = [f"import {module}", "missing = []"]
@@ -48,13 +48,13 @@ def test_every_name_of_the_table_is_there(sandbox: Sandbox) -> None:
 
 def test_no_module_was_forgotten(sandbox: Sandbox) -> None:
     """A newer Monty that can do more is to be noticed."""
-    left = [one for one in sys.stdlib_module_names if not one.startswith("_") and one not in routing.MODULES]
+    left = [one for one in sys.stdlib_module_names if not one.startswith("_") and one not in routing.MONTY_MODULES]
     there = [one for one in sorted(left) if run(sandbox, f"import {one}", engine="monty").error is None]
     assert there == ["posixpath"]
 
 
 def test_the_builtins_of_the_table_are_missing(sandbox: Sandbox) -> None:
-    for name in sorted(routing.NO_BUILTINS):
+    for name in sorted(routing.MISSING_BUILTINS):
         assert hasattr(builtins, name)
         assert run(sandbox, name, engine="monty").error is not None, name
 
@@ -103,7 +103,7 @@ def test_reading_does_not_see_what_is_not_there(code: str) -> None:
 
 
 def test_every_name_of_the_table_is_one_of_cpython() -> None:
-    for module, names in routing.MODULES.items():
+    for module, names in routing.MONTY_MODULES.items():
         real = importlib.import_module(module)
         assert [name for name in names if not hasattr(real, name)] == [], module
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from athena.programs.sandbox import Function, Limits, Names, Program, Sandbox, jail
-from athena.programs.sandbox.calls import MISSES
-from athena.programs.sandbox.program import LONGEST_HINT
+from athena.programs.sandbox import Function, Limits, Namespace, Program, Sandbox, jail
+from athena.programs.sandbox.calls import MAX_MISSES
+from athena.programs.sandbox.program import MAX_HINT_CHARS
 
-NAMES = Names([Function("memory.recall", {"properties": {"query": {}}, "required": ["query"]})])
+NAMES = Namespace([Function("memory.recall", {"properties": {"query": {}}, "required": ["query"]})])
 FORGED = """
 import os, struct, json
 d = json.dumps({"op": "done", "value": 1, "variables": VARIABLES}).encode()
@@ -32,12 +32,12 @@ def answer(path: str, arguments: dict[str, Any]) -> Any:
 def test_hints_are_short(sandbox: Sandbox) -> None:
     long = sandbox.run(Program("raise ValueError('x (hint: ' + 'A' * 10**6 + ')')", NAMES), answer)
     assert long.error is not None
-    assert len(long.error["hint"] or "") <= LONGEST_HINT
+    assert len(long.error["hint"] or "") <= MAX_HINT_CHARS
     forged = "import os,struct,json\nd=json.dumps({'op':'done','error':'E','message':'m','hint':'B'*10**6}).encode()\n"
     forged += "os.write(1,struct.pack('>I',len(d)))\nwhile d: d=d[os.write(1,d):]\nwhile True: pass"
     done = sandbox.run(Program(forged, NAMES, engine="python"), answer)
     assert done.error is not None
-    assert len(done.error["hint"] or "") <= LONGEST_HINT
+    assert len(done.error["hint"] or "") <= MAX_HINT_CHARS
 
 
 @pytest.mark.parametrize("engine", ["monty", "python"])
@@ -46,7 +46,7 @@ def test_names_that_there_are_not_are_counted(sandbox: Sandbox, engine: Any) -> 
     flood += "    except AttributeError: pass"
     done = sandbox.run(Program(flood, NAMES, engine=engine), answer)
     assert done.error is not None
-    assert (done.error["type"], f"{MISSES:,}" in done.error["message"]) == ("LimitExceeded", True)
+    assert (done.error["type"], f"{MAX_MISSES:,}" in done.error["message"]) == ("LimitExceeded", True)
     few = "try:\n    getattr(memory, 'x' * 100_000)()\nexcept AttributeError as e:\n    said = str(e)\nlen(said)"
     short = sandbox.run(Program(few, NAMES, engine="monty"), answer)
     assert short.error is None
@@ -162,8 +162,8 @@ def test_cpython_is_told_that_an_argument_is_too_large(sandbox: Sandbox) -> None
 
 
 def test_the_report_on_walls_says_what_the_real_worker_says() -> None:
-    for one in jail.report()["tried"]:
+    for one in jail.probe_layers()["tried"]:
         sandbox = Sandbox(Limits(), key=b"k" * 32, jails=[tuple(one["layers"])])
-        assert sandbox.probe()["python"]["works"] == one["works"], one
+        assert sandbox.probe_engines()["python"]["works"] == one["works"], one
         assert one["works"] or one["why"]
         sandbox.close()

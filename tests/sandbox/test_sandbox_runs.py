@@ -9,9 +9,9 @@ import pytest
 from small_world import KEY, NAMES, Held, World, run, stopped, takes
 
 from athena.errors import InvalidInput, LimitExceeded
-from athena.programs.sandbox import Function, Limits, Names, NeedsApproval, Program, Sandbox, closed
-from athena.programs.sandbox.check import problems
-from athena.programs.sandbox.source import Source
+from athena.programs.sandbox import Function, Limits, Namespace, NeedsApproval, Program, Sandbox, is_run_closed
+from athena.programs.sandbox.check import find_problems
+from athena.programs.sandbox.source import ProgramSource
 from patience import LONG, until
 
 BOTH = pytest.mark.parametrize("engine_name", ["monty", "python"])
@@ -321,10 +321,10 @@ def test_a_call_can_see_that_its_run_has_ended(sandbox: Sandbox) -> None:
     begun, ended, noticed = (threading.Event() for _ in range(3))
 
     def call(path: str, arguments: dict[str, Any]) -> int:
-        seen.append(closed())
+        seen.append(is_run_closed())
         begun.set()
         ended.wait(LONG)
-        seen.append(closed())
+        seen.append(is_run_closed())
         noticed.set()
         return 1
 
@@ -360,7 +360,7 @@ def test_a_program_that_monty_cannot_run_is_tried_on_cpython_only_before_its_fir
 
 def test_a_program_cannot_go_on_into_programs_for_ever() -> None:
     sandbox = Sandbox(Limits(runs=1, wall_s=5), key=KEY)
-    names = Names([Function("code.run", takes(depth="integer"))])
+    names = Namespace([Function("code.run", takes(depth="integer"))])
 
     def call(path: str, arguments: dict[str, Any]) -> Any:
         inner = sandbox.run(Program(f"code.run(depth={arguments['depth'] + 1})", names), call)
@@ -482,10 +482,10 @@ def test_programs_wait_in_a_bounded_queue() -> None:
 
 
 def test_the_check_alone_runs_nothing(sandbox: Sandbox) -> None:
-    assert sandbox.check(Program("graph.open_nodes(names=['a'])", NAMES)) == []
-    found = sandbox.check(Program("graph.open_nodes(nams=['a'])\nmemory.recall()", NAMES))
+    assert sandbox.check_program(Program("graph.open_nodes(names=['a'])", NAMES)) == []
+    found = sandbox.check_program(Program("graph.open_nodes(nams=['a'])\nmemory.recall()", NAMES))
     assert [one["line"] for one in found] == [1, 2]
-    assert sandbox.check(Program("x = (", NAMES))[0]["type"] == "SyntaxError"
+    assert sandbox.check_program(Program("x = (", NAMES))[0]["type"] == "SyntaxError"
 
 
 NOWHERE = {
@@ -534,11 +534,11 @@ def test_a_name_that_stands_for_nothing_is_found_before_anything_runs(
     ],
 )
 def test_a_name_that_may_have_a_value_is_left_to_the_program(code: str) -> None:
-    assert problems(Source(code, 10_000), NAMES, known={"kept", "given"}) == []
+    assert find_problems(ProgramSource(code, 10_000), NAMES, known={"kept", "given"}) == []
 
 
 def test_the_report_names_the_layers(sandbox: Sandbox) -> None:
-    report = sandbox.probe()
+    report = sandbox.probe_engines()
     assert report["monty"]["works"]
     assert report["python"]["works"]
     assert "seccomp" in report["monty"]["layers"]

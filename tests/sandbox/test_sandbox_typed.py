@@ -6,10 +6,10 @@ import pytest
 from agent_programs import PROGRAMS
 from small_world import FUNCTIONS, KEY
 
-from athena.programs.sandbox import Limits, Names, Sandbox
+from athena.programs.sandbox import Limits, Namespace, Sandbox
 from conftest import rounds
 
-NAMES = Names(FUNCTIONS)
+NAMES = Namespace(FUNCTIONS)
 WRONG = [
     ("names = 'alice'\ngraph.open_nodes(names=names)", 2, "list[Any]"),
     ("def f(q: int) -> list:\n    return memory.recall(query=q)", 2, "Expected 'str', found 'int'"),

@@ -17,12 +17,12 @@ import postgres
 import pytest
 from numpy.typing import NDArray
 
-from athena.app.compose import App, database_at
-from athena.core.threads import drive
+from athena.app.compose import App, open_database_at
+from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound, Unavailable
 from athena.storage import copying
-from athena.storage.copying import TABLES
-from athena.storage.database import Copying, Database, Row, Table
+from athena.storage.copying import COPIED_TABLES
+from athena.storage.database import CopiedTable, CopyRole, Database, Row
 from athena.storage.sqlite.store import Sqlite
 from conftest import SOON, _model, rounds
 from patience import until
@@ -40,7 +40,7 @@ class Letters:
 
     def load(self) -> None: ...
 
-    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         made = np.array([[len(t), t.count("a"), t.count("e"), 1] for t in texts], np.float32)
         unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
         return unit
@@ -59,13 +59,13 @@ class Stores:
         return str(self._folder / f"{number}.db") if kind == "sqlite" else self._server.create(f"copy{number}")
 
     def to(self, place: str) -> Database:
-        return self._kept(database_at(place, "to"))
+        return self._kept(open_database_at(place, "to"))
 
     def open(self, place: str) -> Database:
-        return self._kept(database_at(place, ""))
+        return self._kept(open_database_at(place, ""))
 
     def app(self, place: str, embedder: Any = _model) -> App:
-        made = App(database_at(place, ""), embedder)
+        made = App(open_database_at(place, ""), embedder)
         self._opened.append(made)
         return made
 
@@ -89,7 +89,7 @@ def stores(tmp_path: Path, server: postgres.Server) -> Iterator[Stores]:
 
 
 def call(app: App, name: str, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
 
 
 def _make_entity(app: App, name: str, seen: str) -> None:
@@ -107,8 +107,8 @@ def _leave_one_waiting(app: App) -> None:
     database = app.store.database
     assert isinstance(database, Sqlite)
     until(lambda: not database._deferred)
-    drive(database.compact())  # behind what was taken up
-    database._named.add("index")  # as if somebody would see to it: so it still waits for its passages
+    run_sync(database.compact())  # behind what was taken up
+    database._once_names.add("index")  # as if somebody would see to it: so it still waits for its passages
     _make_entity(app, "Ann", "waits")
 
 
@@ -182,27 +182,27 @@ def large(_large: Path, tmp_path: Path) -> str:
 
 def rows_of(database: Database) -> dict[str, list[Row]]:
     async def work(tx: Any) -> dict[str, list[Row]]:
-        return {table.name: list(database.bulk.scan(tx, table)) for table in TABLES}
+        return {table.name: list(database.table_copy.scan_table(tx, table)) for table in COPIED_TABLES}
 
-    return drive(database.read(work))
+    return run_sync(database.read(work))
 
 
 def run_sql(database: Database, sql: str) -> list[Row]:
-    return drive(database.write(lambda tx: tx.fetch(sql)))
+    return run_sync(database.write(lambda tx: tx.fetch(sql)))
 
 
 def change(database: Database, sql: str) -> None:
-    drive(database.write(lambda tx: tx.execute(sql)))
+    run_sync(database.write(lambda tx: tx.execute(sql)))
 
 
 def dump(path: str) -> dict[str, Any]:
     """Read a file's tables in full, by nothing of ours."""
     connection = apsw.Connection(path)
     found: dict[str, Any] = {}
-    for table in TABLES:
+    for table in COPIED_TABLES:
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")]
         kept = [name for name in columns if f"{table.name}.{name}" not in MADE_ANEW | {"passages.stamp"}]
-        where = f"WHERE {table.only} ORDER BY {table.key}"
+        where = f"WHERE {table.condition} ORDER BY {table.key}"
         found[table.name] = connection.execute(f"SELECT {', '.join(kept)} FROM {table.name} {where}").fetchall()
     found["words"] = connection.execute("SELECT term, col, doc, offset FROM word_places").fetchall()
     connection.close()
@@ -213,7 +213,7 @@ class Stopped(Exception):
     pass
 
 
-def stop_at(stage: str, rows: int = 0) -> copying.Tell:
+def stop_at(stage: str, rows: int = 0) -> copying.CopyProgress:
     """Let a copy fail when it has done so many rows of a stage."""
     done = 0
 
@@ -226,7 +226,7 @@ def stop_at(stage: str, rows: int = 0) -> copying.Tell:
     return tell
 
 
-def at(stage: str, action: Callable[[], object]) -> copying.Tell:
+def at(stage: str, action: Callable[[], object]) -> copying.CopyProgress:
     """Do something once when a copy has come to a stage."""
     left = [action]
 
@@ -238,9 +238,9 @@ def at(stage: str, action: Callable[[], object]) -> copying.Tell:
 
 
 def test_every_column_is_copied_or_made_anew_by_each_engine(stores: Stores) -> None:
-    known = {f"{table.name}.{name}" for table in TABLES for name in table.names} | MADE_ANEW
+    known = {f"{table.name}.{name}" for table in COPIED_TABLES for name in table.column_names} | MADE_ANEW
     known |= {"counters.name", "counters.value"}
-    names = [table.name for table in TABLES] + ["counters"]
+    names = [table.name for table in COPIED_TABLES] + ["counters"]
     file = stores.open(stores.place("sqlite"))
     for table in names:
         found = {f"{table}.{row[1]}" for row in run_sql(file, f"PRAGMA table_info({table})")}
@@ -256,11 +256,11 @@ def test_every_column_is_copied_or_made_anew_by_each_engine(stores: Stores) -> N
 
 def test_a_round_trip_keeps_all_rows_and_what_searches_find(filled: str, stores: Stores) -> None:
     there, back = stores.place("postgres"), stores.place("sqlite")
-    counts = copying.copy(stores.open(filled), stores.to(there))
+    counts = copying.copy_store(stores.open(filled), stores.to(there))
     assert counts == {name: len(rows) for name, rows in dump(filled).items() if name != "words"}
     assert all(counts.values())
     assert rows_of(stores.open(there)) == rows_of(stores.open(filled))
-    copying.copy(stores.open(there), stores.to(back))
+    copying.copy_store(stores.open(there), stores.to(back))
     assert dump(back) == dump(filled)
     removed = "SELECT count(*) > 0 FROM passages WHERE memory = 0"
     assert [run_sql(stores.open(place), removed)[0][0] for place in (filled, there, back)] == [True, False, False]
@@ -277,7 +277,7 @@ def test_a_round_trip_keeps_all_rows_and_what_searches_find(filled: str, stores:
 def test_a_copy_goes_on_as_the_store_would_have(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     last = max(row[0] for row in dump(filled)["memories"]) + 1  # one was purged after it
-    copying.copy(stores.open(filled), stores.to(place))
+    copying.copy_store(stores.open(filled), stores.to(place))
     if kind == "postgres":
         known = run_sql(stores.open(place), "SELECT DISTINCT tablename FROM pg_stats WHERE schemaname = 'athena'")
         assert {name for (name,) in known} >= {"memories", "passages", "words", "tallies"}, "the planner knows them"
@@ -302,7 +302,7 @@ def test_a_copy_goes_on_as_the_store_would_have(filled: str, stores: Stores, kin
 
 COPIER = """
 import sys
-from athena.app.compose import database_at
+from athena.app.compose import open_database_at as database_at
 from athena.storage import copying
 copying.ROWS = 50
 left = int(sys.argv[3])
@@ -335,7 +335,7 @@ def test_a_copy_that_was_killed_goes_on(large: str, stores: Stores, kind: str, n
         assert copier.wait(60) == -9
         with pytest.raises(Misconfigured, match="a copy into this store is not finished"):
             stores.open(place)
-    copying.copy(stores.open(large), stores.to(place))
+    copying.copy_store(stores.open(large), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(large))
     assert call(stores.app(place, Letters()), "verify").problems == ()
 
@@ -344,18 +344,18 @@ class Counting:
     """Counts the rows that are written, and hands them on."""
 
     def __init__(self, target: Database) -> None:
-        self._bulk, self._load = target.bulk, target.bulk.load
+        self._bulk, self._load = target.table_copy, target.table_copy.load_rows
         self.rows: dict[str, int] = {}
-        self._bulk.load = self.load  # type: ignore[method-assign]
+        self._bulk.load_rows = self.load  # type: ignore[method-assign]
 
-    async def load(self, tx: Any, table: Table, rows: Sequence[Row]) -> None:
+    async def load(self, tx: Any, table: CopiedTable, rows: Sequence[Row]) -> None:
         self.rows[table.name] = self.rows.get(table.name, 0) + len(rows)
         await self._load(tx, table, rows)
 
 
 @pytest.fixture
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "ROWS", 100)  # smaller
+    monkeypatch.setattr(copying, "BATCH_ROWS", 100)  # smaller
 
 
 @pytest.mark.usefixtures("_small_batches")
@@ -363,10 +363,10 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_what_is_missing_is_copied_after_a_stop(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
-        copying.copy(stores.open(large), stores.to(place), stop_at("passages", 700))
+        copying.copy_store(stores.open(large), stores.to(place), stop_at("passages", 700))
     target = stores.to(place)
     counting = Counting(target)
-    copying.copy(stores.open(large), target)
+    copying.copy_store(stores.open(large), target)
     assert "memories" not in counting.rows
     assert counting.rows["passages"] == 1_500 - 800
     assert counting.rows["history"] == 1_500
@@ -377,7 +377,7 @@ def test_only_what_is_missing_is_copied_after_a_stop(large: str, stores: Stores,
 def test_a_source_that_changed_meanwhile_is_copied_as_it_is_now(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
-        copying.copy(stores.open(large), stores.to(place), stop_at("passages", 700))
+        copying.copy_store(stores.open(large), stores.to(place), stop_at("passages", 700))
     app = stores.app(large, Letters())
     first, second, third = call(app, "recall", query="memory", k=3)
     call(app, "update_memory", memory_id=first.id, content="it says something else now")
@@ -386,7 +386,7 @@ def test_a_source_that_changed_meanwhile_is_copied_as_it_is_now(large: str, stor
     call(app, "forget", memory_id=second.id)
     call(app, "purge", memory_ids=[third.id], expect=1)
     app.close()  # so that what it put off is not written between the copy and the look at it
-    copying.copy(stores.open(large), stores.to(place))
+    copying.copy_store(stores.open(large), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(large))
     assert call(stores.app(place, Letters()), "verify").problems == ()
 
@@ -397,10 +397,10 @@ def test_a_source_that_was_replaced_is_copied_as_it_is_now(large: str, filled: s
     place = stores.place(kind)
     source = stores.open(large)
     with pytest.raises(Stopped):
-        copying.copy(source, stores.to(place), stop_at("passages", 700))
+        copying.copy_store(source, stores.to(place), stop_at("passages", 700))
     source.close()
     shutil.copy(filled, large)
-    copying.copy(stores.open(large), stores.to(place))
+    copying.copy_store(stores.open(large), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(filled))
 
 
@@ -409,19 +409,19 @@ def test_a_source_that_was_replaced_is_copied_as_it_is_now(large: str, filled: s
 def test_a_project_that_has_another_name_now_brings_all_of_its_rows(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
-        copying.copy(stores.open(large), stores.to(place), stop_at("passages", 700))
+        copying.copy_store(stores.open(large), stores.to(place), stop_at("passages", 700))
     change(stores.open(large), "UPDATE scopes SET name = 'renamed'")
-    copying.copy(stores.open(large), stores.to(place))
+    copying.copy_store(stores.open(large), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(large))
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 def test_the_copy_is_of_one_moment(filled: str, stores: Stores, kind: str) -> None:
     source, target = stores.place(kind), stores.place("sqlite")
-    copying.copy(stores.open(filled), stores.to(source))
+    copying.copy_store(stores.open(filled), stores.to(source))
     app = stores.app(source)
     write = at("scopes", lambda: call(app, "remember", content="too late"))
-    copying.copy(stores.open(source), stores.to(target), write)
+    copying.copy_store(stores.open(source), stores.to(target), write)
     assert rows_of(stores.open(target)) == rows_of(stores.open(filled))
 
 
@@ -431,7 +431,7 @@ def test_a_store_with_memories_is_no_target(filled: str, stores: Stores, kind: s
     app = stores.app(place, Letters())
     call(app, "remember", content="already here")
     with pytest.raises(Conflict, match="is not empty"):
-        copying.copy(stores.open(filled), stores.to(place))
+        copying.copy_store(stores.open(filled), stores.to(place))
     assert call(app, "verify").ok
     assert len(call(app, "list_memories")) == 1
 
@@ -442,7 +442,7 @@ def test_a_store_that_was_only_looked_at_is_a_target(filled: str, stores: Stores
     app = stores.app(place, Letters())
     assert call(app, "health").count == 0
     app.close()  # the call is recorded now
-    copying.copy(stores.open(filled), stores.to(place))
+    copying.copy_store(stores.open(filled), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(filled))
 
 
@@ -452,15 +452,15 @@ def test_an_unfinished_copy_opens_for_nothing_but_its_own_source(
 ) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
-        copying.copy(stores.open(filled), stores.to(place), stop_at("full-text index"))
-    whys: tuple[Copying, ...] = ("", "from")
+        copying.copy_store(stores.open(filled), stores.to(place), stop_at("full-text index"))
+    whys: tuple[CopyRole, ...] = ("", "from")
     for why in whys:
         with pytest.raises(Misconfigured, match="a copy into this store is not finished") as refused:
-            database_at(place, why)
+            open_database_at(place, why)
         assert "athena migrate again" in (refused.value.hint or "")
     with pytest.raises(Conflict, match="an unfinished copy of another store"):
-        copying.copy(stores.open(large), stores.to(place))
-    copying.copy(stores.open(filled), stores.to(place))
+        copying.copy_store(stores.open(large), stores.to(place))
+    copying.copy_store(stores.open(filled), stores.to(place))
     assert call(stores.app(place), "verify").problems == ()
 
 
@@ -470,10 +470,10 @@ def test_a_row_that_is_not_what_was_read_is_noticed(filled: str, stores: Stores,
     target = stores.to(place)
     spoil = "UPDATE memories SET importance = 0.75 WHERE id = 2"
     with pytest.raises(Conflict, match=r"not what was read: memories \(16 rows of 16\)"):
-        copying.copy(stores.open(filled), target, at("calls", lambda: change(target, spoil)))
+        copying.copy_store(stores.open(filled), target, at("calls", lambda: change(target, spoil)))
     with pytest.raises(Misconfigured, match="not finished"):
         stores.open(place)
-    copying.copy(stores.open(filled), stores.to(place))
+    copying.copy_store(stores.open(filled), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(filled))
 
 
@@ -483,7 +483,7 @@ def test_somebody_who_writes_into_the_target_is_noticed(filled: str, stores: Sto
     target = stores.to(place)
     intrude = "INSERT INTO tags (scope, tag, memory) SELECT 1, 'ops', min(id) FROM memories"
     with pytest.raises(Conflict, match="something else writes"):
-        copying.copy(stores.open(filled), target, at("memories", lambda: change(target, intrude)))
+        copying.copy_store(stores.open(filled), target, at("memories", lambda: change(target, intrude)))
 
 
 @pytest.mark.usefixtures("_small_batches")
@@ -492,7 +492,9 @@ def test_a_later_run_takes_over(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     source, target = stores.open(large), stores.to(place)
     with pytest.raises(Conflict, match="another run"):
-        copying.copy(source, target, at("passages", lambda: copying.copy(stores.open(large), stores.to(place))))
+        copying.copy_store(
+            source, target, at("passages", lambda: copying.copy_store(stores.open(large), stores.to(place)))
+        )
     assert rows_of(stores.open(place)) == rows_of(stores.open(large))
 
 
@@ -501,7 +503,7 @@ def test_a_store_is_not_copied_into_itself(stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     stores.open(place)
     with pytest.raises(InvalidInput, match="the same store"):
-        copying.copy(stores.open(place), stores.to(place))
+        copying.copy_store(stores.open(place), stores.to(place))
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
@@ -509,26 +511,26 @@ def test_a_source_that_is_not_there_is_not_made(stores: Stores, kind: str) -> No
     place = stores.place(kind)
     for _ in range(2):
         with pytest.raises(NotFound, match="there is no store at"):
-            database_at(place, "from")
+            open_database_at(place, "from")
     assert kind != "sqlite" or not Path(place).exists()
 
 
 def test_a_zero_may_lose_its_sign(filled: str, stores: Stores) -> None:
     there, back = stores.place("postgres"), stores.place("sqlite")
-    copying.copy(stores.open(filled), stores.to(there))
+    copying.copy_store(stores.open(filled), stores.to(there))
     change(stores.open(there), "UPDATE memories SET strength = '-0' WHERE id = 1")
-    copying.copy(stores.open(there), stores.to(back))
+    copying.copy_store(stores.open(there), stores.to(back))
     assert rows_of(stores.open(there)) == rows_of(stores.open(back))
 
 
 def test_a_lost_connection_to_the_source_ends_the_copy(filled: str, stores: Stores) -> None:
     there, back = stores.place("postgres"), stores.place("sqlite")
-    copying.copy(stores.open(filled), stores.to(there))
+    copying.copy_store(stores.open(filled), stores.to(there))
     source = stores.open(there)
     theirs = "datname = current_database() AND state LIKE 'idle in%'"
     end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {theirs}"
     with pytest.raises(Unavailable, match="connection to the source was lost") as lost:
-        copying.copy(source, stores.to(back), at("scopes", lambda: run_sql(source, end)))
+        copying.copy_store(source, stores.to(back), at("scopes", lambda: run_sql(source, end)))
     assert not lost.value.retry
-    copying.copy(source, stores.to(back))
+    copying.copy_store(source, stores.to(back))
     assert dump(back) == dump(filled)

@@ -4,12 +4,12 @@ import sys
 
 from athena.app.compose import App
 from athena.core.operation import Effect, operation
-from athena.core.threads import pause
+from athena.core.threads import sleep
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput
 from athena.operations.context import Context
-from athena.server.serve import Server
-from athena.storage.sqlite.connection import MEMORY
+from athena.server.serve import AthenaServer
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
 
@@ -28,15 +28,15 @@ async def test_error_handling(ctx: Context) -> str:
 @operation(Effect.READ)
 async def test_tool_with_progress(ctx: Context) -> str:
     """Take some time."""
-    await pause(2.7)
+    await sleep(2.7)
     return "done"
 
 
 def main(home: str) -> None:
-    app = App(Sqlite(MEMORY), MiniLM())
+    app = App(Sqlite(IN_MEMORY_PATH), MiniLM())
     for one in (test_simple_text, test_error_handling, test_tool_with_progress):
         app.catalog.add(one)
-    server = Server(app, home, "conformance", "127.0.0.1", 0, auth=False, hosts=())
+    server = AthenaServer(app, home, "conformance", "127.0.0.1", 0, auth=False, hosts=())
     print(server.url, flush=True)
     server.run()
 

@@ -171,7 +171,9 @@ def test_a_marketplace_of_that_name_from_elsewhere_is_left_alone(desk: Desk) -> 
 
 
 def test_the_plugin_satisfies_the_clients_own_validator(desk: Desk, claude: str, tmp_path: Path) -> None:
-    for name, text in plugin.files("/home/me/athena/bin/athena-hook", "/home/me/athena/bin/athena-mcp", []).items():
+    for name, text in plugin.render_files(
+        "/home/me/athena/bin/athena-hook", "/home/me/athena/bin/athena-mcp", []
+    ).items():
         (tmp_path / "plugin" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "plugin" / name).write_text(text)
 

@@ -22,10 +22,10 @@ from athena import api
 from athena.app.compose import App
 from athena.cli import clients
 from athena.cli.clients import CLIENTS, hook_entries, json_edit, plugin, toml_edit
-from athena.cli.clients.files import Record
-from athena.cli.clients.setup import Place
+from athena.cli.clients.files import BackupRecord
+from athena.cli.clients.setup import SetupTarget
 from athena.cli.commands import athena
-from athena.cli.init import INSTRUCTIONS, NAMES, SKILL
+from athena.cli.init import CLIENT_NAMES, INSTRUCTIONS_TOKENS, SKILL_TOKENS
 from athena.core import tokens
 from athena.errors import Conflict, Denied, InvalidInput, Misconfigured, Unavailable
 from athena.hooks import client as hooks_client
@@ -72,13 +72,13 @@ class Desk:
         self.bin = folder / "bin"
         self.bin.mkdir(exist_ok=True)
         self.client = CLIENTS[name]
-        self.place = Place(
+        self.place = SetupTarget(
             str(folder / "athena"),
             self.user,
             self.project if scope == "project" else None,
             {"PATH": f"{self.bin}{os.pathsep}/usr/bin{os.pathsep}/bin"},
         )
-        self.file = self.place.folder / WHERE[name, scope]
+        self.file = self.place.base_folder / WHERE[name, scope]
         self.key = "servers" if name == "vscode" else "mcpServers"
 
     def write(self, text: str) -> str:
@@ -94,13 +94,13 @@ class Desk:
     def ours(self) -> Any:
         if self.file.suffix == ".toml":
             return tomllib.loads(self.text).get("mcp_servers", {}).get("athena")
-        return json_edit.lookup(json_edit.parse(self.text), (self.key, "athena"))
+        return json_edit.get_value(json_edit.parse(self.text), (self.key, "athena"))
 
     def put(self) -> list[Any]:
-        return clients.run(self.client, self.place, False)
+        return clients.apply_setup(self.client, self.place, False)
 
     def take(self) -> list[Any]:
-        return clients.run(self.client, self.place, True)
+        return clients.apply_setup(self.client, self.place, True)
 
 
 @pytest.fixture(params=WHERE, ids="-".join)
@@ -113,12 +113,12 @@ def sample(desk: Desk, kind: str = "spaces") -> str:
 
 
 def test_nothing_is_there_and_nothing_is_left(desk: Desk) -> None:
-    planned = clients.plan(desk.client, desk.place, False)
-    assert "athena-mcp" in planned[0].diff()
-    assert str(desk.file) in planned[0].diff()
+    planned = clients.plan_setup(desk.client, desk.place, False)
+    assert "athena-mcp" in planned[0].format_diff()
+    assert str(desk.file) in planned[0].format_diff()
     assert not desk.file.exists()
     desk.put()
-    assert desk.ours["command"] == desk.place.mcp
+    assert desk.ours["command"] == desk.place.mcp_path
     assert desk.put() == []
     desk.take()
     assert not desk.file.exists()
@@ -149,7 +149,7 @@ def test_every_way_to_write_json_is_given_back_byte_for_byte(name: str, kind: st
     said = json_edit.parse(before) if before else {}
     desk.put()
     now = json_edit.parse(desk.text)
-    assert now[desk.key].pop("athena")["command"] == desk.place.mcp
+    assert now[desk.key].pop("athena")["command"] == desk.place.mcp_path
     for key, value in said.items():
         if key != "hooks":
             assert now[key] == value
@@ -188,7 +188,7 @@ def test_an_entry_of_an_older_set_up_is_replaced(desk: Desk) -> None:
     desk.put()
     desk.write(desk.text.replace(desk.place.home, "/elsewhere/athena"))
     desk.put()
-    assert desk.ours["command"] == desk.place.mcp
+    assert desk.ours["command"] == desk.place.mcp_path
     desk.take()
     if desk.file.suffix == ".toml":
         assert desk.text == TOML
@@ -199,17 +199,17 @@ def test_an_entry_of_an_older_set_up_is_replaced(desk: Desk) -> None:
 def test_what_somebody_changed_in_our_entry_is_kept(desk: Desk) -> None:
     before = desk.write(sample(desk))
     desk.put()
-    assert not clients.differs(desk.client, desk.place)
+    assert not clients.is_setup_modified(desk.client, desk.place)
     command(desk, "codex", '[ "$2" = remove ]')  # to add it would write it anew
     command(desk, "code", "exit 3")
     if desk.file.suffix == ".toml":
         desk.write(f'{desk.text}startup_timeout_sec = 30  # slow\nenv = {{A = "1"}}\n')
     else:
         more = {"args": [*desk.ours.get("args", []), "--tools", "code"], "env": {"A": "1"}}
-        desk.write(json_edit.put(desk.text, (desk.key, "athena"), desk.ours | more))
+        desk.write(json_edit.set_value(desk.text, (desk.key, "athena"), desk.ours | more))
     changed, wanted = desk.text, desk.ours
     assert desk.put() == []
-    assert clients.differs(desk.client, desk.place)
+    assert clients.is_setup_modified(desk.client, desk.place)
     desk.write(changed.replace(desk.place.home, "/elsewhere/athena"))
     assert desk.put()
     assert desk.ours == wanted
@@ -226,7 +226,7 @@ def test_hooks_keep_the_time_that_somebody_gave_them(tmp_path: Path) -> None:
     assert "/elsewhere" not in desk.text
     assert desk.text.count('"timeout": 2000') == 5
     assert desk.put() == []
-    assert clients.differs(desk.client, desk.place)
+    assert clients.is_setup_modified(desk.client, desk.place)
 
 
 def test_a_broken_file_is_left_alone(desk: Desk) -> None:
@@ -260,8 +260,8 @@ def test_a_command_that_only_looks_like_ours_is_left_alone(desk: Desk, tmp_path:
     script = tmp_path / "bin" / "athena-mcp"
     script.write_text("#!/bin/sh\n# A server for another Athena\n")
     for theirs in ("/opt/aws/bin/athena-mcp-server", "/opt/athena-mcp", "bin/athena-mcp", str(script)):
-        toml = f'[mcp_servers.athena]\ncommand = "{theirs}"\nenv = {{HOME = "{desk.place.mcp}"}}\n'
-        other = json.dumps({desk.key: {"athena": {"command": theirs, "env": {"HOME": desk.place.mcp}}}})
+        toml = f'[mcp_servers.athena]\ncommand = "{theirs}"\nenv = {{HOME = "{desk.place.mcp_path}"}}\n'
+        other = json.dumps({desk.key: {"athena": {"command": theirs, "env": {"HOME": desk.place.mcp_path}}}})
         before = desk.write(toml if desk.file.suffix == ".toml" else other)
         with pytest.raises(Conflict, match="athena is not ours"):
             desk.put()
@@ -270,22 +270,22 @@ def test_a_command_that_only_looks_like_ours_is_left_alone(desk: Desk, tmp_path:
 
 
 def test_a_launcher_in_another_home_is_ours(desk: Desk, tmp_path: Path) -> None:
-    launcher.install(str(tmp_path / "old"))
+    launcher.install_launchers(str(tmp_path / "old"))
     desk.write(sample(desk))
     desk.put()
     before = desk.text.count(desk.place.home)
     desk.write(desk.text.replace(desk.place.home, str(tmp_path / "old")))
     desk.put()
-    assert desk.ours["command"] == desk.place.mcp
+    assert desk.ours["command"] == desk.place.mcp_path
     assert desk.text.count(desk.place.home) == before
 
 
 def test_an_entry_around_ours_stays(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "cursor", "user")
-    around = {"command": "nice", "args": [desk.place.mcp]}
+    around = {"command": "nice", "args": [desk.place.mcp_path]}
     before = desk.write(json.dumps({"mcpServers": {"athena": around}}))
     assert desk.put() == []
-    assert clients.differs(desk.client, desk.place)
+    assert clients.is_setup_modified(desk.client, desk.place)
     assert desk.take() == []
     assert desk.text == before
 
@@ -340,7 +340,7 @@ def test_an_entry_that_somebody_wrote_by_hand_comes_back(desk: Desk) -> None:
     desk.take()
     assert desk.text == before
     desk.put()
-    assert desk.ours["command"] == desk.place.mcp
+    assert desk.ours["command"] == desk.place.mcp_path
     desk.take()
     assert desk.text == before
 
@@ -354,7 +354,7 @@ def test_an_entry_that_somebody_wrote_by_hand_comes_back_after_other_changes_too
     other = f'{{"{desk.key}": {{"athena": {entry}, "z": {{}}}}, "x": 1}}'
     before = desk.write(toml if desk.file.suffix == ".toml" else other)
     desk.put()
-    assert desk.ours["command"] == desk.place.mcp
+    assert desk.ours["command"] == desk.place.mcp_path
     assert desk.ours["args"][-2:] == ["--tools", "code"]
     assert "mcp" not in desk.ours["args"]
     assert desk.ours["env"] == {"A": "1"}
@@ -450,7 +450,7 @@ def test_tables_that_are_written_inside_others_are_not_guessed_at(tmp_path: Path
     assert desk.text == before
     inside = desk.write('text = """\n[mcp_servers.athena]\n"""\n')
     desk.put()
-    assert desk.ours["command"] == desk.place.mcp
+    assert desk.ours["command"] == desk.place.mcp_path
     desk.take()
     assert desk.text == inside
 
@@ -464,8 +464,8 @@ def skill(tmp_path: Path) -> Path:
 
 
 def claude(folder: Path, remove: bool = False) -> list[Any]:
-    place = Place(str(folder / "athena"), folder / "user", None, {"PATH": str(folder / "bin")})
-    return clients.run(CLIENTS["claude-code"], place, remove)
+    place = SetupTarget(str(folder / "athena"), folder / "user", None, {"PATH": str(folder / "bin")})
+    return clients.apply_setup(CLIENTS["claude-code"], place, remove)
 
 
 def test_files_that_we_did_not_write_are_neither_written_over_nor_removed(tmp_path: Path, skill: Path) -> None:
@@ -489,8 +489,8 @@ def test_files_that_we_wrote_are_renewed_and_removed_as_long_as_nobody_changed_t
     tmp_path: Path, skill: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claude(tmp_path)
-    texts = plugin.files
-    monkeypatch.setattr(plugin, "files", lambda *given: {**texts(*given), "README.md": "a newer one"})  # newer
+    texts = plugin.render_files
+    monkeypatch.setattr(plugin, "render_files", lambda *given: {**texts(*given), "README.md": "a newer one"})  # newer
     claude(tmp_path)
     assert (skill / "README.md").read_text() == "a newer one"
     manual = skill / "skills" / "athena" / "SKILL.md"
@@ -508,7 +508,7 @@ def test_files_that_we_wrote_are_renewed_and_removed_as_long_as_nobody_changed_t
 def test_a_server_beside_ours_in_the_plugins_folder_stays(tmp_path: Path, skill: Path) -> None:
     claude(tmp_path)
     servers = skill / ".mcp.json"
-    servers.write_text(json_edit.put(servers.read_text(), ("mcpServers", "mine"), {"command": "mine"}))
+    servers.write_text(json_edit.set_value(servers.read_text(), ("mcpServers", "mine"), {"command": "mine"}))
     assert claude(tmp_path) == []
     claude(tmp_path, remove=True)
     assert [path for path in skill.rglob("*") if path.is_file()] == [servers]
@@ -534,21 +534,24 @@ if [ "$2" = add ]; then printf 'model = "o5"\\n[mcp_servers.athena]\\ncommand = 
 else printf 'model = "o5"\\n[mcp_servers.other]\\ncommand = "x"\\nenv = {{A = "1"}}\\n' >"{desk.file}.new"; fi
 mv "{desk.file}.new" "{desk.file}" """
     command(desk, "codex", tidy)
-    planned = clients.plan(desk.client, desk.place, False)
-    assert f"mcp add athena -- {desk.place.mcp}" in planned[0].diff()
+    planned = clients.plan_setup(desk.client, desk.place, False)
+    assert f"mcp add athena -- {desk.place.mcp_path}" in planned[0].format_diff()
     desk.put()
     assert desk.text.startswith(before)  # although the command has tidied up
     assert desk.put() == []
     desk.take()
     assert desk.text == before
-    assert (desk.bin / "said").read_text().splitlines() == [f"mcp add athena -- {desk.place.mcp}", "mcp remove athena"]
+    assert (desk.bin / "said").read_text().splitlines() == [
+        f"mcp add athena -- {desk.place.mcp_path}",
+        "mcp remove athena",
+    ]
 
 
 def test_a_command_that_does_nothing_is_helped(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "vscode", "user")
     command(desk, "code", "exit 0")
     desk.put()
-    assert desk.ours == {"type": "stdio", "command": desk.place.mcp, "args": []}
+    assert desk.ours == {"type": "stdio", "command": desk.place.mcp_path, "args": []}
     assert (desk.bin / "said").read_text().startswith('--add-mcp {"name": "athena"')
     desk.take()
     assert not desk.file.exists()
@@ -584,14 +587,14 @@ def test_two_at_once_both_remember_what_was_there(tmp_path: Path) -> None:
 
 def test_what_somebody_writes_just_then_is_not_lost(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     before = desk.write(sample(desk))
-    theirs, keep = f"{before}\n", Record.keep
+    theirs, keep = f"{before}\n", BackupRecord.save_original
 
-    def meanwhile(record: Record, path: Path, was: str | None, after: str | None) -> None:
+    def meanwhile(record: BackupRecord, path: Path, was: str | None, after: str | None) -> None:
         keep(record, path, was, after)
         if path == desk.file:
             desk.write(theirs)
 
-    monkeypatch.setattr(Record, "keep", meanwhile)
+    monkeypatch.setattr(BackupRecord, "save_original", meanwhile)
     with pytest.raises(Conflict, match="somebody else just now"):
         desk.put()
     assert desk.text == theirs
@@ -736,12 +739,12 @@ def test_what_makes_no_sense_is_refused(user: Path, capsys: pytest.CaptureFixtur
 
 
 def test_names_and_hooks_are_those_of_the_clients(tmp_path: Path) -> None:
-    assert tuple(CLIENTS) == NAMES
-    place = Place(str(tmp_path), tmp_path, None, {"PATH": ""})
+    assert tuple(CLIENTS) == CLIENT_NAMES
+    place = SetupTarget(str(tmp_path), tmp_path, None, {"PATH": ""})
     with_hooks = [
         name
         for name, client in CLIENTS.items()
-        if any("athena-hook" in change.diff() for change in clients.plan(client, place, False))
+        if any("athena-hook" in change.format_diff() for change in clients.plan_setup(client, place, False))
     ]
     assert with_hooks == [name for name, client in CLIENTS.items() if client.hooks]
 
@@ -757,7 +760,7 @@ def test_the_plugin_in_the_repository_is_up_to_date() -> None:
 
 
 def test_every_event_of_the_plugin_is_one_that_we_answer() -> None:
-    made = json.loads(plugin.files("/x", "/y", [])["hooks/hooks.json"])["hooks"]
+    made = json.loads(plugin.render_files("/x", "/y", [])["hooks/hooks.json"])["hooks"]
     for (group,) in made.values():
         (hook,) = group["hooks"]
         assert hook["args"][0] in hooks_client.EVENTS
@@ -765,7 +768,7 @@ def test_every_event_of_the_plugin_is_one_that_we_answer() -> None:
 
 
 def test_what_the_skill_teaches_is_there(isolated: App) -> None:
-    skill = plugin.files()["skills/athena/SKILL.md"]
+    skill = plugin.render_files()["skills/athena/SKILL.md"]
     taught = set(re.findall(r"`(\w+)\.(\w+)[(`]", skill))
     assert len(taught) >= 5
     assert taught <= {(operation.category, operation.name) for operation in CATALOG}
@@ -787,14 +790,14 @@ def test_every_page_says_what_it_costs_and_how_to_see_limit_and_remove_it(name: 
 
 
 def test_tokens_are_what_is_said() -> None:
-    head = plugin.files()["skills/athena/SKILL.md"].split("---")[1]
-    assert tokens.exactly(head) <= SKILL
-    assert tokens.exactly(tools.INSTRUCTIONS) <= INSTRUCTIONS
+    head = plugin.render_files()["skills/athena/SKILL.md"].split("---")[1]
+    assert tokens.count_tokens_exactly(head) <= SKILL_TOKENS
+    assert tokens.count_tokens_exactly(tools.INSTRUCTIONS) <= INSTRUCTIONS_TOKENS
 
 
 def test_a_plugin_that_nobody_set_up_finds_athena_or_says_nothing(tmp_path: Path) -> None:
     script = tmp_path / "athena-hook"
-    script.write_text(plugin.files()["hooks/athena-hook"])
+    script.write_text(plugin.render_files()["hooks/athena-hook"])
     (tmp_path / "home" / "bin").mkdir(parents=True)
 
     def said(path: str) -> tuple[int, str]:
@@ -819,7 +822,7 @@ def test_a_plugin_that_nobody_set_up_runs_nothing_of_the_folder_that_it_is_in(tm
     launched.write_text("#!/bin/sh\necho ran\n")
     launched.chmod(0o755)
     script = tmp_path / "script"
-    script.write_text(plugin.files()["hooks/athena-hook"])
+    script.write_text(plugin.render_files()["hooks/athena-hook"])
 
     def said(data: str) -> bytes:
         around = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "XDG_DATA_HOME": data}
@@ -832,7 +835,7 @@ def test_a_plugin_that_nobody_set_up_runs_nothing_of_the_folder_that_it_is_in(tm
 
 
 def test_the_launcher_of_the_server_says_what_is_missing(tmp_path: Path) -> None:
-    launcher.install(str(tmp_path))
+    launcher.install_launchers(str(tmp_path))
     script = tmp_path / "bin" / "athena-mcp"
     script.write_text(script.read_text().replace(shlex.quote(sys.executable), "/nowhere/python3"))
     done = subprocess.run([script], capture_output=True, text=True, timeout=60)
@@ -881,11 +884,11 @@ def test_any_json_gets_our_member_and_loses_it_again(
 ) -> None:
     said = {**said, "servers": {key: value for key, value in servers.items() if key != "athena"}}
     text = json.dumps(said, indent=indent, ensure_ascii=False)
-    with_us = json_edit.put(text, ("servers", "athena"), {"command": "x"})
+    with_us = json_edit.set_value(text, ("servers", "athena"), {"command": "x"})
     wanted = {**said, "servers": {**said["servers"], "athena": {"command": "x"}}}
     assert json.loads(with_us) == wanted
     assert list(json.loads(with_us)) == list(wanted)
-    without = json_edit.take(with_us, ("servers", "athena"), lambda _: True, said)
+    without = json_edit.remove_value(with_us, ("servers", "athena"), lambda _: True, said)
     assert without == text
 
 
@@ -899,21 +902,21 @@ def test_any_list_of_hooks_gets_our_command_and_loses_it_again(groups: list[Any]
     text = json.dumps({"hooks": {"Stop": groups}}, indent=indent)
     ours = {"hooks": [{"type": "command", "command": "/nowhere/bin/athena-hook stop"}]}
     path = ("hooks", "Stop")
-    with_us = hook_entries.put(text, path, ours)
+    with_us = hook_entries.add_hook_group(text, path, ours)
     assert json.loads(with_us)["hooks"]["Stop"] == [*groups, ours]
-    assert hook_entries.put(with_us, path, ours) == with_us
-    assert hook_entries.take(with_us, path, json.loads(text)) == text
+    assert hook_entries.add_hook_group(with_us, path, ours) == with_us
+    assert hook_entries.remove_hooks(with_us, path, json.loads(text)) == text
     shared = [at for at, one in enumerate(groups) if isinstance(one, dict) and one.get("hooks")]
     if shared and isinstance(groups[at := data.draw(some.sampled_from(shared))]["hooks"], list):
         place = data.draw(some.integers(0, len(groups[at]["hooks"])))
         mixed = json.loads(text)
         mixed["hooks"]["Stop"][at]["hooks"].insert(place, ours["hooks"][0])
-        assert json.loads(hook_entries.take(json.dumps(mixed, indent=indent), path, None)) == json.loads(text)
+        assert json.loads(hook_entries.remove_hooks(json.dumps(mixed, indent=indent), path, None)) == json.loads(text)
 
 
 @given(some.dictionaries(some.from_regex(r"[a-z]{1,5}", fullmatch=True), some.integers() | some.booleans(), max_size=3))
 def test_any_toml_gets_our_table_and_loses_it_again(said: dict[str, Any]) -> None:
     text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in said.items())
-    with_us = toml_edit.put(text, ("servers", "athena"), {"command": 'a "quoted" \\ path'})
+    with_us = toml_edit.set_value(text, ("servers", "athena"), {"command": 'a "quoted" \\ path'})
     assert tomllib.loads(with_us) == {**said, "servers": {"athena": {"command": 'a "quoted" \\ path'}}}
-    assert toml_edit.take(with_us, ("servers", "athena"), lambda _: True) == text
+    assert toml_edit.remove_value(with_us, ("servers", "athena"), lambda _: True) == text

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from athena.app import settings
-from athena.app.compose import App, hook_rules
+from athena.app.compose import App, create_hook_rules
 from athena.core import tokens
 from athena.core.home.paths import current_project
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.hooks import git, transcript
-from athena.hooks.events import EVENTS, LONGEST, Rules, answer
-from athena.memory.sessions.briefing_values import Surroundings
+from athena.hooks.events import EVENT_HANDLERS, MAX_ANSWER_CHARS, HookRules, answer_event
+from athena.memory.sessions.briefing_values import GitContext
 from conftest import rounds
 from patience import LONG, sometimes, until
 
 RUN = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main")
-LOUD = Rules(enable_metrics=True)
+LOUD = HookRules(enable_metrics=True)
 
 
 def run_git(folder: Path, *command: str) -> None:
@@ -45,10 +45,12 @@ def repo(tmp_path: Path) -> Path:
     return folder
 
 
-def hook(app: App, event: str, folder: Path, rules: Rules = LOUD, hurry: bool = False, **said: Any) -> dict[str, Any]:
+def hook(
+    app: App, event: str, folder: Path, rules: HookRules = LOUD, hurry: bool = False, **said: Any
+) -> dict[str, Any]:
     given = json.dumps({"session_id": "s1", "cwd": str(folder), "hook_event_name": event, **said}).encode()
-    out = drive(answer(event, given, app.context("daemon", "hook"), rules, hurry=hurry))
-    assert len(out.decode()) <= LONGEST
+    out = run_sync(answer_event(event, given, app.create_context("daemon", "hook"), rules, hurry=hurry))
+    assert len(out.decode()) <= MAX_ANSWER_CHARS
     made: dict[str, Any] = json.loads(out) if out else {}
     return made
 
@@ -58,7 +60,7 @@ def context(said: dict[str, Any]) -> str:
 
 
 def call(app: App, name: str, folder: Path, **arguments: Any) -> Any:
-    return drive(app.catalog.find(name)(app.context(str(folder.resolve()), "test"), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(str(folder.resolve()), "test"), **arguments))
 
 
 def written(path: Path, *entries: dict[str, Any]) -> str:
@@ -100,7 +102,7 @@ def test_the_next_session_knows_what_the_last_one_did(app: App, repo: Path, tmp_
     start = hook(app, "session-start", repo, hurry=hurry, session_id="s2", source="startup")
     assert "move the retries into the client" in context(start)
     assert "We decided to keep the retries" in context(start)
-    assert f"{tokens.count(context(start))} tokens" in start["systemMessage"]
+    assert f"{tokens.count_tokens(context(start))} tokens" in start["systemMessage"]
     event = call(app, "recall_events", repo, event_type="command")[0]
     assert (event.content, event.outcome, event.duration_ms) == ("Bash: pytest -q", "success", 12)
 
@@ -135,8 +137,8 @@ def test_others_are_answered_while_a_long_talk_is_read(app: App, repo: Path) -> 
     chatter = [{"role": "user", "text": "The ship came in on time and everybody saw it there. " * 350}] * 30
 
     async def work() -> int:
-        ctx = app.context(str(repo), "hook")
-        learning = asyncio.ensure_future(app.catalog.find("learn")(ctx, session_id="s1", messages=chatter))
+        ctx = app.create_context(str(repo), "hook")
+        learning = asyncio.ensure_future(app.catalog.get_operation("learn")(ctx, session_id="s1", messages=chatter))
         turns = 0
         while not learning.done():
             await asyncio.sleep(0.001)
@@ -181,7 +183,7 @@ def test_the_project_is_the_clients_folder_and_nothing_of_another_is_said(app: A
 
 def test_a_folder_that_is_gone_is_of_its_sessions_project_or_of_none(app: App, repo: Path, tmp_path: Path) -> None:
     def recorded(project: str) -> list[str]:
-        events = drive(app.catalog.find("recall_events")(app.context(project, "test")))
+        events = run_sync(app.catalog.get_operation("recall_events")(app.create_context(project, "test")))
         return [one.content.split(":")[0] for one in events]
 
     def stop(folder: Path, session: str, done: str) -> None:
@@ -201,21 +203,23 @@ def test_a_folder_that_is_gone_is_of_its_sessions_project_or_of_none(app: App, r
     stop(tree, "s3", "nobody knows where")
     hook(app, "session-end", tree, session_id="s3", transcript_path=talk)
     assert recorded("default") == []
-    assert drive(app.catalog.find("search_by_tag")(app.context("default", "test"), tags=["auto"])) == []
+    assert (
+        run_sync(app.catalog.get_operation("search_by_tag")(app.create_context("default", "test"), tags=["auto"])) == []
+    )
 
 
 def test_events_and_projects_can_be_switched_off(app: App, repo: Path) -> None:
     call(app, "remember", repo, content="Never deploy on Fridays", tags=["important"])
     here = str(repo.resolve())
     for rules in (
-        Rules(off=frozenset({"session-start"})),
-        Rules(off=frozenset({"*"})),
-        Rules(projects={here: frozenset({"session-start"})}),
-        Rules(projects={here: frozenset({"*"})}),
+        HookRules(disabled_events=frozenset({"session-start"})),
+        HookRules(disabled_events=frozenset({"*"})),
+        HookRules(disabled_by_project={here: frozenset({"session-start"})}),
+        HookRules(disabled_by_project={here: frozenset({"*"})}),
     ):
         assert hook(app, "session-start", repo, rules) == {}
-    assert hook(app, "session-start", repo, Rules(projects={"elsewhere": frozenset({"*"})}))
-    hook(app, "stop", repo, Rules(off=frozenset({"stop"})), last_assistant_message="x" * 100)
+    assert hook(app, "session-start", repo, HookRules(disabled_by_project={"elsewhere": frozenset({"*"})}))
+    hook(app, "stop", repo, HookRules(disabled_events=frozenset({"stop"})), last_assistant_message="x" * 100)
     assert call(app, "recall_events", repo) == []
 
 
@@ -226,9 +230,9 @@ def test_a_folder_can_be_switched_off_as_people_write_it(app: App, repo: Path, m
     (repo.parent / "link").symlink_to(repo)
     monkeypatch.setenv("HOME", str(repo.parent))
     for name in (f"{repo}/", "~/shop", "~", f"{repo.parent}/link", f"{repo}/src"):
-        off = settings.load({"ATHENA_HOME": str(repo), "ATHENA_HOOKS_PROJECTS": json.dumps({name: "*"})})
-        assert hook(app, "session-start", below, hook_rules(off)) == {}, name
-    assert hook(app, "session-start", repo, hook_rules(off))  # it is above what is off
+        off = settings.load_settings({"ATHENA_HOME": str(repo), "ATHENA_HOOKS_PROJECTS": json.dumps({name: "*"})})
+        assert hook(app, "session-start", below, create_hook_rules(off)) == {}, name
+    assert hook(app, "session-start", repo, create_hook_rules(off))  # it is above what is off
 
 
 @pytest.mark.sqlite_only("what is tested comes before the store")
@@ -236,7 +240,11 @@ def test_outside_of_git_nothing_is_recorded_that_another_folder_would_be_told(ap
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         folder.mkdir()
-    drive(app.catalog.find("remember")(app.context("user", "test"), content="Answer briefly", tags=["important"]))
+    run_sync(
+        app.catalog.get_operation("remember")(
+            app.create_context("user", "test"), content="Answer briefly", tags=["important"]
+        )
+    )
     talk = written(tmp_path / "talk.jsonl", said("user", "We decided to use PostgreSQL 16 for the ledger of first."))
     hook(app, "stop", first, last_assistant_message="Moved the ledger of first into PostgreSQL and ran the tests.")
     hook(app, "post-tool-use", first, tool_name="Bash", tool_input={"command": "make ledger"}, tool_response={})
@@ -244,7 +252,7 @@ def test_outside_of_git_nothing_is_recorded_that_another_folder_would_be_told(ap
     told = context(hook(app, "session-start", second, session_id="s2"))
     assert "Answer briefly" in told
     assert "ledger" not in told
-    assert drive(app.catalog.find("recall_events")(app.context("default", "test"))) == []
+    assert run_sync(app.catalog.get_operation("recall_events")(app.create_context("default", "test"))) == []
 
 
 @pytest.mark.sqlite_only("no store is touched")
@@ -327,7 +335,7 @@ def test_hostile_input_breaks_nothing_and_runs_nothing(app: App, repo: Path, mon
     before = set(os.listdir(repo))
     chosen = random.Random(9)
     for number in range(rounds(100, 1_000)):
-        event = chosen.choice(list(EVENTS))
+        event = chosen.choice(list(EVENT_HANDLERS))
         given = {name: nasty(chosen) for name in FIELDS if chosen.random() < 0.6}
         if chosen.random() < 0.5:
             given["cwd"] = str(repo)
@@ -336,8 +344,10 @@ def test_hostile_input_breaks_nothing_and_runs_nothing(app: App, repo: Path, mon
             raw = chosen.choice(
                 [raw[: len(raw) // 2], b"\xff\xfe" + raw, b"[" * 5_000, b"", b"null", b'"text"', b"{}{}"]
             )
-        out = drive(answer(event, raw, app.context("daemon", "hook"), Rules(), hurry=number % 2 == 0))
-        assert len(out.decode()) <= LONGEST
+        out = run_sync(
+            answer_event(event, raw, app.create_context("daemon", "hook"), HookRules(), hurry=number % 2 == 0)
+        )
+        assert len(out.decode()) <= MAX_ANSWER_CHARS
     assert set(os.listdir(repo)) == before
     assert call(app, "verify", repo).problems == ()
 
@@ -359,19 +369,19 @@ def test_git_is_read_as_it_is(repo: Path, tmp_path: Path) -> None:
     (repo / "new.py").write_text("x")
     run_git(repo, "add", "new.py")
     (repo / "sub").mkdir()
-    seen = git.look(str(repo / "sub"), seconds=60)
+    seen = git.read_surroundings(str(repo / "sub"), seconds=60)
     assert seen.branch == "fix/card-charges"
     assert set(seen.files) == {"charges.py", "new.py"}
     assert seen.commits == ("Retry card charges",)
     run_git(repo, "worktree", "add", "-q", "-b", "aside", str(tmp_path / "aside"))
-    assert git.look(str(tmp_path / "aside"), seconds=60).branch == "aside"
-    assert git.look(str(tmp_path)) == Surroundings()
+    assert git.read_surroundings(str(tmp_path / "aside"), seconds=60).branch == "aside"
+    assert git.read_surroundings(str(tmp_path)) == GitContext()
 
 
 @pytest.mark.sqlite_only("no store is touched")
 def test_without_git_there_is_still_the_branch(repo: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert git.look(str(repo)) == Surroundings("fix/card-charges")
+    assert git.read_surroundings(str(repo)) == GitContext("fix/card-charges")
 
 
 def test_a_folder_with_a_space_at_its_end_is_another_project(app: App, repo: Path) -> None:
@@ -381,7 +391,9 @@ def test_a_folder_with_a_space_at_its_end_is_another_project(app: App, repo: Pat
     assert context(hook(app, "session-start", other)) == ""
     hook(app, "post-tool-use", other, tool_name="Bash", tool_input={"command": "make"})
     assert call(app, "recall_events", repo) == []
-    assert not Rules(projects={str(other): frozenset({"stop"})}).allow("stop", current_project({}, str(other)))
+    assert not HookRules(disabled_by_project={str(other): frozenset({"stop"})}).allows_event(
+        "stop", current_project({}, str(other))
+    )
 
 
 @pytest.mark.sqlite_only("no store is touched")
@@ -391,7 +403,7 @@ def test_a_git_of_the_repository_itself_is_not_run(repo: Path, monkeypatch: pyte
     (repo / "git").write_text("#!/bin/sh\ntouch ran\n")
     (repo / "git").chmod(0o755)
     monkeypatch.setenv("PATH", path.format(os.environ["PATH"]))
-    git.look(str(repo), seconds=20)
+    git.read_surroundings(str(repo), seconds=20)
     assert not (repo / "ran").exists()
 
 
@@ -418,7 +430,7 @@ def test_a_hostile_repository_runs_nothing(repo: Path, tmp_path: Path) -> None:
         run_git(repo, "config", name, "true")
     os.utime(repo / "charges.py", (1, 1))
     mark.unlink(missing_ok=True)
-    seen = git.look(str(repo), seconds=60)
+    seen = git.read_surroundings(str(repo), seconds=60)
     assert seen.commits == ("Retry card charges",)
     assert not mark.exists(), mark.read_text()
     subprocess.run(["git", "status"], cwd=repo, capture_output=True, timeout=60, check=False)
@@ -439,7 +451,7 @@ def test_a_file_whose_times_tell_nothing_runs_no_filter(repo: Path, tmp_path: Pa
     run_git(repo, "config", "filter.evil.clean", f"touch {mark}; cat")
     mark.unlink(missing_ok=True)
     os.utime(repo / ".git" / "index", (past, past))
-    assert git.look(str(repo), seconds=60).commits == ("Retry card charges",)
+    assert git.read_surroundings(str(repo), seconds=60).commits == ("Retry card charges",)
     assert not mark.exists()
     subprocess.run(["git", "diff-files"], cwd=repo, capture_output=True, timeout=60, check=False)
     assert mark.exists(), "plain git would have run it"
@@ -456,30 +468,30 @@ def test_git_that_hangs_or_talks_without_end_holds_nobody_up(
         fake.write_text(f"#!/bin/sh\nexec {program}\n")
         fake.chmod(0o755)
         began = time.monotonic()
-        seen = git.look(str(repo), seconds=0.3)
+        seen = git.read_surroundings(str(repo), seconds=0.3)
         assert time.monotonic() - began < LONG / 2
         assert seen.branch == "fix/card-charges"
-        assert len(seen.files) <= git.FILES
+        assert len(seen.files) <= git.MAX_CHANGED_FILES
 
 
 @pytest.mark.sqlite_only("no store is touched")
 def test_a_transcript_is_read_only_if_it_is_a_file_of_ours(tmp_path: Path) -> None:
     talk = written(tmp_path / "talk.jsonl", said("user", "hello"), {"role": "assistant", "content": "hi"})
-    assert [tuple(line) for line in transcript.read(talk)] == [("user", "hello"), ("assistant", "hi")]
+    assert [tuple(line) for line in transcript.read_transcript(talk)] == [("user", "hello"), ("assistant", "hi")]
     codex = {
         "type": "response_item",
         "payload": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "yo"}]},
     }
-    assert transcript.read(written(tmp_path / "codex.jsonl", codex)) == [("user", "yo")]
+    assert transcript.read_transcript(written(tmp_path / "codex.jsonl", codex)) == [("user", "yo")]
     (tmp_path / "link.jsonl").symlink_to(talk)
     os.mkfifo(tmp_path / "pipe.jsonl")
     for path in ("link.jsonl", "pipe.jsonl", "none.jsonl", "talk.txt", "\0.jsonl"):
-        assert transcript.read(str(tmp_path / path)) == []
-    assert transcript.read({"path": talk}) == []
-    assert transcript.read(str(tmp_path)) == []
+        assert transcript.read_transcript(str(tmp_path / path)) == []
+    assert transcript.read_transcript({"path": talk}) == []
+    assert transcript.read_transcript(str(tmp_path)) == []
     broken = '{"message": {"role": "user", "content": [1, {"type": "text", "text": 3}]}}\n{"a": \n[]\n'
     (tmp_path / "broken.jsonl").write_text(broken)
-    assert transcript.read(str(tmp_path / "broken.jsonl")) == []
+    assert transcript.read_transcript(str(tmp_path / "broken.jsonl")) == []
 
 
 @pytest.mark.sqlite_only("no store is touched")
@@ -497,7 +509,7 @@ def test_what_a_client_writes_in_a_persons_name_is_not_what_a_person_said(tmp_pa
         said("user", f"please go on\n{part['text']}"),
         said("user", f"look at it\n<system-reminder>a file:\n</system-reminder>\n{rule}\n</system-reminder>"),
     )
-    assert transcript.read(talk) == [("user", "hello"), ("user", "please go on"), ("user", "look at it")]
+    assert transcript.read_transcript(talk) == [("user", "hello"), ("user", "please go on"), ("user", "look at it")]
 
 
 @pytest.mark.sqlite_only("no store is touched")
@@ -505,6 +517,6 @@ def test_of_a_long_transcript_the_end_is_read(tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     line = json.dumps(said("user", "é" * 2_000)) + "\n"
     path.write_text(line * 600 + json.dumps(said("user", "the last")) + "\n")
-    found = transcript.read(str(path))
+    found = transcript.read_transcript(str(path))
     assert found[-1].text == "the last"
-    assert 2 < len(found) <= transcript.MESSAGES
+    assert 2 < len(found) <= transcript.MAX_MESSAGES

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from http_tools import Running, running, serving_with, surroundings
 
-from athena.core.home.paths import make_token
+from athena.core.home.paths import ensure_token
 from conftest import rounds
 from patience import until
 
@@ -92,11 +92,11 @@ def test_a_server_whose_store_is_gone_is_live_but_not_ready(tmp_path: Path, serv
 @pytest.mark.parametrize("left", ["", "\n"])
 def test_a_token_file_without_a_token_gets_one(tmp_path: Path, left: str) -> None:
     (tmp_path / "token").write_text(left)
-    made = make_token({"ATHENA_HOME": str(tmp_path)})
+    made = ensure_token({"ATHENA_HOME": str(tmp_path)})
     assert len(made) == 64
     assert (tmp_path / "token").read_text().strip() == made
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
-    assert make_token({"ATHENA_HOME": str(tmp_path)}) == made
+    assert ensure_token({"ATHENA_HOME": str(tmp_path)}) == made
     assert [file.name for file in tmp_path.iterdir()] == ["token"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from http_tools import running
 
 from athena import AthenaClient
-from athena.core.threads import Crew
+from athena.core.threads import ThreadPool
 from athena.errors import NotFound
 from patience import held, until
 
@@ -21,8 +21,8 @@ def test_programs_over_http_do_not_hold_up_anybody(tmp_path: Path) -> None:
         assert (done["success"], done["result"], done["calls"]) == (True, 21, 1)
         failed = client.execute_code("1 / 0", workspace="w")
         assert (failed["status"], failed["error"]["type"]) == ("failed", "ZeroDivisionError")
-        crew = Crew(12)
-        jobs = [crew.start(client_run, server.port, server.token, f"{held()}1", f"w{i}") for i in range(12)]
+        crew = ThreadPool(12)
+        jobs = [crew.start_call(client_run, server.port, server.token, f"{held()}1", f"w{i}") for i in range(12)]
         until(lambda: client.call_tool("list_files", workspace="signals"))
         assert client.recall(query="tea", k=1)[0]["content"] == "Tea is at four"
         client.remember(content="Coffee is at five")

@@ -15,7 +15,7 @@ import pytest
 from http_tools import Running, running
 from mcp_tools import lines
 
-from athena.server.mcp.workspaces import IDLE, SESSIONS, Seats
+from athena.server.mcp.workspaces import MAX_TRACKED_SESSIONS, SESSION_IDLE_TIMEOUT_S, WorkspacePool
 from patience import LONG, held, until
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
@@ -188,25 +188,25 @@ def test_a_server_that_is_told_to_stop_answers_first(tmp_path: Path) -> None:
 
 def test_workspaces_are_few_and_found_again() -> None:
     now = 0.0
-    seats = Seats(lambda: now)
-    assert [seats.take("p"), seats.take("p"), seats.take("q")] == ["mcp-1", "mcp-2", "mcp-1"]
-    seats.leave("p", "mcp-1")
-    assert seats.take("p", "mcp-7") == "mcp-7"
-    assert seats.take("p", "mcp-2") == "mcp-1"
-    assert seats.take("p", "default") == "mcp-3"
-    assert seats.of_session("s", "p") == seats.of_session("s", "p") == "mcp-4"
-    assert seats.of_session("t", "p") == "mcp-5"
-    now = IDLE + 1
-    assert seats.of_session("u", "p") == "mcp-4"
-    assert seats.of_session("s", "p") == "mcp-5"
+    seats = WorkspacePool(lambda: now)
+    assert [seats.acquire("p"), seats.acquire("p"), seats.acquire("q")] == ["mcp-1", "mcp-2", "mcp-1"]
+    seats.release("p", "mcp-1")
+    assert seats.acquire("p", "mcp-7") == "mcp-7"
+    assert seats.acquire("p", "mcp-2") == "mcp-1"
+    assert seats.acquire("p", "default") == "mcp-3"
+    assert seats.get_for_session("s", "p") == seats.get_for_session("s", "p") == "mcp-4"
+    assert seats.get_for_session("t", "p") == "mcp-5"
+    now = SESSION_IDLE_TIMEOUT_S + 1
+    assert seats.get_for_session("u", "p") == "mcp-4"
+    assert seats.get_for_session("s", "p") == "mcp-5"
 
 
 def test_sessions_that_somebody_makes_up_take_no_more_than_their_share() -> None:
     times = iter(range(10_000))
-    seats = Seats(lambda: next(times) / 1_000)
-    assert seats.take("p") == "mcp-1"
-    names = {seats.of_session(f"made up {n}" + "x" * 1_000, "p") for n in range(SESSIONS + 50)}
-    assert len(names) == SESSIONS
-    assert len(seats._sessions) <= SESSIONS
+    seats = WorkspacePool(lambda: next(times) / 1_000)
+    assert seats.acquire("p") == "mcp-1"
+    names = {seats.get_for_session(f"made up {n}" + "x" * 1_000, "p") for n in range(MAX_TRACKED_SESSIONS + 50)}
+    assert len(names) == MAX_TRACKED_SESSIONS
+    assert len(seats._sessions) <= MAX_TRACKED_SESSIONS
     assert "mcp-1" not in names  # a connection keeps its own
     assert all(len(session) <= 200 for session, _ in seats._sessions)

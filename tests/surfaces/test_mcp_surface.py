@@ -14,10 +14,10 @@ from mcp_tools import LEGACY, MODERN, connected, lines, text
 
 from athena.app.compose import App
 from athena.core import tokens
-from athena.core.foreign_operation import Defined, Definition
+from athena.core.foreign_operation import ForeignOperation, ToolDefinition
 from athena.core.operation import Effect
 from athena.operations import CATALOG
-from athena.server.admission import Calls
+from athena.server.admission import CallDispatcher
 from athena.server.mcp import server as mcp_server
 from athena.server.mcp import tools as mcp_tools
 from patience import held
@@ -91,7 +91,7 @@ def test_the_default_tools_cost_little_and_are_always_the_same_bytes(served: Run
             line = one._file.readline()
             seen[tools].add(line[line.index(b'"tools":[') : line.rindex(b"]") + 1])
     for (raw,) in seen.values():
-        assert tokens.exactly(raw.decode()[len('"tools":') :]) <= BUDGET
+        assert tokens.count_tokens_exactly(raw.decode()[len('"tools":') :]) <= BUDGET
     body = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":%s}}' % json.dumps(META).encode()
     headers = [*served.right, ("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")]
     headers += [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/list")]
@@ -121,7 +121,7 @@ def test_every_operation_but_those_for_people_is_a_tool_with_hints(served: Runni
         assert tool.description
         assert tool.annotations.read_only_hint == (one.effect is Effect.READ), one
         assert tool.annotations.destructive_hint == (one.effect in (Effect.DESTROY, Effect.EXECUTE)), one
-        assert set(tool.input_schema.get("properties", {})) == set(one.names), one
+        assert set(tool.input_schema.get("properties", {})) == set(one.parameter_names), one
         assert set(tool.input_schema.get("required", [])) == {p.name for p in one.parameters if p.required}
 
 
@@ -135,8 +135,8 @@ def test_every_example_gives_the_same_answer_as_over_http(tmp_path: Path, monkey
             for one in CATALOG:
                 if one.effect is Effect.APPROVE or one.approval:  # for people, or after a person was asked
                     continue
-                read = await client.call_tool(one.name, one.example)
-                said, got = read.content[0].text, by_http.execute(one.name, one.example)  # type: ignore[union-attr]
+                read = await client.call_tool(one.name, one.example_arguments)
+                said, got = read.content[0].text, by_http.execute(one.name, one.example_arguments)  # type: ignore[union-attr]
                 if one.name == "search_tools":  # by words alone, until a server has read what its tools mean
                     assert said.splitlines()[0] in got.json["data"]
                 elif got.status == 200:
@@ -164,7 +164,7 @@ def _agree(name: str, said: str, data: Any) -> None:
     elif isinstance(data, list):
         parts = [json.loads(line) for line in said.splitlines() if not line.startswith("[") or line == "[]"]
         assert said in ("nothing found", "[]") if not data else _shape(parts) == _shape(data), name
-    elif CATALOG.find(name).category == "meta":  # about the server itself, its sizes and places
+    elif CATALOG.get_operation(name).category == "meta":  # about the server itself, its sizes and places
         assert set(json.loads(said)) == {key for key, item in data.items() if item is not None}, name
     else:
         assert _shape(json.loads(said)) == _shape(data), name
@@ -183,14 +183,14 @@ def _shape(value: Any) -> Any:
 
 
 def test_a_long_list_comes_in_pages(app: App) -> None:
-    from athena.server.mcp.server import Surface, Visit
+    from athena.server.mcp.server import McpHandlers, McpPeer
 
-    calls = Calls(app.catalog, stopping=lambda: False, at_once=2)
-    caller = lambda project, workspace: app.context("test", "mcp", workspace=workspace)  # noqa: E731
-    surface = Surface(calls, caller, lambda _: Visit("all"), page=10)
+    calls = CallDispatcher(app.catalog, stopping=lambda: False, at_once=2)
+    caller = lambda project, workspace: app.create_context("test", "mcp", workspace=workspace)  # noqa: E731
+    surface = McpHandlers(calls, caller, lambda _: McpPeer("all"), page=10)
 
     async def work() -> None:
-        async with Client(surface.server()) as client:
+        async with Client(surface.create_server()) as client:
             names: list[str] = []
             cursor = None
             while True:
@@ -215,24 +215,24 @@ def test_a_long_list_comes_in_pages(app: App) -> None:
 
 
 def test_what_servers_bring_is_listed_behind_ours_and_changes_nothing_on_the_small_surfaces(app: App) -> None:
-    from athena.server.mcp.server import Surface, Visit
+    from athena.server.mcp.server import McpHandlers, McpPeer
 
     async def answer(ctx: Any, arguments: dict[str, Any]) -> Any:
         return arguments
 
     odd = {"type": "object", "properties": {"file-path": {"anyOf": [True, {"type": "null"}], "title": 7}}}
-    theirs = Definition("git-hub", "create_issue", "Create an issue.", arguments=odd, effect=Effect.READ)
-    small = [mcp_tools.definition(one, "default") for one in mcp_tools.chosen(app.catalog, "default")]
-    app.catalog.put("git-hub", "Another server.", [Defined(theirs, answer)])
-    assert json.dumps([mcp_tools.definition(one, "default") for one in mcp_tools.chosen(app.catalog, "default")]) == (
-        json.dumps(small)
-    )
-    calls = Calls(app.catalog, stopping=lambda: False, at_once=2)
-    surface = Surface(calls, lambda project, workspace: app.context("test", "mcp"), lambda _: Visit("all"))
+    theirs = ToolDefinition("git-hub", "create_issue", "Create an issue.", arguments=odd, effect=Effect.READ)
+    small = [mcp_tools.define_tool(one, "default") for one in mcp_tools.select_tools(app.catalog, "default")]
+    app.catalog.replace_category("git-hub", "Another server.", [ForeignOperation(theirs, answer)])
+    assert json.dumps(
+        [mcp_tools.define_tool(one, "default") for one in mcp_tools.select_tools(app.catalog, "default")]
+    ) == (json.dumps(small))
+    calls = CallDispatcher(app.catalog, stopping=lambda: False, at_once=2)
+    surface = McpHandlers(calls, lambda project, workspace: app.create_context("test", "mcp"), lambda _: McpPeer("all"))
 
     async def work() -> None:
         for mode in ("auto", "legacy"):
-            async with Client(surface.server(), mode=mode) as client:
+            async with Client(surface.create_server(), mode=mode) as client:
                 listed = (await client.list_tools()).tools
                 assert [listed[0].name, listed[-1].name] == ["remember", "git-hub__create_issue"]
                 hints = [one.annotations and one.annotations.open_world_hint for one in (listed[0], listed[-1])]
@@ -390,7 +390,7 @@ LONG = {
 
 
 def test_half_a_character_in_an_answer_does_not_end_the_connection() -> None:
-    assert '"text":"a\ufffd"' in mcp_server._said("a\ud800", failed=False).model_dump_json()
+    assert '"text":"a\ufffd"' in mcp_server._create_tool_result("a\ud800", failed=False).model_dump_json()
 
 
 def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: Path) -> None:
@@ -401,7 +401,7 @@ def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: P
             ]
             await text(client, "remember_batch", items=many)
             found = await text(client, "recall", query="the harbour story", k=200)
-            assert tokens.exactly(found) <= 2_100
+            assert tokens.count_tokens_exactly(found) <= 2_100
             match = re.fullmatch(r"(.*)\n\[\d+ more: offset=(\d+)\]", found, re.DOTALL)
             assert match
             shown, offset = match.groups()
@@ -414,7 +414,7 @@ def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: P
             assert brief.endswith("…\n[memory.get_memory(memory_id=...) in execute_code shows one whole]")
             for code, more in LONG.items():
                 said = await text(client, "execute_code", code=code)
-                assert tokens.exactly(said) <= 2_000, code
+                assert tokens.count_tokens_exactly(said) <= 2_000, code
                 assert more in said[-200:], code
 
     asyncio.run(work())

@@ -17,7 +17,7 @@ from athena.api.compact import CompactHealthInfo, CompactIngestResult, CompactMe
 from athena.api.memory import Filters, MemoryApi, SecretRemoved
 from athena.app import connect
 from athena.app.connect import close
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 
 __all__ = [
     "CompactHealthInfo",
@@ -48,41 +48,41 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_memory = MemoryApi(connect.Connection(connect.shared_app, None, "python"))
+_default_api = MemoryApi(connect.AppConnection(connect.shared_app, None, "python"))
 
 
-def _blocking(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
+def _make_blocking(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
     """Return a function that runs a coroutine to its end on the caller's thread."""
 
     @wraps(method)
-    def function(*args: P.args, **kwargs: P.kwargs) -> R:
-        return drive(method(*args, **kwargs))
+    def run_blocking(*args: P.args, **kwargs: P.kwargs) -> R:
+        return run_sync(method(*args, **kwargs))
 
-    return function
+    return run_blocking
 
 
-call = _blocking(_memory.call)
-search = _blocking(_memory.search)
-search_batch = _blocking(_memory.search_batch)
-search_by_tag = _blocking(_memory.search_by_tag)
-recall = _blocking(_memory.recall)
-store = _blocking(_memory.store)
-store_batch = _blocking(_memory.store_batch)
-get = _blocking(_memory.get)
-update = _blocking(_memory.update)
-delete = _blocking(_memory.delete)
-delete_batch = _blocking(_memory.delete_batch)
-delete_by_tag = _blocking(_memory.delete_by_tag)
-restore = _blocking(_memory.restore)
-ingest = _blocking(_memory.ingest)
-consolidate = _blocking(_memory.consolidate)
-execute_code = _blocking(_memory.execute_code)
-health = _blocking(_memory.health)
+call = _make_blocking(_default_api.call)
+search = _make_blocking(_default_api.search)
+search_batch = _make_blocking(_default_api.search_batch)
+search_by_tag = _make_blocking(_default_api.search_by_tag)
+recall = _make_blocking(_default_api.recall)
+store = _make_blocking(_default_api.store)
+store_batch = _make_blocking(_default_api.store_batch)
+get = _make_blocking(_default_api.get)
+update = _make_blocking(_default_api.update)
+delete = _make_blocking(_default_api.delete)
+delete_batch = _make_blocking(_default_api.delete_batch)
+delete_by_tag = _make_blocking(_default_api.delete_by_tag)
+restore = _make_blocking(_default_api.restore)
+ingest = _make_blocking(_default_api.ingest)
+consolidate = _make_blocking(_default_api.consolidate)
+execute_code = _make_blocking(_default_api.execute_code)
+health = _make_blocking(_default_api.health)
 
 
 def search_iter(query: str, batch_size: int = 100, **filters: Unpack[Filters]) -> Iterator[CompactMemory]:
     """Go through the whole store, best first, `batch_size` at a time."""
     offset = 0
-    while batch := drive(_memory.page(query, batch_size, offset, **filters)):
+    while batch := run_sync(_default_api.search_page(query, batch_size, offset, **filters)):
         yield from batch
         offset += len(batch)

@@ -3,8 +3,8 @@
 import time
 from typing import Any, NamedTuple
 
-PREVIEW = 200
-LINE = 120
+MAX_PREVIEW_CHARS = 200
+MAX_LINE_CHARS = 120
 
 
 class CompactMemory(NamedTuple):
@@ -17,7 +17,9 @@ class CompactMemory(NamedTuple):
     def __str__(self) -> str:
         day = time.strftime("%Y-%m-%d", time.localtime(self.created))
         tags = f" [{', '.join(self.tags)}]" if self.tags else ""
-        text = self.preview if len(self.preview) <= LINE else self.preview[: LINE - 1].rstrip() + "…"
+        text = (
+            self.preview if len(self.preview) <= MAX_LINE_CHARS else self.preview[: MAX_LINE_CHARS - 1].rstrip() + "…"
+        )
         return f"{self.hash} {self.score:.2f} {day}{tags} {text}"
 
 
@@ -56,8 +58,8 @@ class CompactIngestResult(NamedTuple):
         return f"{self.documents} documents, {self.pieces} pieces{skipped}"
 
 
-def compact(found: dict[str, Any]) -> CompactMemory:
+def compact_memory(found: dict[str, Any]) -> CompactMemory:
     """Shorten a memory to what a list of results needs."""
-    line = " ".join(found["content"].lstrip()[: PREVIEW * 4].split())
-    preview = line if len(line) <= PREVIEW else line[: PREVIEW - 1].rstrip() + "…"
+    line = " ".join(found["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
+    preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
     return CompactMemory(found["hash"], preview, tuple(found["tags"]), found["created"], found.get("score", 1.0))

@@ -8,35 +8,35 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from athena.app.settings import Settings, load
+from athena.app.settings import Settings, load_settings
 from athena.core import clock
-from athena.core.home.paths import make_key
+from athena.core.home.paths import ensure_sandbox_key
 from athena.core.operation import Effect
 from athena.core.scope import Scope
-from athena.discovery.finder import Finder
+from athena.discovery.finder import ToolFinder
 from athena.embedding.embedder import Embedder
 from athena.embedding.encoder import Encoder
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput, Misconfigured
 from athena.gateway.gateway import Gateway
-from athena.hooks.events import Rules
+from athena.hooks.events import HookRules
 from athena.memory.ranking import Weights
 from athena.memory.store import Store
 from athena.operations import CATALOG
 from athena.operations.context import Context
-from athena.operations.servers import forward
-from athena.programs.runner import Programs
+from athena.operations.servers import forward_call
+from athena.programs.runner import ProgramRunner
 from athena.programs.workspace import put_handle
-from athena.storage.call_log import Ledger
-from athena.storage.database import Copying, Database
+from athena.storage.call_log import CallLog
+from athena.storage.database import CopyRole, Database
 from athena.storage.sqlite.store import Sqlite
 
 if TYPE_CHECKING:  # most people have none
     from athena.embedding.chat import Chat
 
 
-PEOPLE = ("cli",)  # surfaces where a person decides
-VECTORS = "tool-vectors.npy"  # in the home; it can be deleted at any time
+INTERACTIVE_SURFACES = ("cli",)  # surfaces where a person decides
+TOOL_VECTORS_FILE = "tool-vectors.npy"  # in the home; it can be deleted at any time
 
 
 class App:
@@ -46,7 +46,7 @@ class App:
         self,
         database: Database,
         embedder: Embedder,
-        time: clock.Clock = clock.system,
+        time: clock.Clock = clock.system_clock,
         weights: Weights = Weights(),  # noqa: B008  # a tuple, never changed
         chat: "Chat | None" = None,
         key: Callable[[], bytes] | None = None,
@@ -55,19 +55,21 @@ class App:
         servers: str | None = None,
     ) -> None:
         self.store = Store(database, Encoder(embedder), time, weights, chat)
-        self.ledger = Ledger(database)
-        self.programs = Programs(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
-        self.finder = Finder(self.store.encoder, vectors)
+        self.call_log = CallLog(database)
+        self.programs = ProgramRunner(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
+        self.finder = ToolFinder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # to which servers add theirs
-        self.gateway = Gateway(servers, forward, CATALOG.categories)
+        self.gateway = Gateway(servers, forward_call, CATALOG.categories)
         if servers is not None:
-            self.catalog.watch = lambda: self.gateway.refresh(self.catalog)
+            self.catalog.refresh_hook = lambda: self.gateway.refresh_catalog(self.catalog)
 
-    def context(self, project: str, surface: str, key: str | None = None, workspace: str | None = None) -> Context:
-        given = self.store, self.ledger, self.catalog, Scope.named(project), surface
-        made = Context(*given, self.programs, self.finder, self.gateway, key=key, workspace=workspace)
+    def create_context(
+        self, project: str, surface: str, key: str | None = None, workspace: str | None = None
+    ) -> Context:
+        given = self.store, self.call_log, self.catalog, Scope.from_name(project), surface
+        made = Context(*given, self.programs, self.finder, self.gateway, idempotency_key=key, workspace=workspace)
         # A person sits at the command line; at the other end of everything else there may be the agent that asks.
-        return replace(made, allowed=frozenset(Effect)) if surface in PEOPLE else made
+        return replace(made, allowed=frozenset(Effect)) if surface in INTERACTIVE_SURFACES else made
 
     def close(self) -> None:
         self.gateway.close()
@@ -77,27 +79,27 @@ class App:
         self.store.encoder.stop()
 
 
-def start(settings: Settings) -> App:
+def open_app(settings: Settings) -> App:
     """Open the store that the settings name."""
     weights = Weights(role=settings.ranking_role)
     if not settings.ranking_recency:
         weights = weights._replace(recency=0.0, strength=0.0)
-    key = partial(make_key, settings.home)
+    key = partial(ensure_sandbox_key, settings.home)
     return App(
-        database(settings),
-        _embedder(settings),
+        open_configured_database(settings),
+        _create_embedder(settings),
         weights=weights,
-        chat=_chat(settings),
+        chat=_create_chat(settings),
         key=key,
         bare=settings.sandbox_bare,
-        vectors=os.path.join(settings.home, VECTORS),
+        vectors=os.path.join(settings.home, TOOL_VECTORS_FILE),
         servers=settings.home,
     )
 
 
-def hook_rules(settings: Settings) -> Rules:
+def create_hook_rules(settings: Settings) -> HookRules:
     """Return what people decided about hooks."""
-    return Rules(
+    return HookRules(
         settings.hooks_budget_tokens, settings.hooks_off, settings.hooks_projects, settings.hooks_enable_metrics
     )
 
@@ -106,7 +108,7 @@ def is_same_store(settings: Settings, said: Mapping[str, str]) -> bool:
     """Tell whether somebody with the same home and this in their environment means the same store."""
     given = {name: said[name] for name in ("ATHENA_DB_PATH", "ATHENA_DATABASE_URL") if said.get(name)}
     try:
-        theirs = load(given | {"ATHENA_HOME": settings.home})
+        theirs = load_settings(given | {"ATHENA_HOME": settings.home})
     except Misconfigured:
         return False
     if settings.database_url or theirs.database_url:
@@ -114,13 +116,13 @@ def is_same_store(settings: Settings, said: Mapping[str, str]) -> bool:
     return settings.db_path == theirs.db_path
 
 
-def database(settings: Settings, copying: Copying = "") -> Database:
+def open_configured_database(settings: Settings, copying: CopyRole = "") -> Database:
     if settings.database_url is None:
         return Sqlite(settings.db_path, copying=copying)
-    return open_database(settings.database_url, copying)
+    return open_postgres(settings.database_url, copying)
 
 
-def open_database(url: str, copying: Copying = "") -> Database:
+def open_postgres(url: str, copying: CopyRole = "") -> Database:
     """Open a store on a PostgreSQL server."""
     try:
         from athena.storage.postgres.store import Postgres  # the driver is slow to load, and most people need none
@@ -132,12 +134,12 @@ def open_database(url: str, copying: Copying = "") -> Database:
     return Postgres(url, copying=copying)
 
 
-def database_at(address: str | None, copying: Copying) -> Database:
+def open_database_at(address: str | None, copying: CopyRole) -> Database:
     """Open what a URL or a file's path names, or the store in use."""
     if address is None:
-        return database(load(), copying)
+        return open_configured_database(load_settings(), copying)
     if address.startswith(("postgresql://", "postgres://")):
-        return open_database(address, copying)
+        return open_postgres(address, copying)
     path = "/" + unquote(address).partition(":")[2].lstrip("/") if address.startswith("sqlite:///") else address
     # Not shown, since a URL that is mistyped may hold a password.
     if not path.strip() or re.match(r"[\w+.-]*:|.*\b(host|dbname|password)\s*=", path):
@@ -154,7 +156,7 @@ def database_at(address: str | None, copying: Copying) -> Database:
     return Sqlite(path, copying=copying)
 
 
-def _embedder(settings: Settings) -> Embedder:
+def _create_embedder(settings: Settings) -> Embedder:
     if settings.embedding_url and settings.embedding_model:
         from athena.embedding.remote import RemoteEmbedder  # most people have none
 
@@ -162,7 +164,7 @@ def _embedder(settings: Settings) -> Embedder:
     return MiniLM()
 
 
-def _chat(settings: Settings) -> "Chat | None":
+def _create_chat(settings: Settings) -> "Chat | None":
     if not (settings.llm_url and settings.llm_model):
         return None
     from athena.embedding.chat import Chat  # most people have none

@@ -12,21 +12,21 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.core.home.paths import current_project
-from athena.core.threads import Turnstile
+from athena.core.threads import SharedLock
 
 if TYPE_CHECKING:
     from athena.api.memory import MemoryApi
     from athena.app.compose import App
 
 
-class Answer(NamedTuple):
+class OperationResult(NamedTuple):
     """What an operation returned, as plain JSON values; `total` where it is part of a longer list."""
 
     data: Any
     total: int | None = None
 
 
-class Connection:
+class AppConnection:
     """A way to the operations of one store. `app` is asked for at each call, so that it can be opened late."""
 
     def __init__(self, app: Callable[[], "App"], project: str | None, surface: str) -> None:
@@ -34,25 +34,25 @@ class Connection:
         self.project = project
         self.surface = surface
 
-    async def call(self, name: str, arguments: Mapping[str, Any], project: str | None = None) -> Answer:
-        if _left and threading.current_thread() is threading.main_thread():
-            return await self._call(name, arguments, project)  # from another handler at exit, after ours
+    async def call(self, name: str, arguments: Mapping[str, Any], project: str | None = None) -> OperationResult:
+        if _has_exited and threading.current_thread() is threading.main_thread():
+            return await self._call_operation(name, arguments, project)  # from another handler at exit, after ours
         with _gate:
-            return await self._call(name, arguments, project)
+            return await self._call_operation(name, arguments, project)
 
-    async def _call(self, name: str, arguments: Mapping[str, Any], project: str | None) -> Answer:
+    async def _call_operation(self, name: str, arguments: Mapping[str, Any], project: str | None) -> OperationResult:
         from athena.core.invoke import invoke  # with the app, at the first call
-        from athena.core.types import plain
+        from athena.core.types import to_json
 
         app = self._app()
         whose = project if project is not None else self.project
-        context = app.context(current_project() if whose is None else whose, self.surface)
+        context = app.create_context(current_project() if whose is None else whose, self.surface)
         result = await invoke(app.catalog, name, arguments, context)
-        return Answer(plain(result), getattr(result, "total", None))
+        return OperationResult(to_json(result), getattr(result, "total", None))
 
 
-_ENVIRONMENT = ("ATHENA_HOME", "ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "XDG_DATA_HOME", "HOME")
-_FINER = (
+_STORE_VARIABLES = ("ATHENA_HOME", "ATHENA_DB_PATH", "ATHENA_DATABASE_URL", "XDG_DATA_HOME", "HOME")
+_TUNING_VARIABLES = (
     "ATHENA_EMBEDDING_URL",
     "ATHENA_EMBEDDING_MODEL",
     "ATHENA_EMBEDDING_KEY",
@@ -62,74 +62,74 @@ _FINER = (
     "ATHENA_RANKING_ROLE",
     "ATHENA_RANKING_RECENCY",
 )
-_guard = threading.Lock()
-_gate = Turnstile()
-_left = False
+_apps_lock = threading.Lock()
+_gate = SharedLock()
+_has_exited = False
 _apps: dict[tuple[str | None, ...], "App"] = {}
-_inherited: list["App"] = []  # kept, since letting go of them would close files that the parent uses
+_inherited_apps: list["App"] = []  # kept, since letting go of them would close files that the parent uses
 
 
-_instead: list["App"] = []  # an app that tests use; the last one counts
+_test_apps: list["App"] = []  # an app that tests use; the last one counts
 
 
 @contextmanager
-def using(app: "App") -> Generator[None]:
+def use_app(app: "App") -> Generator[None]:
     """Let this process's calls go to `app` for as long as the block runs."""
-    _instead.append(app)
+    _test_apps.append(app)
     try:
         yield
     finally:
-        _instead.remove(app)
+        _test_apps.remove(app)
 
 
 def shared_app() -> "App":
     """Return this process's app for the settings in force now, opening it at the first call."""
-    if _instead:
-        return _instead[-1]
-    key = tuple(os.environ.get(name) for name in _ENVIRONMENT + _FINER)
+    if _test_apps:
+        return _test_apps[-1]
+    key = tuple(os.environ.get(name) for name in _STORE_VARIABLES + _TUNING_VARIABLES)
     if (app := _apps.get(key)) is not None:
         return app
-    with _guard:
+    with _apps_lock:
         if key not in _apps:
             from athena.app import compose as composition  # everything heavy hangs below this
             from athena.app import settings
 
-            _apps[key] = composition.start(settings.load())
+            _apps[key] = composition.open_app(settings.load_settings())
         return _apps[key]
 
 
 def close() -> None:
     """Close what this process has open; the next call opens it again."""
-    with _guard:
+    with _apps_lock:
         apps = list(_apps.values())
         _apps.clear()
     for app in apps:
         app.close()
 
 
-def _start_anew() -> None:
+def _reset_after_fork() -> None:
     """In a forked child: what was open belongs to the parent, whose threads may have held any lock."""
-    global _gate, _guard
-    _gate, _guard = Turnstile(), threading.Lock()
-    _inherited.extend(_apps.values())
+    global _gate, _apps_lock
+    _gate, _apps_lock = SharedLock(), threading.Lock()
+    _inherited_apps.extend(_apps.values())
     _apps.clear()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def _leave() -> None:
+def _close_at_exit() -> None:
     """At the end of the program: let calls on other threads finish, start no more, and close.
 
     A thread that is inside native code while the interpreter ends aborts the whole process.
     """
-    global _left
-    _gate.shut(timeout=10)
+    global _has_exited
+    _gate.acquire_exclusive(timeout=10)
     close()
-    _left = True
+    _has_exited = True
 
 
-atexit.register(_leave)
+atexit.register(_close_at_exit)
 
 
 @asynccontextmanager
@@ -138,7 +138,7 @@ async def open(  # noqa: A001  # read as `athena.open`
 ) -> AsyncGenerator["MemoryApi"]:
     """Open the store for asynchronous code: `async with athena.open() as memory: await memory.search(...)`."""
     from athena.api.memory import MemoryApi
-    from athena.core.threads import aside
+    from athena.core.threads import run_in_thread
 
-    app = await aside(shared_app)
-    yield MemoryApi(Connection(lambda: app, project, "python"))
+    app = await run_in_thread(shared_app)
+    yield MemoryApi(AppConnection(lambda: app, project, "python"))

@@ -8,8 +8,8 @@ from athena.core.home.paths import home_folder
 from athena.errors import Misconfigured
 from athena.hooks.client import EVENTS
 
-CONFIG = "config.toml"
-Automatic = Literal["off", "minimal", "speed", "balanced", "quality"]
+CONFIG_FILE = "config.toml"
+Strategy = Literal["off", "minimal", "speed", "balanced", "quality"]
 
 
 class Settings(NamedTuple):
@@ -25,7 +25,7 @@ class Settings(NamedTuple):
     host: str = "127.0.0.1"  # ATHENA_HOST, host: where `athena serve` listens
     port: int = 3000  # ATHENA_PORT, port: and on which port; 0 takes a free one
     auth: bool = True  # ATHENA_AUTH, auth: `off` lets every program on this machine in, without the token
-    consolidate: Automatic = "minimal"  # ATHENA_CONSOLIDATE, consolidate: what the server does by itself, or `off`
+    consolidate: Strategy = "minimal"  # ATHENA_CONSOLIDATE, consolidate: what the server does by itself, or `off`
     ranking_role: float = 0.6  # ATHENA_RANKING_ROLE, ranking.role: what it costs that an assistant or a tool speaks
     ranking_recency: bool = True  # ATHENA_RANKING_RECENCY, ranking.recency: new and often recalled memories come sooner
     sandbox_bare: bool = False  # ATHENA_SANDBOX_BARE, sandbox.bare: run programs where there is no jail around them
@@ -41,7 +41,7 @@ class Settings(NamedTuple):
     daemon_idle_minutes: float = 720  # ATHENA_DAEMON_IDLE_MINUTES, daemon.idle_minutes: it ends when unused so long
 
 
-KEYS = (
+SETTING_KEYS = (
     "db_path",
     "database_url",
     "embedding.url",
@@ -68,7 +68,7 @@ KEYS = (
     "hooks.projects",
     "daemon.idle_minutes",
 )
-NUMBERS = (
+NON_TEXT_KEYS = (
     "ranking.role",
     "ranking.recency",
     "sandbox.bare",
@@ -83,11 +83,11 @@ NUMBERS = (
 )
 
 
-def load(environment: Mapping[str, str] = os.environ) -> Settings:
+def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read the settings, or say which one is wrong."""
     home = home_folder(environment)
-    given = _read(os.path.join(home, CONFIG))
-    for key in KEYS:
+    given = _read_config(os.path.join(home, CONFIG_FILE))
+    for key in SETTING_KEYS:
         if value := environment.get("ATHENA_" + key.upper().replace(".", "_")):
             given[key] = value
     if given.get("embedding.url") and not given.get("embedding.model"):
@@ -100,7 +100,7 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
     return Settings(
         home,
         path if path == ":memory:" else os.path.abspath(os.path.expanduser(path)),
-        _url(given.get("database_url")),
+        _check_database_url(given.get("database_url")),
         given.get("embedding.url"),
         given.get("embedding.model"),
         given.get("embedding.key"),
@@ -108,35 +108,35 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
         given.get("llm.model"),
         given.get("llm.key"),
         given.get("host") or "127.0.0.1",
-        _whole("port", given.get("port", "3000"), 0, 65_535),
-        _switch("auth", given.get("auth", "on")),
-        _automatic(given.get("consolidate", "minimal")),
-        _number("ranking.role", given.get("ranking.role", "0.6")),
-        _switch("ranking.recency", given.get("ranking.recency", "on")),
-        _switch("sandbox.bare", given.get("sandbox.bare", "off")),
-        _switch("hooks.enabled", given.get("hooks.enabled", "on")),
-        _whole("hooks.timeout_ms", given.get("hooks.timeout_ms", "5000"), 100, 60_000),
-        _switch("hooks.fallback_to_mcp", given.get("hooks.fallback_to_mcp", "on")),
-        _address("hooks.mcp_url", given.get("hooks.mcp_url")),
-        _absolute("hooks.python_path", given.get("hooks.python_path")),
-        _switch("hooks.enable_metrics", given.get("hooks.enable_metrics", "off")),
-        _whole("hooks.budget_tokens", given.get("hooks.budget_tokens", "900"), 50, 9_000),
-        _events("hooks.off", given.get("hooks.off", "")),
-        _projects(given.get("hooks.projects", "")),
-        _number("daemon.idle_minutes", given.get("daemon.idle_minutes", "720"), 1_000_000),
+        _parse_integer("port", given.get("port", "3000"), 0, 65_535),
+        _parse_switch("auth", given.get("auth", "on")),
+        _parse_consolidate(given.get("consolidate", "minimal")),
+        _parse_number("ranking.role", given.get("ranking.role", "0.6")),
+        _parse_switch("ranking.recency", given.get("ranking.recency", "on")),
+        _parse_switch("sandbox.bare", given.get("sandbox.bare", "off")),
+        _parse_switch("hooks.enabled", given.get("hooks.enabled", "on")),
+        _parse_integer("hooks.timeout_ms", given.get("hooks.timeout_ms", "5000"), 100, 60_000),
+        _parse_switch("hooks.fallback_to_mcp", given.get("hooks.fallback_to_mcp", "on")),
+        _check_http_url("hooks.mcp_url", given.get("hooks.mcp_url")),
+        _parse_absolute_path("hooks.python_path", given.get("hooks.python_path")),
+        _parse_switch("hooks.enable_metrics", given.get("hooks.enable_metrics", "off")),
+        _parse_integer("hooks.budget_tokens", given.get("hooks.budget_tokens", "900"), 50, 9_000),
+        _parse_events("hooks.off", given.get("hooks.off", "")),
+        _parse_project_events(given.get("hooks.projects", "")),
+        _parse_number("daemon.idle_minutes", given.get("daemon.idle_minutes", "720"), 1_000_000),
     )
 
 
-def stamp(home: str) -> tuple[int, int]:
+def read_config_stamp(home: str) -> tuple[int, int]:
     """Return what tells one `config.toml` of a home from the next."""
     try:
-        found = os.stat(os.path.join(home, CONFIG))
+        found = os.stat(os.path.join(home, CONFIG_FILE))
     except OSError:
         return 0, 0
     return found.st_mtime_ns, found.st_ino
 
 
-def _url(text: str | None) -> str | None:
+def _check_database_url(text: str | None) -> str | None:
     if text and not text.startswith(("postgresql://", "postgres://")):
         raise Misconfigured(
             "ATHENA_DATABASE_URL must begin with postgresql://",
@@ -145,7 +145,7 @@ def _url(text: str | None) -> str | None:
     return text
 
 
-def _number(key: str, text: str, most: int = 10) -> float:
+def _parse_number(key: str, text: str, most: int = 10) -> float:
     try:
         if 0 <= (value := float(text)) <= most:
             return value
@@ -154,73 +154,73 @@ def _number(key: str, text: str, most: int = 10) -> float:
     raise Misconfigured(f"{key} must be a number from 0 to {most}, not {text!r}")
 
 
-def _whole(key: str, text: str, least: int, most: int) -> int:
+def _parse_integer(key: str, text: str, least: int, most: int) -> int:
     if not (text.isascii() and text.isdigit() and least <= int(text[:9]) <= most and len(text) < 9):
         raise Misconfigured(f"{key} must be a number from {least} to {most}, not {text!r:.40}")
     return int(text)
 
 
-def _address(key: str, text: str | None) -> str | None:
+def _check_http_url(key: str, text: str | None) -> str | None:
     if text and not text.startswith(("http://", "https://")):
         raise Misconfigured(f"{key} must begin with http:// or https://, not {text!r:.40}")
     return text or None
 
 
-def _absolute(key: str, text: str | None) -> str | None:
+def _parse_absolute_path(key: str, text: str | None) -> str | None:
     if text and not os.path.isabs(path := os.path.expanduser(text)):
         raise Misconfigured(f"{key} must be a whole path, not {text!r:.40}", hint="as in /usr/bin/python3")
     return path if text else None
 
 
-def _events(key: str, text: str) -> frozenset[str]:
+def _parse_events(key: str, text: str) -> frozenset[str]:
     found = frozenset(filter(None, (part.strip() for part in text.split(","))))
     if strange := sorted(found - {*EVENTS, "*"}):
         raise Misconfigured(f"{key}: there is no event {strange[0]!r:.40}", hint=f"there are * and {', '.join(EVENTS)}")
     return found
 
 
-def _projects(text: str) -> dict[str, frozenset[str]]:
+def _parse_project_events(text: str) -> dict[str, frozenset[str]]:
     """Read which events of which projects are off."""
     if not text:
         return {}
     import json  # where there are any
 
     try:
-        made = [(_place(name), _joined(events)) for name, events in json.loads(text).items()]
+        made = [(_resolve_folder(name), _join_list(events)) for name, events in json.loads(text).items()]
     except (ValueError, AttributeError, TypeError):
         raise Misconfigured(
             "hooks.projects must name events for each project", hint='as in {"/home/me/work": "*"}'
         ) from None
     off: dict[str, frozenset[str]] = {}
     for name, events in made:  # one folder can be written in several ways
-        off[name] = off.get(name, frozenset()) | _events("hooks.projects", events)
+        off[name] = off.get(name, frozenset()) | _parse_events("hooks.projects", events)
     return off
 
 
-def _place(name: str) -> str:
+def _resolve_folder(name: str) -> str:
     """Return a folder as sessions are compared with it; anything else is the name of a project."""
     path = os.path.expanduser(name.strip())
     return os.path.realpath(path) if os.path.isabs(path) else path
 
 
-def _joined(value: Any) -> str:
+def _join_list(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _automatic(text: str) -> Automatic:
-    for known in get_args(Automatic):
+def _parse_consolidate(text: str) -> Strategy:
+    for known in get_args(Strategy):
         if text.lower() == known:
             return known  # type: ignore[no-any-return]  # one of them
-    raise Misconfigured(f"consolidate must be one of {', '.join(get_args(Automatic))}, not {text!r:.40}")
+    raise Misconfigured(f"consolidate must be one of {', '.join(get_args(Strategy))}, not {text!r:.40}")
 
 
-def _switch(key: str, text: str) -> bool:
+def _parse_switch(key: str, text: str) -> bool:
     if text.lower() not in ("on", "off", "true", "false"):
         raise Misconfigured(f"{key} must be on or off, not {text!r}")
     return text.lower() in ("on", "true")
 
 
-def _read(file: str) -> dict[str, str]:
+def _read_config(file: str) -> dict[str, str]:
     """Read the configuration file as flat keys; a key that we do not know is an error."""
     try:
         with open(file, encoding="utf-8") as opened:
@@ -235,21 +235,21 @@ def _read(file: str) -> dict[str, str]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise Misconfigured(f"{file} is not valid TOML: {error}", hint="mend it or remove it") from None
-    flat = dict(_flat(_lists(tables)))
+    flat = dict(_flatten_table(_encode_lists(tables)))
     for key, value in flat.items():
-        if key not in KEYS:
-            raise Misconfigured(f"{file}: there is no setting {key!r}", hint=f"there are {', '.join(KEYS)}")
-        if not isinstance(value, str | int | float if key in NUMBERS else str):
+        if key not in SETTING_KEYS:
+            raise Misconfigured(f"{file}: there is no setting {key!r}", hint=f"there are {', '.join(SETTING_KEYS)}")
+        if not isinstance(value, str | int | float if key in NON_TEXT_KEYS else str):
             raise Misconfigured(f"{file}: {key} cannot be a {type(value).__name__}")
     return {key: str(value) for key, value in flat.items()}
 
 
-def _lists(tables: dict[str, Any]) -> dict[str, Any]:
+def _encode_lists(tables: dict[str, Any]) -> dict[str, Any]:
     """Write the two settings that are no words as their variables would hold them."""
     hooks = tables.get("hooks")
     if isinstance(hooks, dict):
         if isinstance(hooks.get("off"), list):
-            hooks["off"] = _joined(hooks["off"])
+            hooks["off"] = _join_list(hooks["off"])
         if isinstance(hooks.get("projects"), dict):
             import json  # where there are any
 
@@ -257,8 +257,8 @@ def _lists(tables: dict[str, Any]) -> dict[str, Any]:
     return tables
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def _flatten_table(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     pairs: list[tuple[str, Any]] = []
     for key, value in table.items():
-        pairs += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
+        pairs += _flatten_table(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
     return pairs

@@ -15,17 +15,17 @@ def main() -> None:
     if sys.argv[1:2] == ["mcp"]:
         from athena.cli import mcp_proxy
 
-        if (given := mcp_proxy.asked(sys.argv[2:])) is not None:
-            leave(mcp_proxy.run(*given))
+        if (given := mcp_proxy.parse_args(sys.argv[2:])) is not None:
+            exit_process(mcp_proxy.run_proxy(*given))
     # One question at a time needs no pool of threads, and starting one costs more than it saves.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from athena.cli.commands import athena  # brings click
 
     code = athena(prog_name="athena", standalone_mode=False)
-    leave(code)
+    exit_process(code)
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """End this process at once: all is written, and taking the interpreter apart would take 30 ms more."""
     if "athena.app.connect" in sys.modules:
         sys.modules["athena.app.connect"].close()

@@ -7,16 +7,16 @@ import click
 
 from athena.app import connect
 from athena.cli import output
-from athena.core.threads import drive, start
-from athena.memory.consolidation.strategies import PLANS
+from athena.core.threads import run_sync, start_in_thread
+from athena.memory.consolidation.strategies import STRATEGY_PLANS
 
 STAGES = ["reading", "duplicates", "recurring", "sequences", "topics", "contradictions", "done"]
-LOOK = 0.3  # seconds between two looks at how far it is
+POLL_INTERVAL_S = 0.3  # seconds between two looks at how far it is
 
 
 @click.command()
 @click.option(
-    "--strategy", type=click.Choice(list(PLANS)), default="balanced", show_default=True, help="How far to go."
+    "--strategy", type=click.Choice(list(STRATEGY_PLANS)), default="balanced", show_default=True, help="How far to go."
 )
 @click.option("--days", type=click.FloatRange(0, 36_500), default=7, show_default=True, help="How many to look at.")
 @click.option("--dry-run", is_flag=True, help="Report only, change nothing.")
@@ -29,28 +29,28 @@ def consolidate(strategy: str, days: float, dry_run: bool, project: str | None, 
 
     Example: athena consolidate --days 30 --dry-run
     """
-    found = _watched(project, {"strategy": strategy, "days_back": days, "dry_run": dry_run})
+    found = _consolidate_with_progress(project, {"strategy": strategy, "days_back": days, "dry_run": dry_run})
     if json_output:
-        return output.as_json(found)
+        return output.print_json(found)
     for one in found["patterns"]:
-        click.echo(output.safe(f"{one['confidence']:.2f}  {one['type']:<14}  {one['summary']}"))
+        click.echo(output.escape_control_chars(f"{one['confidence']:.2f}  {one['type']:<14}  {one['summary']}"))
     did = ", ".join(f"{found[name]:,} {name}" for name in ("new", "merged", "strengthened", "faded", "promoted"))
-    count = output.counted(len(found["patterns"]), "pattern", "patterns")
+    count = output.format_count(len(found["patterns"]), "pattern", "patterns")
     return click.echo(f"{count} in {found['examined']:,} events and memories ({did})")
 
 
-def _watched(project: str | None, arguments: dict[str, Any]) -> Any:
+def _consolidate_with_progress(project: str | None, arguments: dict[str, Any]) -> Any:
     """Call the operation on another thread, and look from time to time how far it is."""
 
-    def call(name: str, given: dict[str, Any]) -> Any:
-        return drive(connect.Connection(connect.shared_app, project, "cli").call(name, given)).data
+    def invoke_operation(name: str, given: dict[str, Any]) -> Any:
+        return run_sync(connect.AppConnection(connect.shared_app, project, "cli").call(name, given)).data
 
     if not sys.stderr.isatty():
-        return call("consolidate", arguments)
-    working = start(call, "consolidate", arguments)
+        return invoke_operation("consolidate", arguments)
+    working = start_in_thread(invoke_operation, "consolidate", arguments)
     with click.progressbar(length=len(STAGES), label="Consolidating", file=sys.stderr) as bar:
-        while not working.wait(LOOK):
-            states = [one for one in call("consolidation_status", {}) if one["state"] == "running"]
+        while not working.wait(POLL_INTERVAL_S):
+            states = [one for one in invoke_operation("consolidation_status", {}) if one["state"] == "running"]
             place = STAGES.index(states[0]["stage"]) if states else 0
             bar.update(max(place - bar.pos, 0))
         bar.update(len(STAGES) - bar.pos)

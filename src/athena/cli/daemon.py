@@ -13,7 +13,7 @@ from athena.core.home import lock, logs
 from athena.core.home.paths import home_folder
 from athena.hooks import client
 
-as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+json_option = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 
 
 @click.group()
@@ -25,77 +25,77 @@ def daemon() -> None:
 
 
 @daemon.command("start")
-@as_json
-def start_it(json_output: bool) -> None:
+@json_option
+def start_daemon(json_output: bool) -> None:
     """Start it, unless it runs.
 
     Example: athena daemon start
     """
-    facts = warm.start(home_folder())
-    output.as_json(facts) if json_output else click.echo(running(facts))
+    facts = warm.start_daemon(home_folder())
+    output.print_json(facts) if json_output else click.echo(format_daemon(facts))
 
 
 @daemon.command("stop")
-@as_json
-def stop_it(json_output: bool) -> None:
+@json_option
+def stop_daemon(json_output: bool) -> None:
     """Stop it; what it has begun is answered first.
 
     Example: athena daemon stop
     """
-    facts = warm.stop(home_folder())
+    facts = warm.stop_daemon(home_folder())
     if json_output:
-        return output.as_json({"stopped": None if facts is None else facts["pid"]})
+        return output.print_json({"stopped": None if facts is None else facts["pid"]})
     return click.echo("no daemon runs" if facts is None else f"stopped process {facts['pid']}")
 
 
 @daemon.command()
-@as_json
+@json_option
 def status(json_output: bool) -> None:
     """Tell what serves this home, and which hooks it did not answer.
 
     Example: athena daemon status --json
     """
     home = home_folder()
-    facts = lock.served(home)
-    counts, silent = fallbacks(home)
-    answers = facts is not None and warm.answers(home)
+    facts = lock.find_server(home)
+    counts, silent = count_fallbacks(home)
+    answers = facts is not None and warm.is_responding(home)
     if json_output:
         told = {"running": facts is not None, "answers": answers, **(facts or {})}
-        return output.as_json(told | {"home": home, "fallbacks": counts, "last_failure": silent})
-    click.echo("no daemon runs" if facts is None else running(facts))
+        return output.print_json(told | {"home": home, "fallbacks": counts, "last_failure": silent})
+    click.echo("no daemon runs" if facts is None else format_daemon(facts))
     if facts is not None and not answers:
         click.echo("it does not answer; athena daemon stop ends it")
-    click.echo(f"its log: {os.path.join(home, logs.FOLDER, warm.LOG)}")
+    click.echo(f"its log: {os.path.join(home, logs.LOG_FOLDER, warm.DAEMON_LOG_FILE)}")
     for link, count in counts.items():
         click.echo(f"hooks answered without it ({link}): {count}")
     if counts:
-        click.echo(f"their log: {hooks_log(home)}")
+        click.echo(f"their log: {hooks_log_path(home)}")
     if silent:
-        click.echo(f"the last one without an answer: {output.safe(failure(silent))}")
+        click.echo(f"the last one without an answer: {output.escape_control_chars(format_failure(silent))}")
     return None
 
 
-def running(facts: dict[str, Any]) -> str:
+def format_daemon(facts: dict[str, Any]) -> str:
     """Say what serves a home."""
     kind = "the daemon" if facts.get("daemon") else "athena serve"
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts["since"]))
     return f"{kind} {facts.get('version')} runs as process {facts['pid']} at {facts['url']} since {since}"
 
 
-def hooks_log(home: str) -> str:
-    return os.path.join(home, logs.FOLDER, client.LOG)
+def hooks_log_path(home: str) -> str:
+    return os.path.join(home, logs.LOG_FOLDER, client.LOG_FILE)
 
 
-def failure(line: dict[str, Any]) -> str:
+def format_failure(line: dict[str, Any]) -> str:
     """Say when a hook had no answer, and why."""
     return f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(line['at']))}, {line['event']}: {line['why']}"
 
 
-def fallbacks(home: str) -> tuple[dict[str, int], dict[str, Any] | None]:
+def count_fallbacks(home: str) -> tuple[dict[str, int], dict[str, Any] | None]:
     """Count who answered the hooks that the daemon did not, as far as the log goes; and the last that nobody did."""
     counts: dict[str, int] = {}
     silent: dict[str, Any] | None = None
-    for path in (f"{hooks_log(home)}.1", hooks_log(home)):
+    for path in (f"{hooks_log_path(home)}.1", hooks_log_path(home)):
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
                 lines = file.readlines()

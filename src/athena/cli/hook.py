@@ -11,7 +11,7 @@ from athena.core.home.paths import HOOK_SOCKET, home_folder, socket_path
 from athena.errors import AthenaError
 from athena.hooks import client, fallback
 
-PATIENCE = 5.0  # seconds, where the settings cannot be read
+DEFAULT_HOOK_TIMEOUT_S = 5.0  # seconds, where the settings cannot be read
 
 
 @click.command()
@@ -28,46 +28,52 @@ def hook(event: str, many: int, session: str | None, json_output: bool) -> None:
     Example: echo '{}' | athena hook session-start
     """
     if event == "log":
-        return _show_told(many, session, json_output)
+        return _print_briefing_log(many, session, json_output)
     began, home = time.monotonic(), home_folder()
     if event not in client.EVENTS:
-        return client.note(home, event, "nothing", began, "there is no such event")
+        return client.log_hook(home, event, "nothing", began, "there is no such event")
     try:
-        whole = configuration.load().hooks_timeout_ms / 1000
+        whole = configuration.load_settings().hooks_timeout_ms / 1000
     except AthenaError:
-        whole = PATIENCE
-    asked = client.Hook(home, event, began, whole)
-    given = client.read(0)
-    said, reason = asked.ask(socket_path(home, HOOK_SOCKET), given)
+        whole = DEFAULT_HOOK_TIMEOUT_S
+    asked = client.HookDeadline(home, event, began, whole)
+    given = client.read_input(0)
+    said, reason = asked.ask_daemon(socket_path(home, HOOK_SOCKET), given)
     if said is None:
-        asked.why = f"{reason}; nobody else answered in time"
+        asked.reason = f"{reason}; nobody else answered in time"
         try:
-            said, link, why = fallback.answer(event, given, reason, asked.at(client.ELSEWHERE))
+            said, link, why = fallback.answer_without_daemon(
+                event, given, reason, asked.deadline_at(client.FALLBACK_SHARE)
+            )
         except Exception as error:  # noqa: BLE001  # never break the session of whoever runs us
             said, link, why = b"", "nothing", f"{reason}; {type(error).__name__}: {error}"
-        asked.tell(link, why)
-    return client.write(said)
+        asked.log_once(link, why)
+    return client.write_output(said)
 
 
-def _show_told(many: int, session: str | None, json_output: bool) -> None:
+def _print_briefing_log(many: int, session: str | None, json_output: bool) -> None:
     """List what sessions were told, the last first."""
     from athena.cli import output
-    from athena.cli.programs import call
+    from athena.cli.programs import invoke_operation
 
-    found = _of_session(call, many, session) if session else call("list_injections", None, limit=many)
+    found = (
+        _find_session_entries(invoke_operation, many, session)
+        if session
+        else invoke_operation("list_injections", None, limit=many)
+    )
     if json_output:
-        return output.as_json(found)
+        return output.print_json(found)
     for one in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["at"]))
         why = f"{one['reason']} ({one['score']:.2f}, {one['tokens']} tokens)"
         told = f"{one['hash'] or 'forgotten'}  {' '.join(one['text'].split())[:100]}"
-        click.echo(output.safe(f"{when}  {one['session_id'][:8]}  {told}  {why}"))
+        click.echo(output.escape_control_chars(f"{when}  {one['session_id'][:8]}  {told}  {why}"))
     if not found:
         click.echo("no session of this project was told anything yet", err=True)
     return None
 
 
-def _of_session(call: Callable[..., Any], many: int, session: str) -> Any:
+def _find_session_entries(call: Callable[..., Any], many: int, session: str) -> Any:
     """Return what the session of a name was told; where there is none, what one was whose name begins so."""
     if found := call("list_injections", None, session_id=session, limit=many):
         return found

@@ -9,13 +9,13 @@ import click
 
 from athena.app import connect
 from athena.cli import output
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import InvalidInput, NotFound
 
-FORMATS = ["server-memory"]
-PIECE = 1_000  # entities or relations in one call
-FIELDS = {"entity": ("name", "entityType"), "relation": ("from", "to", "relationType")}
-ENTITY, RELATION = FIELDS
+IMPORT_FORMATS = ["server-memory"]
+IMPORT_BATCH_SIZE = 1_000  # entities or relations in one call
+REQUIRED_FIELDS = {"entity": ("name", "entityType"), "relation": ("from", "to", "relationType")}
+ENTITY_TYPE, RELATION_TYPE = REQUIRED_FIELDS
 
 
 @click.command("import")
@@ -23,8 +23,8 @@ ENTITY, RELATION = FIELDS
 @click.option(
     "--from",
     "source",
-    type=click.Choice(FORMATS),
-    default=FORMATS[0],
+    type=click.Choice(IMPORT_FORMATS),
+    default=IMPORT_FORMATS[0],
     show_default=True,
     help="Who wrote the file; server-memory: the reference graph server's memory.jsonl.",
 )
@@ -35,26 +35,26 @@ def import_file(file: Path, source: str, project: str | None, json_output: bool)
 
     Example: athena import memory.jsonl --from server-memory
     """
-    entities, relations = _read(file)
-    made = _keep(entities, relations, project)
+    entities, relations = _read_graph(file)
+    made = _store_graph(entities, relations, project)
     if json_output:
-        return output.as_json(made)
+        return output.print_json(made)
     told = [f"{made[name]:,} {name}" for name in ("entities", "observations", "relations")]
     return click.echo(f"new: {', '.join(told)}" if any(made.values()) else "nothing new")
 
 
-def _read(file: Path) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+def _read_graph(file: Path) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
     """Read the lines of a file: entities by name, and relations. All is checked before anything is kept."""
     entities: dict[str, dict[str, Any]] = {}
     relations: list[dict[str, Any]] = []
-    for place, one in _lines(file):
+    for place, one in _read_json_lines(file):
         kind = one.get("type")
-        if kind not in FIELDS or not all(isinstance(one.get(name), str) for name in FIELDS[kind]):
+        if kind not in REQUIRED_FIELDS or not all(isinstance(one.get(name), str) for name in REQUIRED_FIELDS[kind]):
             raise InvalidInput(
                 f"{place}: this is no entity and no relation", hint="is it a memory file of that server?"
             )
-        fields = {name: one[name] for name in FIELDS[kind]}
-        if kind == RELATION:
+        fields = {name: one[name] for name in REQUIRED_FIELDS[kind]}
+        if kind == RELATION_TYPE:
             relations.append(fields)
             continue
         seen = one.get("observations", [])
@@ -65,7 +65,7 @@ def _read(file: Path) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
     return entities, relations
 
 
-def _lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         text = file.read_text("utf-8-sig")
     except OSError as error:
@@ -85,28 +85,30 @@ def _lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield place, one
 
 
-def _keep(entities: dict[str, dict[str, Any]], relations: list[dict[str, Any]], project: str | None) -> dict[str, int]:
+def _store_graph(
+    entities: dict[str, dict[str, Any]], relations: list[dict[str, Any]], project: str | None
+) -> dict[str, int]:
     """Add to the graph what it does not have, and count that."""
 
-    def call(operation: str, **arguments: Any) -> Any:
-        return drive(connect.Connection(connect.shared_app, project, "cli").call(operation, arguments)).data
+    def invoke_operation(operation: str, **arguments: Any) -> Any:
+        return run_sync(connect.AppConnection(connect.shared_app, project, "cli").call(operation, arguments)).data
 
     counts = {"entities": 0, "observations": 0, "relations": 0}
-    for some in _pieces(list(entities.values())):
-        new = call("create_entities", entities=some)
+    for some in _split_batches(list(entities.values())):
+        new = invoke_operation("create_entities", entities=some)
         counts["entities"] += len(new)
         counts["observations"] += sum(len(one["observations"]) for one in new)
         names = {one["name"] for one in new}
         more = [
             {"entityName": one["name"], "contents": one["observations"]} for one in some if one["name"] not in names
         ]
-        added = call("add_observations", observations=more) if more else []
+        added = invoke_operation("add_observations", observations=more) if more else []
         counts["observations"] += sum(len(one["addedObservations"]) for one in added)
-    for some in _pieces(relations):
-        counts["relations"] += len(call("create_relations", relations=some))
+    for some in _split_batches(relations):
+        counts["relations"] += len(invoke_operation("create_relations", relations=some))
     return counts
 
 
-def _pieces(items: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    for i in range(0, len(items), PIECE):
-        yield items[i : i + PIECE]
+def _split_batches(items: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    for i in range(0, len(items), IMPORT_BATCH_SIZE):
+        yield items[i : i + IMPORT_BATCH_SIZE]

@@ -13,13 +13,13 @@ from athena.cli import mcp_proxy
 if TYPE_CHECKING:
     import _socket
 
-CORES = 4  # operations at once: one client asks
+MAX_CONCURRENT_CALLS = 4  # operations at once: one client asks
 
 
 @click.command()
 @click.option(
     "--tools",
-    type=click.Choice(mcp_proxy.SURFACES),
+    type=click.Choice(mcp_proxy.TOOL_SURFACES),
     default="default",
     show_default=True,
     help="Which tools: four small ones, two of them, or every operation as one.",
@@ -31,29 +31,29 @@ def mcp(tools: str, project: str | None, folder: str | None) -> None:
 
     Example: claude mcp add athena -- athena mcp
     """
-    raise click.exceptions.Exit(mcp_proxy.run(tools, project, folder))
+    raise click.exceptions.Exit(mcp_proxy.run_proxy(tools, project, folder))
 
 
 def serve_here(project: str) -> "_socket.socket":
     """Serve one client from a thread of this process; return its end of the connection."""
     ours, theirs = socket.socketpair()
     app = connect.shared_app()  # here, so that what is wrong with the settings is said
-    threading.Thread(target=lambda: asyncio.run(_serve(app, project, ours)), daemon=True).start()
+    threading.Thread(target=lambda: asyncio.run(_serve_connection(app, project, ours)), daemon=True).start()
     return theirs
 
 
-async def _serve(app: Any, project: str, connection: socket.socket) -> None:
-    from athena.server.admission import Calls
-    from athena.server.mcp.socket import Door
-    from athena.server.mcp.workspaces import Seats
+async def _serve_connection(app: Any, project: str, connection: socket.socket) -> None:
+    from athena.server.admission import CallDispatcher
+    from athena.server.mcp.socket import McpSocketServer
+    from athena.server.mcp.workspaces import WorkspacePool
 
-    calls = Calls(app.catalog, stopping=lambda: False, at_once=CORES)
+    calls = CallDispatcher(app.catalog, stopping=lambda: False, at_once=MAX_CONCURRENT_CALLS)
 
-    def caller(named: str | None, workspace: str | None) -> Any:
-        return app.context(project if named is None else named, "mcp", workspace=workspace)
+    def create_context(named: str | None, workspace: str | None) -> Any:
+        return app.create_context(project if named is None else named, "mcp", workspace=workspace)
 
     reader, writer = await asyncio.open_unix_connection(sock=connection)
     try:
-        await Door(calls, caller, Seats(), project).serve(reader, writer)
+        await McpSocketServer(calls, create_context, WorkspacePool(), project).serve_connection(reader, writer)
     finally:
         writer.close()

@@ -12,9 +12,9 @@ from athena.app import compose
 from athena.cli import output
 from athena.errors import AthenaError
 from athena.storage import copying
-from athena.storage.database import Copying, Database
+from athena.storage.database import CopyRole, Database
 
-SETTINGS = re.compile("ATHENA_(DATABASE_URL|DB_PATH|HOME)")
+SETTING_NAME_PATTERN = re.compile("ATHENA_(DATABASE_URL|DB_PATH|HOME)")
 
 
 @click.command()
@@ -28,51 +28,55 @@ def migrate(target: str, source: str | None, json_output: bool) -> None:
 
     Example: athena migrate --to postgresql://athena@db.example.com/athena
     """
-    with closing(_opened(source, "from")) as one, closing(_opened(target, "to")) as other:
-        rows = _copy(one, other)
-        use = _use(other)
+    with closing(_open_database(source, "from")) as one, closing(_open_database(target, "to")) as other:
+        rows = _copy_with_progress(one, other)
+        use = _usage_hint(other)
         if json_output:
-            return output.as_json({"from": one.location(), "to": other.location(), "rows": rows, "use": use})
-        memories = output.counted(rows["memories"])
-        checked = output.counted(sum(rows.values()), "row", "rows")
-        places = f"from {one.location()} to {other.location()}"
-        return click.echo(output.safe(f"copied {memories} ({checked}, all compared) {places}; to use it: {use}"))
+            return output.print_json(
+                {"from": one.describe_location(), "to": other.describe_location(), "rows": rows, "use": use}
+            )
+        memories = output.format_count(rows["memories"])
+        checked = output.format_count(sum(rows.values()), "row", "rows")
+        places = f"from {one.describe_location()} to {other.describe_location()}"
+        return click.echo(
+            output.escape_control_chars(f"copied {memories} ({checked}, all compared) {places}; to use it: {use}")
+        )
 
 
-def _copy(source: Database, target: Database) -> dict[str, int]:
-    def show(doing: str | None) -> str:
+def _copy_with_progress(source: Database, target: Database) -> dict[str, int]:
+    def format_item(doing: str | None) -> str:
         return doing or ""
 
     with click.progressbar(
-        length=1, label="Copying", file=sys.stderr, hidden=not sys.stderr.isatty(), item_show_func=show
+        length=1, label="Copying", file=sys.stderr, hidden=not sys.stderr.isatty(), item_show_func=format_item
     ) as bar:
 
-        def tell(doing: str, rows: int, total: int) -> None:
+        def update_bar(doing: str, rows: int, total: int) -> None:
             bar.length = total
             bar.update(rows, doing)
 
-        return copying.copy(source, target, tell)
+        return copying.copy_store(source, target, update_bar)
 
 
-def _opened(address: str | None, why: Copying) -> Database:
-    with _naming(f"--{why}" if address else None):
-        return compose.database_at(address, why)
+def _open_database(address: str | None, why: CopyRole) -> Database:
+    with _name_option_in_errors(f"--{why}" if address else None):
+        return compose.open_database_at(address, why)
 
 
 @contextmanager
-def _naming(option: str | None) -> Generator[None]:
+def _name_option_in_errors(option: str | None) -> Generator[None]:
     """Let errors name the option that is wrong rather than a setting."""
     try:
         yield
     except AthenaError as error:
         if option is None:
             raise
-        hint = error.hint and SETTINGS.sub(option, error.hint)
-        raise type(error)(SETTINGS.sub(option, str(error)), hint=hint, retry=error.retry) from None
+        hint = error.hint and SETTING_NAME_PATTERN.sub(option, error.hint)
+        raise type(error)(SETTING_NAME_PATTERN.sub(option, str(error)), hint=hint, retry=error.retry) from None
 
 
-def _use(opened: Database) -> str:
+def _usage_hint(opened: Database) -> str:
     """Say how to use the copy, without its password."""
-    if opened.kind == "sqlite":
-        return f"export ATHENA_DB_PATH={shlex.quote(opened.location())}; unset ATHENA_DATABASE_URL"
-    return f"export ATHENA_DATABASE_URL={shlex.quote(opened.location())}, with your user and password"
+    if opened.engine == "sqlite":
+        return f"export ATHENA_DB_PATH={shlex.quote(opened.describe_location())}; unset ATHENA_DATABASE_URL"
+    return f"export ATHENA_DATABASE_URL={shlex.quote(opened.describe_location())}, with your user and password"

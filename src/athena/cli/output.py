@@ -8,39 +8,41 @@ from typing import Any
 
 import click
 
-from athena.memory.values import preview
+from athena.memory.values import format_preview
 
 # What a terminal would obey rather than show, and marks that reorder or hide text.
-UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
+UNSAFE_CHARS_PATTERN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
 
 
-def safe(text: str) -> str:
+def escape_control_chars(text: str) -> str:
     """Show characters that a terminal would act on, or that hide others, as escapes."""
-    return UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return UNSAFE_CHARS_PATTERN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
-def as_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print JSON; on a terminal only as characters that it cannot obey."""
     click.echo(json.dumps(value, ensure_ascii=sys.stdout.isatty(), indent=2))
 
 
-def counted(number: int, one: str = "memory", many: str = "memories") -> str:
+def format_count(number: int, one: str = "memory", many: str = "memories") -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
-def day(moment: float) -> str:
+def format_day(moment: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(moment))
 
 
-def line(found: dict[str, Any]) -> str:
+def format_memory_line(found: dict[str, Any]) -> str:
     """Return one memory on one line."""
     score = click.style(f"{found['score']:.2f} ", fg="green") if "score" in found else ""
-    tags = click.style(f" [{safe(', '.join(found['tags']))}]", fg="cyan") if found["tags"] else ""
+    tags = click.style(f" [{escape_control_chars(', '.join(found['tags']))}]", fg="cyan") if found["tags"] else ""
     name = click.style(found["hash"], fg="yellow")
-    return f"{name} {score}{day(found['created'])}{tags} {safe(preview(found['content'], 120))}"
+    return f"{name} {score}{format_day(found['created'])}{tags} {escape_control_chars(format_preview(found['content'], 120))}"
 
 
-def whole(found: dict[str, Any]) -> str:
+def format_memory(found: dict[str, Any]) -> str:
     """Return one memory with all that is known about it."""
     facts = {
         "id": found["id"],
@@ -54,5 +56,5 @@ def whole(found: dict[str, Any]) -> str:
         **{f"{item['relation']}": item["hash"] for item in found.get("related", ())},
     }
     head = click.style(found["hash"], fg="yellow")
-    lines = [f"  {safe(name):<12} {safe(str(value))}" for name, value in facts.items()]
-    return "\n".join([head, *lines, "", safe(found["content"])])
+    lines = [f"  {escape_control_chars(name):<12} {escape_control_chars(str(value))}" for name, value in facts.items()]
+    return "\n".join([head, *lines, "", escape_control_chars(found["content"])])

@@ -4,8 +4,8 @@ import click
 
 from athena.app import connect
 from athena.cli import output
-from athena.core.clock import local
-from athena.core.threads import drive
+from athena.core.clock import to_local_time
+from athena.core.threads import run_sync
 
 
 @click.command()
@@ -16,14 +16,16 @@ def projects(rename: tuple[str, str] | None, json_output: bool) -> None:
 
     Example: athena projects --rename /home/ann/shop shop
     """
-    connection = connect.Connection(connect.shared_app, None, "cli")
+    connection = connect.AppConnection(connect.shared_app, None, "cli")
     if rename:
-        found = [drive(connection.call("rename_project", {"name": rename[0], "to": rename[1]})).data]
+        found = [run_sync(connection.call("rename_project", {"name": rename[0], "to": rename[1]})).data]
     else:
-        found = drive(connection.call("list_projects", {})).data
+        found = run_sync(connection.call("list_projects", {})).data
     if json_output:
-        return output.as_json(found)
+        return output.print_json(found)
     for project in found:
-        day = f"{local(project['updated']):%Y-%m-%d}" if project["updated"] else "-"
-        click.echo(f"{output.counted(project['memories']):>16}  {day:<10}  {output.safe(project['name'])}")
+        day = f"{to_local_time(project['updated']):%Y-%m-%d}" if project["updated"] else "-"
+        click.echo(
+            f"{output.format_count(project['memories']):>16}  {day:<10}  {output.escape_control_chars(project['name'])}"
+        )
     return None

@@ -4,9 +4,9 @@ import click
 
 from athena.app import connect
 from athena.cli import output
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 
-WORKING_DAYS = 250
+WORKING_DAYS_PER_YEAR = 250
 
 
 @click.command()
@@ -19,14 +19,14 @@ def savings(users: int | None, sessions_per_day: int, price: float, json_output:
 
     Example: athena savings --users 20 --sessions-per-day 8 --price 3
     """
-    found = drive(connect.Connection(connect.shared_app, None, "cli").call("token_savings", {})).data
+    found = run_sync(connect.AppConnection(connect.shared_app, None, "cli").call("token_savings", {})).data
     if users:
         kept = (found["saved"] - found["definitions"] * found["days"]) / max(1, found["days"])  # results, on one day
-        tokens = round((kept + found["definitions"] * sessions_per_day) * users * WORKING_DAYS)
+        tokens = round((kept + found["definitions"] * sessions_per_day) * users * WORKING_DAYS_PER_YEAR)
         found["a_year"] = {"tokens": tokens, "price": round(tokens * price / 1_000_000, 2)}
     if json_output:
-        return output.as_json(found)
-    click.echo(f"{found['calls']:,} calls on {output.counted(found['days'], 'day', 'days')} (o200k tokens, about)")
+        return output.print_json(found)
+    click.echo(f"{found['calls']:,} calls on {output.format_count(found['days'], 'day', 'days')} (o200k tokens, about)")
     click.echo(f"read by a model       {found['spent']:>12,}")
     click.echo(f"with direct tools     {found['direct']:>12,}  ({found['definitions']:,} of definitions a day)")
     click.echo(f"saved                 {found['saved']:>12,}  ({found['percent']} %)")

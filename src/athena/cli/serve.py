@@ -8,8 +8,8 @@ from functools import partial
 import click
 
 from athena.app import settings as configuration
-from athena.app.compose import is_same_store, start
-from athena.core.home.paths import current_project, make_token
+from athena.app.compose import is_same_store, open_app
+from athena.core.home.paths import current_project, ensure_token
 
 
 @click.command()
@@ -22,13 +22,13 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
 
     Example: athena serve --port 3000
     """
-    from athena.server.serve import Server  # brings Starlette and uvicorn
+    from athena.server.serve import AthenaServer  # brings Starlette and uvicorn
 
-    settings = configuration.load()
+    settings = configuration.load_settings()
     auth = settings.auth and not no_auth
-    app = start(settings)
+    app = open_app(settings)
     try:
-        server = Server(
+        server = AthenaServer(
             app,
             settings.home,
             current_project(),
@@ -42,13 +42,13 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
     except BaseException:
         app.close()
         raise
-    click.echo(_greeting(server.url, app.store.database.location()))
+    click.echo(_format_greeting(server.url, app.store.database.describe_location()))
     if not auth:
         click.echo("WARNING: no token is asked for: every program on this machine can read and change all", err=True)
     server.run()
 
 
-def _greeting(url: str, location: str) -> str:
+def _format_greeting(url: str, location: str) -> str:
     command = "athena" if shutil.which("athena") else os.path.relpath(sys.argv[0])
     return f"""Athena answers at {url}; its data is in {location}
 Try in another terminal:
@@ -64,4 +64,4 @@ def token() -> None:
 
     Example: curl -H "Authorization: Bearer $(athena token)" localhost:3000/tools/discover
     """
-    click.echo(make_token())
+    click.echo(ensure_token())

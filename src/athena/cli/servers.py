@@ -5,11 +5,11 @@ from typing import Any
 import click
 
 from athena.cli import output, running
-from athena.cli.programs import as_json, call
-from athena.core.threads import drive
+from athena.cli.programs import invoke_operation, json_option
+from athena.core.threads import run_sync
 
-COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "changed": "yellow", "failing": "red"}
-yes = click.option("--yes", is_flag=True, help="Do not ask.")
+STATUS_COLOURS = {"ready": "green", "connected": "green", "waiting": "yellow", "changed": "yellow", "failing": "red"}
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.group(invoke_without_command=True)
@@ -25,7 +25,7 @@ def servers(context: click.Context) -> None:
 
 @servers.command("list")
 @click.option("--check", is_flag=True, help="Connect each of them first.")
-@as_json
+@json_option
 def list_servers(check: bool = False, json_output: bool = False) -> None:
     """List servers and how they are.
 
@@ -34,21 +34,21 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
     from athena.cli import approving  # what they need is needed nowhere else
     from athena.gateway import sanitize
 
-    gateway = approving.opened()
-    wrong = drive(gateway.check()) if check else {}
-    found, elsewhere = call("list_servers", None), running.troubles(gateway.config.home)
+    gateway = approving.load_gateway()
+    wrong = run_sync(gateway.check_servers()) if check else {}
+    found, elsewhere = invoke_operation("list_servers", None), running.fetch_server_problems(gateway.servers_file.home)
     for one in found:
-        one["command"] = gateway.known(one["name"]).entry.shown
+        one["command"] = gateway.get_server(one["name"]).config.target
         one["detail"] = wrong.get(one["name"]) or one["detail"]
         if there := elsewhere.get(one["name"]):
             one |= {"status": "failing", "detail": "; ".join(filter(None, [one["detail"], there]))}
     if json_output:
-        return output.as_json(found)
+        return output.print_json(found)
     for one in found:
-        status = click.style(f"{one['status']:<10}", fg=COLOURS.get(one["status"]))
-        click.echo(f"{status} {one['name']:<16} {one['tools']:>4} tools  {sanitize.visible(one['command'])}")
+        status = click.style(f"{one['status']:<10}", fg=STATUS_COLOURS.get(one["status"]))
+        click.echo(f"{status} {one['name']:<16} {one['tools']:>4} tools  {sanitize.escape_hidden(one['command'])}")
         for line in filter(None, [one["detail"], *one["refused"]]):
-            click.echo(f"           {output.safe(line)}")
+            click.echo(f"           {output.escape_control_chars(line)}")
     if not found:
         click.echo("none yet: athena servers add NAME -- COMMAND ARGS...", err=True)
     return None
@@ -65,26 +65,26 @@ def list_servers(check: bool = False, json_output: bool = False) -> None:
 @click.option(
     "--approval", type=click.Choice(["never", "destructive", "always"]), help="Which calls wait for a person."
 )
-@as_json
-def add(name: str, command: tuple[str, ...], json_output: bool, **options: Any) -> None:
+@json_option
+def add_server(name: str, command: tuple[str, ...], json_output: bool, **options: Any) -> None:
     """Add a server and approve the tools that it has now.
 
     Example: athena servers add github --url https://example.com/mcp --header 'Authorization=Bearer ${GITHUB_TOKEN}'
     """
     from athena.cli import approving, consent  # what they need is needed nowhere else
 
-    consent.required(f"add {name}")
-    entry = approving.entry(name, command, options)
-    if entry.is_open:
+    consent.require_person(f"add {name}")
+    entry = approving.parse_server_entry(name, command, options)
+    if entry.is_unencrypted:
         click.echo("the address is not encrypted: others on the way can read and change what is sent", err=True)
-    approving.opened().add([entry])
-    approving.approve(name, json_output, ask=False)
+    approving.load_gateway().add_servers([entry])
+    approving.approve_tools(name, json_output, ask=False)
 
 
 @servers.command("import")
 @click.argument("file")
-@yes
-@as_json
+@yes_option
+@json_option
 def import_servers(file: str, yes: bool, json_output: bool) -> None:
     """Add the servers of another client's file.
 
@@ -93,67 +93,67 @@ def import_servers(file: str, yes: bool, json_output: bool) -> None:
     from athena.cli import approving, consent  # what they need is needed nowhere else
     from athena.gateway import sanitize
 
-    consent.required(f"import {file}")
-    (entries, skipped), gateway = approving.entries(file), approving.opened()
-    new = [entry for entry in entries if gateway.is_new(entry.name)]
+    consent.require_person(f"import {file}")
+    (entries, skipped), gateway = approving.read_foreign_entries(file), approving.load_gateway()
+    new = [entry for entry in entries if gateway.is_unapproved(entry.name)]
     for entry in entries:
         known = "" if entry in new else "  (there already)"
-        click.echo(f"{entry.name}: {sanitize.visible(entry.shown)}{known}", err=True)
-        for line in consent.lines(entry) if entry in new else ():
+        click.echo(f"{entry.name}: {sanitize.escape_hidden(entry.target)}{known}", err=True)
+        for line in consent.describe_entry(entry) if entry in new else ():
             click.echo(f"  {line}", err=True)
     for name, why in skipped.items():
-        click.echo(f"{sanitize.visible(name)}: skipped: {sanitize.visible(why)}", err=True)
+        click.echo(f"{sanitize.escape_hidden(name)}: skipped: {sanitize.escape_hidden(why)}", err=True)
     if new and not yes:
         click.confirm(f"Add {len(new)} and run what they name?", abort=True, err=True)
     if new:
-        gateway.add(new)
-    done = {entry.name: approving.tried(entry, json_output) for entry in new}
+        gateway.add_servers(new)
+    done = {entry.name: approving.try_approve(entry, json_output) for entry in new}
     if json_output:
-        output.as_json(done | {name: f"skipped: {why}" for name, why in skipped.items()})
+        output.print_json(done | {name: f"skipped: {why}" for name, why in skipped.items()})
     if skipped:
         raise click.exceptions.Exit(1)
 
 
 @servers.command("remove")
 @click.argument("name")
-@as_json
-def remove(name: str, json_output: bool) -> None:
+@json_option
+def remove_server(name: str, json_output: bool) -> None:
     """Remove a server and what was approved of it.
 
     Example: athena servers remove github
     """
     from athena.cli import approving  # what it needs is needed nowhere else
 
-    gateway = approving.opened()
-    found = gateway.named(name)
-    gateway.remove(found)
-    return output.as_json({"removed": found}) if json_output else click.echo(f"removed {found}")
+    gateway = approving.load_gateway()
+    found = gateway.resolve_name(name)
+    gateway.remove_server(found)
+    return output.print_json({"removed": found}) if json_output else click.echo(f"removed {found}")
 
 
 @servers.command("login")
 @click.argument("name")
-@as_json
-def login(name: str, json_output: bool) -> None:
+@json_option
+def login_to_server(name: str, json_output: bool) -> None:
     """Log in to a server that is reached over HTTP.
 
     Example: athena servers login github
     """
     from athena.cli import approving, consent  # what they need is needed nowhere else
 
-    consent.required(f"login {name}")
-    approving.approve(name, json_output, ask=False, login=True)
+    consent.require_person(f"login {name}")
+    approving.approve_tools(name, json_output, ask=False, login=True)
 
 
 @servers.command("approve")
 @click.argument("name")
-@yes
-@as_json
-def approve(name: str, yes: bool, json_output: bool) -> None:
+@yes_option
+@json_option
+def approve_server(name: str, yes: bool, json_output: bool) -> None:
     """Look at what a server offers now, and allow it.
 
     Example: athena servers approve github
     """
     from athena.cli import approving, consent  # what they need is needed nowhere else
 
-    consent.required(f"approve {name}")
-    approving.approve(name, json_output, ask=not yes)
+    consent.require_person(f"approve {name}")
+    approving.approve_tools(name, json_output, ask=not yes)

@@ -6,9 +6,16 @@ import re
 import click
 
 from athena.cli import output
-from athena.cli.programs import as_json, call, in_project, json_object, read_source, show
+from athena.cli.programs import (
+    invoke_operation,
+    json_option,
+    parse_json_object,
+    print_result,
+    project_option,
+    read_source,
+)
 
-EXPORTED = re.compile(r"(?P<about>(?:# (?!Example:).*\n)+)(?:# Example:\n(?P<example>(?:#   .*\n)+))?\n")
+EXPORT_HEADER_PATTERN = re.compile(r"(?P<about>(?:# (?!Example:).*\n)+)(?:# Example:\n(?P<example>(?:#   .*\n)+))?\n")
 
 
 @click.group(invoke_without_command=True)
@@ -20,29 +27,29 @@ def skills(context: click.Context) -> None:
 
 
 @skills.command("list")
-@in_project
-@as_json
+@project_option
+@json_option
 def list_skills(project: str | None = None, json_output: bool = False) -> None:
     """List skills. Example: athena skills list"""
-    found = call("find_skills", project, k=1_000)
+    found = invoke_operation("find_skills", project, k=1_000)
     if json_output:
-        return output.as_json(found)
+        return output.print_json(found)
     for one in found:
         about = one["description"].splitlines()[0]
-        click.echo(output.safe(f"{one['name']}({one['signature']}) -> {one['returns']}  # {about}"))
+        click.echo(output.escape_control_chars(f"{one['name']}({one['signature']}) -> {one['returns']}  # {about}"))
     return None
 
 
 @skills.command("show")
 @click.argument("name")
-@in_project
-@as_json
+@project_option
+@json_option
 def show_skill(name: str, project: str | None, json_output: bool) -> None:
     """Show a skill's code. Example: athena skills show weekly_summary"""
-    found = call("get_skill", project, name=name)
+    found = invoke_operation("get_skill", project, name=name)
     if json_output:
-        return output.as_json(found)
-    uses = output.counted(found["uses"], "use", "uses")
+        return output.print_json(found)
+    uses = output.format_count(found["uses"], "use", "uses")
     return click.echo(f"# version {found['version']}, {uses}\n{found['code']}", nl=False)
 
 
@@ -50,44 +57,46 @@ def show_skill(name: str, project: str | None, json_output: bool) -> None:
 @click.argument("file")
 @click.option("--name", help="The function's name; else the file's.")
 @click.option("--example", help="Lines that call it, run for real; else those of an exported file.")
-@in_project
-@as_json
+@project_option
+@json_option
 def save_skill(file: str, name: str | None, example: str | None, project: str | None, json_output: bool) -> None:
     """Save a file's function as a skill. Example: athena skills save count.py --example 'count("x")'"""
     code = read_source(file)
-    head = EXPORTED.match(code)
+    head = EXPORT_HEADER_PATTERN.match(code)
     if head is not None:
         code = code[head.end() :]
         example = example or re.sub(r"^#   ", "", head["example"] or "", flags=re.MULTILINE).strip() or None
     about = re.sub(r"^# ?", "", head["about"], flags=re.MULTILINE).strip() if head else ""
     named = name or os.path.splitext(os.path.basename(file))[0]
-    kept = call("save_skill", project, name=named, code=code, description=about or None, example=example)
+    kept = invoke_operation("save_skill", project, name=named, code=code, description=about or None, example=example)
     if json_output:
-        return output.as_json(kept)
+        return output.print_json(kept)
     return click.echo(f"{kept['name']}({kept['signature']}): version {kept['version']}")
 
 
 @skills.command("run")
 @click.argument("name")
 @click.option("--json", "arguments", default="{}", help="The arguments, as a JSON object.")
-@in_project
+@project_option
 def run_skill(name: str, arguments: str, project: str | None) -> None:
     """Run a skill. Example: athena skills run weekly_summary --json '{"days": 7}'"""
-    if code := show(call("run_skill", project, name=name, arguments=json_object(arguments))):
+    if code := print_result(invoke_operation("run_skill", project, name=name, arguments=parse_json_object(arguments))):
         raise click.exceptions.Exit(code)
 
 
 @skills.command("export")
 @click.argument("folder", metavar="DIR")
-@in_project
-@as_json
+@project_option
+@json_option
 def export_skills(folder: str, project: str | None, json_output: bool) -> None:
     """Write each skill as a file to read and review. Example: athena skills export ./skills"""
-    files = call("export_skills", project)
+    files = invoke_operation("export_skills", project)
     os.makedirs(folder, exist_ok=True)
     for name, text in files.items():
         with open(os.path.join(folder, os.path.basename(name)), "w", encoding="utf-8") as file:
             file.write(text)
     if json_output:
-        return output.as_json({"written": sorted(files)})
-    return click.echo(f"{output.counted(len(files), 'skill', 'skills')} written to {output.safe(folder)}")
+        return output.print_json({"written": sorted(files)})
+    return click.echo(
+        f"{output.format_count(len(files), 'skill', 'skills')} written to {output.escape_control_chars(folder)}"
+    )

@@ -9,13 +9,13 @@ from athena.app import connect
 from athena.cli import output
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.home.paths import current_project
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.discovery import export
 from athena.discovery.entry import Entry
 from athena.operations import finding
 from athena.operations.context import Context
 
-as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+json_option = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 
 
 @click.group(invoke_without_command=True)
@@ -23,31 +23,31 @@ as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON."
 def tools(context: click.Context) -> None:
     """Find out what can be done. Example: athena tools search "find duplicates" """
     if context.invoked_subcommand is None:
-        _print_all(None)
+        _print_tools(None)
 
 
 @tools.command("list")
 @click.argument("category", required=False)
-@as_json
+@json_option
 def list_tools(category: str | None, json_output: bool) -> None:
     """List operations, all or of one category. Example: athena tools list memory"""
     if json_output:
-        return output.as_json([_line(one.name, one) for one in _catalog().listed(category)])
-    return _print_all(category)
+        return output.print_json([_tool_to_dict(one.name, one) for one in _get_catalog().list_operations(category)])
+    return _print_tools(category)
 
 
 @tools.command("search")
 @click.argument("query")
 @click.option("-k", default=5, show_default=True, help="How many.")
 @click.option("--category", help="Only of this category or server.")
-@as_json
+@json_option
 def search_tools(query: str, k: int, category: str | None, json_output: bool) -> None:
     """Find tools and skills by what they do. Example: athena tools search "undo a change" """
-    found = drive(finding.found(_context(), query, category))[:k]
+    found = run_sync(finding.rank_tools(_create_context(), query, category))[:k]
     if json_output:
-        return output.as_json([_line(one.key, one) for one in found])
+        return output.print_json([_tool_to_dict(one.key, one) for one in found])
     for one in found:
-        click.echo(output.safe(finding.line(one.thing)))
+        click.echo(output.escape_control_chars(finding.format_signature(one.target)))
     if not found:
         click.echo("nothing fits; try other words", err=True)
     return None
@@ -55,51 +55,51 @@ def search_tools(query: str, k: int, category: str | None, json_output: bool) ->
 
 @tools.command("show")
 @click.argument("name")
-@as_json
+@json_option
 def show_tool(name: str, json_output: bool) -> None:
     """Show how a tool or skill is called. Example: athena tools show recall"""
     if json_output:
-        operation = _catalog().find(name)
+        operation = _get_catalog().get_operation(name)
         more = {"approval": operation.approval, "arguments": operation.arguments_schema}
-        return output.as_json(_line(operation.name, operation) | more)
-    return click.echo(drive(finding.described(_context(), name)))
+        return output.print_json(_tool_to_dict(operation.name, operation) | more)
+    return click.echo(run_sync(finding.describe_by_name(_create_context(), name)))
 
 
 @tools.command("export")
 @click.argument("folder", metavar="DIR")
 @click.option("--force", is_flag=True, help="Also replace files of an earlier export that were changed since.")
-@as_json
+@json_option
 def export_tools(folder: str, force: bool, json_output: bool) -> None:
     """Write a folder of stubs: a file a tool, an index a category.
 
     Example: athena tools export ./tools
     """
-    done = export.write(folder, drive(finding.exported(_context())), force=force)
+    done = export.write_folder(folder, run_sync(finding.export_stubs(_create_context())), force=force)
     if json_output:
-        return output.as_json({"folder": os.path.abspath(folder), **done._asdict()})
+        return output.print_json({"folder": os.path.abspath(folder), **done._asdict()})
     return click.echo(
-        f"{output.counted(done.written, 'file', 'files')} written to {output.safe(folder)},"
+        f"{output.format_count(done.written, 'file', 'files')} written to {output.escape_control_chars(folder)},"
         f" {done.unchanged} unchanged, {done.removed} removed"
     )
 
 
-def _context() -> Context:
+def _create_context() -> Context:
     """Return what a search is given: servers and skills are known to the store alone."""
-    return connect.shared_app().context(current_project(), "cli")
+    return connect.shared_app().create_context(current_project(), "cli")
 
 
-def _catalog() -> Catalog:
+def _get_catalog() -> Catalog:
     return connect.shared_app().catalog
 
 
-def _line(name: str, one: Entry | AnyOperation) -> dict[str, Any]:
+def _tool_to_dict(name: str, one: Entry | AnyOperation) -> dict[str, Any]:
     return {"name": name, "category": one.category, "description": one.summary, "effect": str(one.effect)}
 
 
-def _print_all(category: str | None) -> None:
+def _print_tools(category: str | None) -> None:
     heading = None
-    catalog = _catalog()
-    for operation in catalog.listed(category):
+    catalog = _get_catalog()
+    for operation in catalog.list_operations(category):
         if operation.category != heading:
             heading = operation.category
             click.echo(click.style(f"{heading}: {catalog.categories[heading]}", bold=True))

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from athena.core.scope import Kind, Scope
 
-HOOK = "hook"  # the surface of session hooks
+HOOK_SURFACE = "hook"  # the surface of session hooks
 
 
 class Call(NamedTuple):
@@ -15,9 +15,11 @@ class Call(NamedTuple):
     scope: Scope
     started: float
     key: str | None = None  # a repeated call with the same key happens once
-    about: str = ""  # the digest of its arguments, where it has a key: another call must not pass for this one
+    arguments_digest: str = (
+        ""  # the digest of its arguments, where it has a key: another call must not pass for this one
+    )
     run: str | None = None  # the program's run that it belongs to
 
-    def of(self, kind: Kind) -> "Call":
+    def with_kind(self, kind: Kind) -> "Call":
         """Return the same call, about things of another kind."""
-        return self._replace(scope=self.scope.of(kind))
+        return self._replace(scope=self.scope.with_kind(kind))

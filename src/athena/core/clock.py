@@ -8,16 +8,16 @@ from functools import cache
 
 Clock = Callable[[], float]  # seconds since 1970, as `time.time`
 
-system: Clock = time.time
+system_clock: Clock = time.time
 
 
-def local(moment: float) -> datetime:
+def to_local_time(moment: float) -> datetime:
     """Return a moment in this machine's time zone, with its clock changes and not just today's offset."""
-    return datetime.fromtimestamp(moment, _zone(os.environ.get("TZ")))
+    return datetime.fromtimestamp(moment, _load_timezone(os.environ.get("TZ")))
 
 
 @cache
-def _zone(name: str | None) -> tzinfo | None:
+def _load_timezone(name: str | None) -> tzinfo | None:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # only where a calendar is needed
 
     try:

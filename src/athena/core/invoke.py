@@ -9,7 +9,7 @@ from athena.errors import InvalidInput
 
 
 async def invoke(catalog: Catalog, name: str, raw: Mapping[str, Any], caller: Caller) -> Any:
-    operation = catalog.find(name)
+    operation = catalog.get_operation(name)
     if not isinstance(raw, Mapping):
         raise InvalidInput(f"{name}: the arguments must be a JSON object", hint=operation.signature)
     return await operation(caller, **raw)

@@ -3,34 +3,34 @@
 import threading
 from collections import defaultdict
 
-BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
+BUCKET_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
 
 
 class Metrics:
     """Counters of one process. Names and labels come from the catalog alone, so there are never many."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._calls: dict[tuple[str, str, str], int] = defaultdict(int)
         self._seconds: dict[tuple[str, str], float] = defaultdict(float)
-        self._buckets: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (len(BOUNDS) + 1))
+        self._buckets: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (len(BUCKET_BOUNDS_S) + 1))
         self._tokens: dict[tuple[str, str, str], int] = defaultdict(int)
 
-    def called(self, operation: str, surface: str, outcome: str, seconds: float) -> None:
-        with self._guard:
+    def count_call(self, operation: str, surface: str, outcome: str, seconds: float) -> None:
+        with self._lock:
             self._calls[operation, surface, outcome] += 1
             self._seconds[operation, surface] += seconds
-            place = next((i for i, bound in enumerate(BOUNDS) if seconds <= bound), len(BOUNDS))
+            place = next((i for i, bound in enumerate(BUCKET_BOUNDS_S) if seconds <= bound), len(BUCKET_BOUNDS_S))
             self._buckets[operation, surface][place] += 1
 
-    def moved(self, operation: str, surface: str, given: int, returned: int) -> None:
-        with self._guard:
+    def count_tokens(self, operation: str, surface: str, given: int, returned: int) -> None:
+        with self._lock:
             self._tokens[operation, surface, "in"] += given
             self._tokens[operation, surface, "out"] += returned
 
-    def text(self, gauges: dict[str, tuple[str, float]]) -> str:
+    def format_text(self, gauges: dict[str, tuple[str, float]]) -> str:
         """Write all counters, and some figures of the moment."""
-        with self._guard:
+        with self._lock:
             calls, seconds, tokens = dict(self._calls), dict(self._seconds), dict(self._tokens)
             buckets = {key: list(value) for key, value in self._buckets.items()}
         lines = ["# HELP athena_calls_total Calls of operations.", "# TYPE athena_calls_total counter"]
@@ -41,7 +41,7 @@ class Metrics:
         for (operation, surface), counts in sorted(buckets.items()):
             labels = f'operation="{operation}",surface="{surface}"'
             total = 0
-            for bound, count in zip((*map(str, BOUNDS), "+Inf"), counts, strict=True):
+            for bound, count in zip((*map(str, BUCKET_BOUNDS_S), "+Inf"), counts, strict=True):
                 total += count
                 lines.append(f'athena_call_seconds_bucket{{{labels},le="{bound}"}} {total}')
             lines.append(f"athena_call_seconds_sum{{{labels}}} {seconds[operation, surface]:.6f}")

@@ -28,11 +28,11 @@ class Caller(Protocol):
     @property
     def allowed(self) -> frozenset[Effect]: ...
 
-    def record(
+    def record_call(
         self, operation: str, effect: Effect, arguments: Mapping[str, Any]
     ) -> AbstractAsyncContextManager[Self]: ...
 
-    def spend(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
+    def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
         """Note how much a call took and gave."""
         ...
 
@@ -45,15 +45,17 @@ class Parameter(NamedTuple):
 
     @property
     def help(self) -> str:
-        param = types.parts(self.annotation)[1]
+        param = types.split_annotation(self.annotation)[1]
         return param.help if param else ""
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """The help with the bounds."""
-        kind, param = types.parts(self.annotation)
+        kind, param = types.split_annotation(self.annotation)
         least, most = (None, None) if param is None else (param.least, param.most)
-        unit = {"str": " characters", "int": "", "float": ""}.get(types.source(kind).removesuffix(" | None"), " items")
+        unit = {"str": " characters", "int": "", "float": ""}.get(
+            types.to_source(kind).removesuffix(" | None"), " items"
+        )
         if (least, most) in ((None, None), (0, 1)):  # the help says "from 0 to 1" already
             return self.help
         if most is None:
@@ -69,7 +71,7 @@ R = TypeVar("R")
 class Operation(Generic[C, P, R]):
     """A function, and what every surface needs to know about it."""
 
-    foreign = False  # somebody else's: `defined.py`
+    is_foreign = False  # somebody else's: `defined.py`
 
     def __init__(
         self,
@@ -85,8 +87,8 @@ class Operation(Generic[C, P, R]):
         self.approval = approval
         self.programs = programs
         self.name: str = run.__name__  # what it is called by, alone in the whole catalog
-        self.bare = self.name  # and inside of its category
-        self.short = short
+        self.bare_name = self.name  # and inside of its category
+        self.short_name = short
         self.category = run.__module__.rpartition(".")[2]
 
     def __repr__(self) -> str:
@@ -95,7 +97,7 @@ class Operation(Generic[C, P, R]):
     @property
     def path(self) -> str:
         """How a program names it."""
-        return f"{self.category}.{self.bare}"
+        return f"{self.category}.{self.bare_name}"
 
     async def __call__(self, ctx: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Permit, check, record, run. There is no other way in."""
@@ -103,19 +105,21 @@ class Operation(Generic[C, P, R]):
             how = "a person runs: athena approve ID" if self.effect is Effect.APPROVE else ""
             hint = how or f"{self.name} needs {str(self.effect)!r}"
             raise Denied(f"{ctx.surface} may not {self.effect}", hint=hint)
-        arguments = self.check(dict(zip(self.names, args, strict=False)) | kwargs)
-        async with ctx.record(self.name, self.effect, arguments) as inside:
+        arguments = self.check_arguments(dict(zip(self.parameter_names, args, strict=False)) | kwargs)
+        async with ctx.record_call(self.name, self.effect, arguments) as inside:
             result = await self.run(inside, **arguments)  # type: ignore[call-arg]  # checked just now
-        ctx.spend(self.name, arguments, result)
+        ctx.record_usage(self.name, arguments, result)
         return result
 
-    def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def check_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments to run with, or say which one is wrong and how to write the call."""
         checked: dict[str, Any] = {}
         try:
-            if unknown := [name for name in given if name not in self.names]:
-                raise InvalidInput(f"there is no parameter {unknown[0]!r:.60}{meant(unknown[0], self.names)}")
-            for name, check, required in self._checks:
+            if unknown := [name for name in given if name not in self.parameter_names]:
+                raise InvalidInput(
+                    f"there is no parameter {unknown[0]!r:.60}{suggest_name(unknown[0], self.parameter_names)}"
+                )
+            for name, check, required in self._checkers:
                 if name in given:
                     checked[name] = check(given[name], name)
                 elif required:
@@ -125,7 +129,7 @@ class Operation(Generic[C, P, R]):
         return checked
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
+    def parameter_names(self) -> tuple[str, ...]:
         code = self.run.__code__  # `inspect.signature` would say the same, but costs 5 ms to import
         return tuple(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
 
@@ -137,57 +141,58 @@ class Operation(Generic[C, P, R]):
         defaults: dict[str, Any] = dict(zip(positional[len(positional) - len(tail) :], tail, strict=True))
         defaults |= self.run.__kwdefaults__ or {}
         return tuple(
-            Parameter(name, self._hints[name], name not in defaults, defaults.get(name)) for name in self.names
+            Parameter(name, self._type_hints[name], name not in defaults, defaults.get(name))
+            for name in self.parameter_names
         )
 
     @cached_property
-    def _hints(self) -> dict[str, Any]:
+    def _type_hints(self) -> dict[str, Any]:
         return get_type_hints(self.run, include_extras=True)
 
     @cached_property
-    def _checks(self) -> tuple[tuple[str, types.Check, bool], ...]:
-        return tuple((p.name, types.checker(p.annotation), p.required) for p in self.parameters)
+    def _checkers(self) -> tuple[tuple[str, types.ValueCheck, bool], ...]:
+        return tuple((p.name, types.create_checker(p.annotation), p.required) for p in self.parameters)
 
     @property
-    def result(self) -> Any:
-        return self._hints["return"]
+    def result_type(self) -> Any:
+        return self._type_hints["return"]
 
     @cached_property
-    def documentation(self) -> "Documentation":
-        return Documentation.read(self.run.__doc__ or "")
+    def documentation(self) -> "Docstring":
+        return Docstring.parse(self.run.__doc__ or "")
 
     @property
     def summary(self) -> str:
         return self.documentation.summary
 
     @property
-    def brief(self) -> str:
+    def short_summary(self) -> str:
         """The summary's first words, for long lists."""
         return re.split(r"[;:,.] |\.$", self.summary)[0]
 
     @cached_property
-    def example(self) -> dict[str, Any]:
+    def example_arguments(self) -> dict[str, Any]:
         """The arguments of the first example, as JSON has them."""
         from ast import Call, literal_eval, parse  # only to describe it
 
         call = parse((self.documentation.examples or ("f()",))[0], mode="eval").body
         if not isinstance(call, Call):
             return {}
-        given = dict(zip(self.names, map(literal_eval, call.args), strict=False))
+        given = dict(zip(self.parameter_names, map(literal_eval, call.args), strict=False))
         return given | {word.arg: literal_eval(word.value) for word in call.keywords if word.arg}
 
     @cached_property
     def signature(self) -> str:
         """How a person or a program writes the call."""
-        return f"{self.path}({', '.join(_argument(p) for p in self.parameters)})"
+        return f"{self.path}({', '.join(_format_parameter(p) for p in self.parameters)})"
 
     @cached_property
     def arguments_schema(self) -> dict[str, Any]:
         properties: dict[str, Any] = {}
         for p in self.parameters:
-            properties[p.name] = types.schema(p.annotation)
+            properties[p.name] = types.to_json_schema(p.annotation)
             if not p.required and p.default is not None:
-                properties[p.name]["default"] = types.plain(p.default)
+                properties[p.name]["default"] = types.to_json(p.default)
         return {
             "type": "object",
             "properties": properties,
@@ -196,7 +201,7 @@ class Operation(Generic[C, P, R]):
         }
 
 
-class Documentation(NamedTuple):
+class Docstring(NamedTuple):
     """A docstring: its first line, what follows, and the `>>>` lines as examples."""
 
     summary: str
@@ -204,14 +209,14 @@ class Documentation(NamedTuple):
     examples: tuple[str, ...]
 
     @classmethod
-    def read(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Self:
         lines = [line.strip() for line in text.strip().splitlines()]
         examples = tuple(line.removeprefix(">>> ") for line in lines if line.startswith(">>> "))
         prose = [line for line in lines[1:] if not line.startswith(">>> ")]
         return cls(lines[0] if lines else "", "\n".join(prose).strip(), examples)
 
 
-def meant(name: str, names: tuple[str, ...]) -> str:
+def suggest_name(name: str, names: tuple[str, ...]) -> str:
     """Say which name may have been meant."""
     from difflib import get_close_matches  # only on a miss
 
@@ -219,8 +224,8 @@ def meant(name: str, names: tuple[str, ...]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _argument(p: Parameter) -> str:
-    written = f"{p.name}: {types.source(p.annotation)}"
+def _format_parameter(p: Parameter) -> str:
+    written = f"{p.name}: {types.to_source(p.annotation)}"
     return written if p.required else f"{written} = {p.default!r}"
 
 

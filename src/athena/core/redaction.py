@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 
-class Finding(NamedTuple):
+class SecretMatch(NamedTuple):
     """Where a secret stands: `text[start:end]`."""
 
     kind: str
@@ -20,83 +20,87 @@ class Finding(NamedTuple):
     end: int
 
 
-class Redacted(NamedTuple):
+class RedactedText(NamedTuple):
     """The text without its secrets, and the kind of each that was replaced, in order."""
 
     text: str
     kinds: tuple[str, ...]
 
 
-def redact(text: str) -> Redacted:
+def redact(text: str) -> RedactedText:
     """Replace each secret in the text by `[SECRET:kind]`."""
-    placed: list[Finding] = []
+    placed: list[SecretMatch] = []
     # A placeholder is a new neighbour for what stands beside it and may complete a pattern there: looking
     # again makes redaction idempotent. The second look is nearly always the last; the limit bounds the work.
     for _ in range(6):
-        found = [one for one in _scan(text) if not _is_placed(text, one.start)]
+        found = [one for one in _find_secrets(text) if not _is_in_placeholder(text, one.start)]
         if not found:
             break
-        text, placed = _replaced(text, _merged([*placed, *found]))
-    return Redacted(text, tuple(one.kind for one in placed))
+        text, placed = _replace_matches(text, _merge_matches([*placed, *found]))
+    return RedactedText(text, tuple(one.kind for one in placed))
 
 
-def _is_placed(text: str, at: int) -> bool:
+def _is_in_placeholder(text: str, at: int) -> bool:
     opening = text.rfind("[SECRET:", max(0, at - 32), at + 8)
-    placeholder = _compiled(r"\[SECRET:[a-z-]+\]").match(text, opening) if opening >= 0 else None
+    placeholder = _compile_pattern(r"\[SECRET:[a-z-]+\]").match(text, opening) if opening >= 0 else None
     return placeholder is not None and placeholder.end() > at
 
 
-def _replaced(text: str, found: list[Finding]) -> tuple[str, list[Finding]]:
+def _replace_matches(text: str, found: list[SecretMatch]) -> tuple[str, list[SecretMatch]]:
     """Give the text with placeholders, and where in it they are."""
     pieces, placed, length, done = [], [], 0, 0
     for kind, start, end in found:
         placeholder = f"[SECRET:{kind}]"
         pieces += [text[done:start], placeholder]
         length += start - done
-        placed.append(Finding(kind, length, length + len(placeholder)))
+        placed.append(SecretMatch(kind, length, length + len(placeholder)))
         length, done = placed[-1].end, end
     return "".join([*pieces, text[done:]]), placed
 
 
-def _merged(findings: Iterable[Finding]) -> list[Finding]:
+def _merge_matches(findings: Iterable[SecretMatch]) -> list[SecretMatch]:
     """Join findings that overlap, so no part of either survives; a precise kind names the whole."""
-    merged: list[Finding] = []
+    merged: list[SecretMatch] = []
     for one in sorted(findings, key=lambda one: (one.start, -one.end)):
         if merged and one.start < merged[-1].end:
             last = merged.pop()
-            kind = one.kind if last.kind in _BROAD else last.kind
-            one = Finding(kind, last.start, max(last.end, one.end))
+            kind = one.kind if last.kind in _GENERIC_TYPES else last.kind
+            one = SecretMatch(kind, last.start, max(last.end, one.end))
         merged.append(one)
     return merged
 
 
-def _scan(text: str) -> Iterator[Finding]:
+def _find_secrets(text: str) -> Iterator[SecretMatch]:
     # U+0130 is the one character whose lower case is longer; without it positions agree.
     lower = text.replace("İ", "I").lower()
-    for gate, shapes in _shapes().items():
-        if _compiled(gate).search(text):
+    for gate, shapes in _load_prefix_patterns().items():
+        if _compile_pattern(gate).search(text):
             for shape in shapes:
-                yield from _shaped(text, text, *shape)
-    for shape in _contexts():
-        yield from _shaped(text, lower, *shape)
-    for name in _NAMES:
+                yield from _find_by_trigger(text, text, *shape)
+    for shape in _load_context_patterns():
+        yield from _find_by_trigger(text, lower, *shape)
+    for name in _SECRET_NAMES:
         if name in lower:
-            yield from _assigned(text, lower, name)
+            yield from _find_assignments(text, lower, name)
     for name in ("bearer", "basic", "authorization"):
         if name in lower:
-            yield from _authorized(text, lower, name)
+            yield from _find_auth_headers(text, lower, name)
     if "://" in text:
-        yield from _in_urls(text)
+        yield from _find_in_urls(text)
     if "PRIVATE KEY" in text:
-        yield from _private_keys(text)
+        yield from _find_private_keys(text)
     if ":AA" in text:
-        yield from (Finding("telegram-token", *m.span()) for m in _compiled(_TELEGRAM).finditer(text))
-    if _compiled(r"\.[\w-]{6}\.[\w-]{27}").search(text):
-        yield from (Finding("discord-token", *m.span()) for m in _compiled(_DISCORD).finditer(text))
+        yield from (
+            SecretMatch("telegram-token", *m.span()) for m in _compile_pattern(_TELEGRAM_TOKEN_PATTERN).finditer(text)
+        )
+    if _compile_pattern(r"\.[\w-]{6}\.[\w-]{27}").search(text):
+        yield from (
+            SecretMatch("discord-token", *m.span()) for m in _compile_pattern(_DISCORD_TOKEN_PATTERN).finditer(text)
+        )
 
 
 # kind, literals that start it, what follows. The group `s`, if any, is the secret; otherwise all of it is.
-_PREFIXED = r"""
+_PREFIX_TABLE = r"""
 age-key             AGE-SECRET-KEY-                 1[A-Z0-9]{40,70}+
 anthropic-key       sk-ant-                         [\w-]{20,}+
 aws-key             AKIA ASIA ABIA ACCA             [A-Z0-9]{16}
@@ -133,45 +137,45 @@ stripe-key          sk_live_ sk_test_ rk_live_ rk_test_ whsec_      [A-Za-z0-9+/
 vault-token         hvs. hvb. hvr.                  [\w-]{24,}+
 """
 # kind, the service's name in lower case, the secret somewhere after it on the line.
-_IN_CONTEXT = r"""
+_CONTEXT_TABLE = r"""
 cloudflare-token    cloudflare  (?P<s>(?=[\w-]{0,39}\d)(?![0-9a-f]{40}\b)[\w-]{40}|[0-9a-f]{37})(?!\w)
 heroku-key          heroku      (?P<s>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(?!\w)
 mailgun-key         mailgun     (?P<s>[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8})(?!\w)
 password            curl        (?:-u|--user)[\s=]["']?[^\s:"']{1,64}:(?P<s>(?!pass(?:word)?\b|[$<{*[])[^\s"']{3,})
 twilio-key          twilio      (?P<s>SK[0-9a-f]{32})(?!\w)
 """
-_AWS_SECRET = r"(?<![\w+/=-])[A-Za-z0-9+/]{40}(?![\w+/=-])"
-_TELEGRAM = r"(?<!\w)\d{8,10}:AA[\w-]{33}(?![\w-])"
+_AWS_SECRET_PATTERN = r"(?<![\w+/=-])[A-Za-z0-9+/]{40}(?![\w+/=-])"
+_TELEGRAM_TOKEN_PATTERN = r"(?<!\w)\d{8,10}:AA[\w-]{33}(?![\w-])"
 # The first part is a decimal id in base64, which leaves few letters possible.
-_DISCORD = r"[MNO](?<![\w-].)[DTjz][AEIMQUYcgk][w-z0-5][\w-]{14,24}\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"
-_Shape = tuple[str, str, re.Pattern[str]]
+_DISCORD_TOKEN_PATTERN = r"[MNO](?<![\w-].)[DTjz][AEIMQUYcgk][w-z0-5][\w-]{14,24}\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"
+_SecretPattern = tuple[str, str, re.Pattern[str]]
 
 
 @cache
-def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+def _compile_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII | flags)
 
 
 @cache
-def _shapes() -> dict[str, list[_Shape]]:
+def _load_prefix_patterns() -> dict[str, list[_SecretPattern]]:
     """Group by what stands at the end of a literal and after: quick to look for, and seldom there in prose."""
-    groups: dict[str, list[_Shape]] = {}
-    for line in _PREFIXED.strip().splitlines():
+    groups: dict[str, list[_SecretPattern]] = {}
+    for line in _PREFIX_TABLE.strip().splitlines():
         kind, *triggers, rest = line.split()
         for trigger in triggers:
-            pattern = _compiled(rf"(?<![A-Za-z0-9]){re.escape(trigger)}{rest}(?![A-Za-z0-9])")
+            pattern = _compile_pattern(rf"(?<![A-Za-z0-9]){re.escape(trigger)}{rest}(?![A-Za-z0-9])")
             gate = trigger if trigger[-1].isalnum() else re.escape(trigger[-1]) + r"[\w+/=%.-]{10}"
             groups.setdefault(gate, []).append((trigger, kind, pattern))
     return groups
 
 
 @cache
-def _contexts() -> list[_Shape]:
-    rows = [line.split() for line in _IN_CONTEXT.strip().splitlines()]
-    return [(name, kind, _compiled(rf"(?i:{name})[^\n]{{0,48}}?(?<![\w-]){rest}")) for kind, name, rest in rows]
+def _load_context_patterns() -> list[_SecretPattern]:
+    rows = [line.split() for line in _CONTEXT_TABLE.strip().splitlines()]
+    return [(name, kind, _compile_pattern(rf"(?i:{name})[^\n]{{0,48}}?(?<![\w-]){rest}")) for kind, name, rest in rows]
 
 
-def _shaped(text: str, where: str, trigger: str, kind: str, pattern: re.Pattern[str]) -> Iterator[Finding]:
+def _find_by_trigger(text: str, where: str, trigger: str, kind: str, pattern: re.Pattern[str]) -> Iterator[SecretMatch]:
     at = where.find(trigger)
     while at >= 0:
         after = at + len(trigger)
@@ -180,18 +184,18 @@ def _shaped(text: str, where: str, trigger: str, kind: str, pattern: re.Pattern[
             # One character over and over is a drawing of a key: `ghp_xxxx`. A JWT's other parts are optional in
             # its pattern so that a run without them is passed over whole.
             if len(set(text[max(start, after) : end])) > 1 and (kind != "jwt" or "." in match[0]):
-                yield Finding(kind, start, end)
+                yield SecretMatch(kind, start, end)
                 if kind == "aws-key":
                     # The secret key is often pasted beside its id.
-                    beside = _compiled(_AWS_SECRET).finditer(text, end, end + 120)
-                    yield from (Finding("aws-secret-key", *m.span()) for m in beside if _is_mixed(m[0]))
+                    beside = _compile_pattern(_AWS_SECRET_PATTERN).finditer(text, end, end + 120)
+                    yield from (SecretMatch("aws-secret-key", *m.span()) for m in beside if _looks_random(m[0]))
             after = match.end()
         at = where.find(trigger, after)
 
 
-def _in_urls(text: str) -> Iterator[Finding]:
+def _find_in_urls(text: str) -> Iterator[SecretMatch]:
     # A password holds no `//`: the stretches that two `://` may read are disjoint, which keeps this linear.
-    pattern = _compiled(
+    pattern = _compile_pattern(
         r"""(?<=[A-Za-z0-9])://(?P<user>[^\s/:@"'`<>\[]{0,255}):"""
         r"""(?:(?P<s>[^\s/"'`<>]{1,512})|(?P<slashed>(?:[^\s/"'`<>@]|/(?!/)){1,512}))@(?=[^\s/@:?#])"""
     )
@@ -199,17 +203,17 @@ def _in_urls(text: str) -> Iterator[Finding]:
     while at >= 0:
         if match := pattern.match(text, at):
             user, password = match["user"], match["s"] or match["slashed"]
-            port = _compiled(r"\d{1,5}(?:[/?#].*)?").fullmatch(password)
+            port = _compile_pattern(r"\d{1,5}(?:[/?#].*)?").fullmatch(password)
             is_host = port and (not password.isdigit() or "." in user or user == "localhost")
-            if not is_host and not _is_vague(password, _PASSWORDS):
-                yield Finding("password", *match.span("s" if match["s"] else "slashed"))
+            if not is_host and not _is_dummy_value(password, _PASSWORD_WORDS):
+                yield SecretMatch("password", *match.span("s" if match["s"] else "slashed"))
         at = text.find("://", at + 3)
 
 
-def _private_keys(text: str) -> Iterator[Finding]:
-    marker = _compiled(r"-{4,5} ?(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
+def _find_private_keys(text: str) -> Iterator[SecretMatch]:
+    marker = _compile_pattern(r"-{4,5} ?(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
     # What is left of a key cut short: header lines, long base64 lines, one shorter that fills its line.
-    cut_short = _compiled(
+    cut_short = _compile_pattern(
         r"(?:(?:\s|\\+[nr]){1,4}[\w-]{1,30}: [^\n\\]{1,200}(?=\n|\\)){0,6}"
         r"(?:(?:\s|\\+[nr]){0,8}[A-Za-z0-9+/=]{16,}+)++"
         r"""(?:(?:\r?\n|\\+n)[ \t]{0,8}[A-Za-z0-9+/=]{1,15}(?=[ \t]{0,8}(?:[\r\n\\"'`]|\Z)))?"""
@@ -218,19 +222,29 @@ def _private_keys(text: str) -> Iterator[Finding]:
         if mark is None or mark[1] == "END":
             continue
         if following and following[1] == "END" and following.start() - mark.end() < 100_000:
-            if _compiled(r"[A-Za-z0-9+/=]{16}").search(text, mark.end(), following.start()):
-                yield Finding("private-key", mark.start(), following.end())
+            if _compile_pattern(r"[A-Za-z0-9+/=]{16}").search(text, mark.end(), following.start()):
+                yield SecretMatch("private-key", mark.start(), following.end())
         elif body := cut_short.match(text, mark.end()):
-            yield Finding("private-key", mark.start(), body.end())
+            yield SecretMatch("private-key", mark.start(), body.end())
 
 
-_BROAD = frozenset({"api-key", "basic-auth", "bearer-token", "password", "secret", "token"})
+_GENERIC_TYPES = frozenset({"api-key", "basic-auth", "bearer-token", "password", "secret", "token"})
 # A name's last word is what is looked up.
-_NAMES = ("password", "passwd", "passphrase", "pass", "pwd", "secret", "token", "key")
-_KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "account", "master")
-_CURSORS = ("page", "next", "continuation", "cursor", "starting", "request", "lock", "change", "publickey")
-_PASSWORDS = frozenset({"pass", "passwd", "password", "pw", "pwd", "token"})
-_ASSIGNMENT = r"""
+_SECRET_NAMES = ("password", "passwd", "passphrase", "pass", "pwd", "secret", "token", "key")
+_KEY_QUALIFIERS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "account", "master")
+_HARMLESS_TOKEN_QUALIFIERS = (
+    "page",
+    "next",
+    "continuation",
+    "cursor",
+    "starting",
+    "request",
+    "lock",
+    "change",
+    "publickey",
+)
+_PASSWORD_WORDS = frozenset({"pass", "passwd", "password", "pw", "pwd", "token"})
+_ASSIGNMENT_PATTERN = r"""
 (?: _? (?: \d{1,2} | prod | production | staging | dev | test | local | old | new ) )? \\*+ (?: ["'`] \]? )?
 (?P<sep>
     [ \t]{0,4} (?: :[ \t]{0,4} (?:str|bytes|SecretStr|Optional|Final|Any) [\w.\[\],|\ ]{0,30}? = (?!=)
@@ -247,7 +261,7 @@ _ASSIGNMENT = r"""
 )
 """
 # Values and words of sentences that stand where a secret might.
-_PLAIN = """
+_COMMON_WORDS_TEXT = """
 a access account admin and any api apikey are argument array as authentication bearer bool boolean bytes char
 const credentials default disabled empty enabled encrypted enter env environment example expired false field
 file flag float for form from generated hash hashed hidden if in incorrect input int integer invalid is key
@@ -258,28 +272,30 @@ secret secrets see set short should something stored str string test text the th
 type undefined unknown unset updated use used user username valid value values varchar vault void was whatever
 when where which will with wrong your
 """
-_WORDS = frozenset(_PLAIN.split())
-_PLACEHOLDER = r"""(?xs)
+_COMMON_WORDS = frozenset(_COMMON_WORDS_TEXT.split())
+_PLACEHOLDER_PATTERN = r"""(?xs)
     [<\[{()|].* | \$[{(].* | \$(?:[A-Z_][A-Z0-9_]*|[a-z_]+) | %(?:[sdr]|\w+%|\(.*) | .{0,40}(?:\*{3}|\.{3}|…|•).*
   | (?i: .{0,4}x{4,}.*
        | (?:your|insert|replace|change|enter|example|sample|dummy|fake|placeholder|redacted|todo)
          (?: [-_\ .]?(?:me|here|this|it) | [-_\ .].* )? )
   | [a-z][a-z0-9+.-]{1,20}://.* | arn:.*
 """
-_TECHNICAL = r"(?i)(?:sha|md\d|base\d|utf|argon|[bs]crypt|pbkdf|rsa|aes|oauth|ed25519|x509|hmac|rfc|jwt).*|\d+-?[a-z]+"
-_SLUG = r"(?:[A-Za-z]+\d{0,3}|\d{1,4})(?:[-_.:/](?:[A-Za-z]+\d{0,3}|\d{1,4}))*"
-_CODE = r"[&*@!]?[A-Za-z_]\w*(?:(?:\.|->|::|\?\.)[A-Za-z_]\w*)*(?:[(\[].*|[{|?]\D*)?"
+_TECHNICAL_TERM_PATTERN = (
+    r"(?i)(?:sha|md\d|base\d|utf|argon|[bs]crypt|pbkdf|rsa|aes|oauth|ed25519|x509|hmac|rfc|jwt).*|\d+-?[a-z]+"
+)
+_SLUG_PATTERN = r"(?:[A-Za-z]+\d{0,3}|\d{1,4})(?:[-_.:/](?:[A-Za-z]+\d{0,3}|\d{1,4}))*"
+_CODE_PATTERN = r"[&*@!]?[A-Za-z_]\w*(?:(?:\.|->|::|\?\.)[A-Za-z_]\w*)*(?:[(\[].*|[{|?]\D*)?"
 _SYMBOLS = frozenset("!@#$%^&*+=?~|")
 
 
-def _assigned(text: str, lower: str, name: str) -> Iterator[Finding]:
-    pattern = _compiled(_ASSIGNMENT, re.VERBOSE | re.IGNORECASE)
+def _find_assignments(text: str, lower: str, name: str) -> Iterator[SecretMatch]:
+    pattern = _compile_pattern(_ASSIGNMENT_PATTERN, re.VERBOSE | re.IGNORECASE)
     at = lower.find(name)
     while at >= 0:
         after = at + len(name)
-        kind = None if text.startswith("[SECRET:", at - 1) else _kind_of(lower, name, at)
+        kind = None if text.startswith("[SECRET:", at - 1) else _classify_name(lower, name, at)
         if kind and (match := pattern.match(text, after)):
-            found = _value(text, at, match, kind)
+            found = _match_assigned_value(text, at, match, kind)
             if found:
                 yield found
             # A value turned down may hold a name of its own, but a long one is not read twice.
@@ -288,7 +304,7 @@ def _assigned(text: str, lower: str, name: str) -> Iterator[Finding]:
         at = lower.find(name, after)
 
 
-def _kind_of(lower: str, name: str, at: int) -> str | None:
+def _classify_name(lower: str, name: str, at: int) -> str | None:
     before = lower[max(0, at - 24) : at]
     if name == "pass" and not before.endswith(("_", "-", "db")):
         is_quoted = not before[-1:].isalpha() and not {'"', "'"}.isdisjoint(lower[at : at + 8])
@@ -299,42 +315,42 @@ def _kind_of(lower: str, name: str, at: int) -> str | None:
     if name == "key":
         if before.endswith("access") and "secret" in before:
             return "aws-secret-key"
-        return "private-key" if before.endswith("private") else "api-key" if before.endswith(_KEYS) else None
+        return "private-key" if before.endswith("private") else "api-key" if before.endswith(_KEY_QUALIFIERS) else None
     if name == "token":
         if before.endswith("session") and "aws" in before:
             return "aws-session-token"
-        return None if before.endswith(_CURSORS) else "token"
+        return None if before.endswith(_HARMLESS_TOKEN_QUALIFIERS) else "token"
     return "secret" if name == "secret" else "password"
 
 
-def _value(text: str, at: int, match: re.Match[str], kind: str) -> Finding | None:
+def _match_assigned_value(text: str, at: int, match: re.Match[str], kind: str) -> SecretMatch | None:
     before = text[max(0, at - 48) : at]
     lead = r"<[\w:.-]{0,40}\Z" if match["tag"] else r"(?<![\w-])--?[\w-]{0,40}\Z" if match["gap"] else ""
-    if not _compiled(lead).search(before):
+    if not _compile_pattern(lead).search(before):
         return None
     start, end = match.span(match.lastgroup or 0)
     value, name, prose = text[start:end], text[at : match.start()], match["prose"] is not None
     # Without the line's beginning in sight it is no setting: no line has more than one value read to its end.
     line = before[before.rfind("\n") + 1 :] if at <= 48 or "\n" in before else "?"
     if match["bare"] is None:
-        real = _is_real(value, kind, quoted=True, prose=prose)
-    elif match["sep"] == "=" and _compiled(r"\s*(?:(?:export|set|ENV)\s+)?[A-Z0-9_]+").fullmatch(line + name):
+        real = _looks_secret(value, kind, quoted=True, prose=prose)
+    elif match["sep"] == "=" and _compile_pattern(r"\s*(?:(?:export|set|ENV)\s+)?[A-Z0-9_]+").fullmatch(line + name):
         # A setting runs to the white space, whatever it holds.
-        value = _compiled(r"\S*").match(text, start)[0].rstrip(",;\"'")  # type: ignore[index]
+        value = _compile_pattern(r"\S*").match(text, start)[0].rstrip(",;\"'")  # type: ignore[index]
         is_plain = kind in ("password", "secret") and len(value) >= 6 and value.isalnum()
-        real = not _is_vague(value) if is_plain else _is_real(value, kind)
+        real = not _is_dummy_value(value) if is_plain else _looks_secret(value, kind)
     else:
         value = value.rstrip(".:)]}")
-        real = _is_real(value, kind, prose=prose) and _is_literal(text, match, value, start + len(value))
-    return Finding(kind, start, start + len(value)) if real else None
+        real = _looks_secret(value, kind, prose=prose) and _is_literal(text, match, value, start + len(value))
+    return SecretMatch(kind, start, start + len(value)) if real else None
 
 
 def _is_literal(text: str, match: re.Match[str], value: str, end: int) -> bool:
     """Tell a bare value from a variable, a type, a call, or the next word of a sentence."""
-    is_code = _compiled(_CODE, re.DOTALL).fullmatch(value) and not value.isidentifier()
+    is_code = _compile_pattern(_CODE_PATTERN, re.DOTALL).fullmatch(value) and not value.isidentifier()
     parts = [part.strip("0123456789") for part in value.lower().split("_")]
-    is_name = len(parts) > 1 and not _WORDS.isdisjoint(parts)
-    if is_name or (is_code and ("(" in value or not _is_mixed(value))) or re.search(r"=\w*[.{]|\}\)", value):
+    is_name = len(parts) > 1 and not _COMMON_WORDS.isdisjoint(parts)
+    if is_name or (is_code and ("(" in value or not _looks_random(value))) or re.search(r"=\w*[.{]|\}\)", value):
         return False
     if any(c.isdigit() or c in _SYMBOLS for c in value):
         return True
@@ -348,14 +364,18 @@ def _is_literal(text: str, match: re.Match[str], value: str, end: int) -> bool:
     return following[:1] in "\n\r\"'`.,;)}]"
 
 
-def _is_real(value: str, kind: str, *, quoted: bool = False, prose: bool = False) -> bool:
+def _looks_secret(value: str, kind: str, *, quoted: bool = False, prose: bool = False) -> bool:
     value = value[:512]
-    if _is_vague(value) or (_compiled(r"[~.]{0,2}/[\w./@-]*").fullmatch(value) and not _is_mixed(value)):
+    if _is_dummy_value(value) or (
+        _compile_pattern(r"[~.]{0,2}/[\w./@-]*").fullmatch(value) and not _looks_random(value)
+    ):
         return False
     digit, alpha = any(map(str.isdigit, value)), any(map(str.isalpha, value))
     symbol = not _SYMBOLS.isdisjoint(value)
-    slug = _compiled(_SLUG).fullmatch(value)
-    is_term = (slug and not value.isalnum()) or (not quoted and _compiled(_TECHNICAL).fullmatch(value))
+    slug = _compile_pattern(_SLUG_PATTERN).fullmatch(value)
+    is_term = (slug and not value.isalnum()) or (
+        not quoted and _compile_pattern(_TECHNICAL_TERM_PATTERN).fullmatch(value)
+    )
     if prose and (is_term or len(value) < 6 or not (digit and alpha)):
         return False
     if kind != "password":
@@ -363,25 +383,25 @@ def _is_real(value: str, kind: str, *, quoted: bool = False, prose: bool = False
         return alpha and (digit or symbol) and len(value) >= shortest and not slug and " " not in value
     if quoted and (" " in value or not (digit or symbol)):
         words = re.findall("[a-z]+", value.lower())
-        return len(value) >= 6 and _WORDS.isdisjoint(words) and not any("passw" in word for word in words)
+        return len(value) >= 6 and _COMMON_WORDS.isdisjoint(words) and not any("passw" in word for word in words)
     shortest = 4 if quoted else 5 if digit and alpha else 6 if digit or symbol else 3
     return len(value) >= shortest and not (slug and "/" in value)
 
 
-def _is_vague(value: str, words: frozenset[str] = _WORDS) -> bool:
+def _is_dummy_value(value: str, words: frozenset[str] = _COMMON_WORDS) -> bool:
     is_word = len(set(value)) < 2 or value.lower().rstrip("=:") in words
-    return is_word or _compiled(_PLACEHOLDER).fullmatch(value[:512]) is not None
+    return is_word or _compile_pattern(_PLACEHOLDER_PATTERN).fullmatch(value[:512]) is not None
 
 
-def _is_mixed(value: str) -> bool:
+def _looks_random(value: str) -> bool:
     """Tell whether it looks drawn at random: both cases and a digit."""
     return len(value) >= 16 and all(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
 
 
-def _authorized(text: str, lower: str, name: str) -> Iterator[Finding]:
+def _find_auth_headers(text: str, lower: str, name: str) -> Iterator[SecretMatch]:
     header = r"""\\*["']{0,2}\s{0,4}[:=]\s{0,4}\\*["']?(?:(?:token|apikey|api-key|bot|key)\s{1,4})?"""
     lead = header if name == "authorization" else r"[ \t:]{1,4}"
-    pattern = _compiled(lead + r"(?P<s>[\w.~+/=-]{8,}+)", re.IGNORECASE)
+    pattern = _compile_pattern(lead + r"(?P<s>[\w.~+/=-]{8,}+)", re.IGNORECASE)
     at = lower.find(name)
     while at >= 0:
         after = at + len(name)
@@ -389,8 +409,8 @@ def _authorized(text: str, lower: str, name: str) -> Iterator[Finding]:
             value, start, after = match["s"].rstrip("."), match.start("s"), match.end()
             in_header = name == "authorization" or "authorization" in lower[max(0, at - 24) : at]
             if name == "basic":
-                if _is_mixed(value) or (in_header and not value[1:].islower() and not _is_vague(value)):
-                    yield Finding("basic-auth", start, start + len(value))
-            elif _is_real(value, "secret" if in_header else "token"):
-                yield Finding("bearer-token", start, start + len(value))
+                if _looks_random(value) or (in_header and not value[1:].islower() and not _is_dummy_value(value)):
+                    yield SecretMatch("basic-auth", start, start + len(value))
+            elif _looks_secret(value, "secret" if in_header else "token"):
+                yield SecretMatch("bearer-token", start, start + len(value))
         at = lower.find(name, after)

@@ -2,11 +2,11 @@
 
 from typing import Literal, NamedTuple
 
-from athena.core.home.paths import EVERYWHERE
-from athena.core.text import storable
+from athena.core.home.paths import USER_PROJECT
+from athena.core.text import make_storable
 from athena.errors import InvalidInput
 
-LONGEST = 1_000
+MAX_PROJECT_CHARS = 1_000
 Kind = Literal["memory", "event", "task", "entity", "pattern", "skill"]  # each is searched by itself
 
 
@@ -17,18 +17,18 @@ class Scope(NamedTuple):
     kind: Kind = "memory"
 
     @classmethod
-    def named(cls, project: object) -> "Scope":
+    def from_name(cls, project: object) -> "Scope":
         if not isinstance(project, str):
             raise InvalidInput(f"project must be text, not {type(project).__name__}")
         name = project.strip()
-        if not name or len(name) > LONGEST or storable(name) != name:
-            raise InvalidInput(f"project must be a name of 1 to {LONGEST:,} characters")
+        if not name or len(name) > MAX_PROJECT_CHARS or make_storable(name) != name:
+            raise InvalidInput(f"project must be a name of 1 to {MAX_PROJECT_CHARS:,} characters")
         return cls(name)
 
-    def of(self, kind: Kind) -> "Scope":
+    def with_kind(self, kind: Kind) -> "Scope":
         """Return the same project's things of another kind."""
         return self._replace(kind=kind)
 
     @property
-    def visible(self) -> tuple[str, ...]:
-        return (self.project,) if self.project == EVERYWHERE else (self.project, EVERYWHERE)
+    def visible_projects(self) -> tuple[str, ...]:
+        return (self.project,) if self.project == USER_PROJECT else (self.project, USER_PROJECT)

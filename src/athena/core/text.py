@@ -3,26 +3,26 @@
 import re
 import unicodedata
 
-UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, direction marks, tags, unassigned
+INVISIBLE_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, direction marks, tags, unassigned
 # What changes how a sign looks or fills a place, and is itself not seen: whole texts can be hidden in such.
-FILLING = re.compile(
+INVISIBLE_FILLER_PATTERN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
 
-def hidden(char: str) -> bool:
+def is_invisible(char: str) -> bool:
     """Tell whether a character is none that a reader sees."""
-    return unicodedata.category(char) in UNSEEN or FILLING.match(char) is not None
+    return unicodedata.category(char) in INVISIBLE_CATEGORIES or INVISIBLE_FILLER_PATTERN.match(char) is not None
 
 
-def unseen(text: str, spaces: str = "") -> set[str]:
+def find_invisible_chars(text: str, spaces: str = "") -> set[str]:
     """Return which characters of a text nobody sees, but for some."""
     if text.isascii() and text.isprintable():
         return set()
-    return {char for char in set(text) if char not in spaces and hidden(char)}
+    return {char for char in set(text) if char not in spaces and is_invisible(char)}
 
 
-def storable(text: str) -> str:
+def make_storable(text: str) -> str:
     """Return a text that every engine can store: no NUL, no half of a surrogate pair."""
     if "\0" in text:
         text = text.replace("\0", "")

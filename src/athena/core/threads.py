@@ -19,42 +19,42 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class _Mode(threading.local):
-    driving = False
-    closed_to = ""
+class _ThreadMode(threading.local):
+    is_sync = False
+    no_wait_reason = ""
 
 
-_mode = _Mode()
+_mode = _ThreadMode()
 
 
-def running_loop() -> Any:
+def get_running_loop() -> Any:
     """Return the event loop that this code is awaited from, or None when a caller's thread drives it."""
     asyncio = sys.modules.get("asyncio")  # if nobody imported it, no loop can be running
-    return None if _mode.driving or asyncio is None else asyncio._get_running_loop()
+    return None if _mode.is_sync or asyncio is None else asyncio._get_running_loop()
 
 
-def drive(work: Coroutine[Any, Any, T], *, closed_to: str = "") -> T:
+def run_sync(work: Coroutine[Any, Any, T], *, closed_to: str = "") -> T:
     """Run a coroutine to its end on this thread; `closed_to` forbids waiting and says why."""
-    before = _mode.driving, _mode.closed_to
-    _mode.driving, _mode.closed_to = True, closed_to or before[1]
+    before = _mode.is_sync, _mode.no_wait_reason
+    _mode.is_sync, _mode.no_wait_reason = True, closed_to or before[1]
     try:
         work.send(None)
     except StopIteration as stop:
         result: T = stop.value
         return result
     finally:
-        _mode.driving, _mode.closed_to = before
+        _mode.is_sync, _mode.no_wait_reason = before
     work.close()
     raise RuntimeError("this coroutine waits for something that only an event loop can deliver")
 
 
 def check_may_wait() -> None:
     """Refuse to wait where that would never end, as inside of a transaction."""
-    if _mode.closed_to:
-        raise RuntimeError(f"no waiting here: {_mode.closed_to}")
+    if _mode.no_wait_reason:
+        raise RuntimeError(f"no waiting here: {_mode.no_wait_reason}")
 
 
-class Outcome(Generic[T]):
+class ThreadFuture(Generic[T]):
     """What a thread will deliver: a value or an error, once."""
 
     __slots__ = ("_error", "_gate", "_guard", "_ready", "_value", "_wake")
@@ -68,13 +68,13 @@ class Outcome(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
 
-    def deliver(self, value: T) -> None:
+    def set_result(self, value: T) -> None:
         self._value = value
-        self._open()
+        self._notify_waiters()
 
-    def fail(self, error: BaseException) -> None:
+    def set_exception(self, error: BaseException) -> None:
         self._error = error
-        self._open()
+        self._notify_waiters()
 
     def wait(self, timeout: float = -1) -> bool:
         """Block until it is there; False when the time ran out."""
@@ -88,9 +88,9 @@ class Outcome(Generic[T]):
             raise self._error
         return self._value  # type: ignore[return-value]  # None only where T allows it
 
-    async def within(self, seconds: float) -> bool:
+    async def wait_async(self, seconds: float) -> bool:
         """Wait for it so long; False when the time ran out."""
-        if running_loop() is None:
+        if get_running_loop() is None:
             return self.wait(seconds)
         import asyncio  # it runs already
 
@@ -102,13 +102,13 @@ class Outcome(Generic[T]):
         return True
 
     def __await__(self) -> Generator[Any, None, T]:
-        loop = running_loop()
+        loop = get_running_loop()
         if loop is None:
             self.wait()
             return self.result()
         future = loop.create_future()
 
-        def wake() -> None:
+        def wake_loop() -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
 
@@ -116,11 +116,11 @@ class Outcome(Generic[T]):
             if self._ready:
                 future.set_result(None)
             else:
-                self._wake = wake
+                self._wake = wake_loop
         yield from future
         return self.result()
 
-    def _open(self) -> None:
+    def _notify_waiters(self) -> None:
         with self._guard:
             self._ready = True
         self._gate.release()
@@ -128,7 +128,7 @@ class Outcome(Generic[T]):
             self._wake()
 
 
-class Crew:
+class ThreadPool:
     """A few threads that take jobs from one queue, in order; grown on demand."""
 
     def __init__(self, most: int = 4, name: str = "athena") -> None:
@@ -145,21 +145,21 @@ class Crew:
             if self.waiting > self.idle and self.size < self.most:
                 self.size += 1
                 self.idle += 1
-                threading.Thread(target=self._work, name=f"{self.name}-{self.size}", daemon=True).start()
+                threading.Thread(target=self._run_worker, name=f"{self.name}-{self.size}", daemon=True).start()
 
-    def start(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
+    def start_call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> ThreadFuture[T]:
         """Run a blocking function on one of these threads."""
-        outcome: Outcome[T] = Outcome()
+        outcome: ThreadFuture[T] = ThreadFuture()
 
-        def job() -> None:
+        def run_call() -> None:
             try:
                 value = function(*args, **kwargs)
             except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
-                outcome.fail(error)
+                outcome.set_exception(error)
             else:
-                outcome.deliver(value)
+                outcome.set_result(value)
 
-        self.submit(job)
+        self.submit(run_call)
         return outcome
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class Crew:
             for _ in range(self.size):
                 self.jobs.put(None)
 
-    def _work(self) -> None:
+    def _run_worker(self) -> None:
         while (job := self.jobs.get()) is not None:
             with self.guard:  # both at once: a job that was just taken must not pass for a thread that is free
                 self.idle -= 1
@@ -178,27 +178,27 @@ class Crew:
                 self.idle += 1
 
 
-_crew = Crew()
+_pool = ThreadPool()
 
 
-def start(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
+def start_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> ThreadFuture[T]:
     """Run a blocking function on another thread."""
-    global _crew
-    if _crew.pid != os.getpid():  # threads do not survive a fork
-        _crew = Crew()
-    return _crew.start(function, *args, **kwargs)
+    global _pool
+    if _pool.pid != os.getpid():  # threads do not survive a fork
+        _pool = ThreadPool()
+    return _pool.start_call(function, *args, **kwargs)
 
 
-async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a blocking function without blocking an event loop; in place where there is none."""
-    if running_loop() is None:
+    if get_running_loop() is None:
         return function(*args, **kwargs)
-    return await start(function, *args, **kwargs)
+    return await start_in_thread(function, *args, **kwargs)
 
 
-async def pause(seconds: float) -> None:
+async def sleep(seconds: float) -> None:
     """Sleep, on an event loop or without one."""
-    if running_loop() is None:
+    if get_running_loop() is None:
         time.sleep(seconds)  # noqa: ASYNC251  # no loop is held up
     else:
         import asyncio  # it runs already
@@ -206,31 +206,31 @@ async def pause(seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-class Turnstile:
+class SharedLock:
     """Lets any number of threads through until it is shut."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._inside = 0
-        self._shut = False
+        self._holders = 0
+        self._is_exclusive = False
 
     def __enter__(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: not self._shut)
-            self._inside += 1
+            self._changed.wait_for(lambda: not self._is_exclusive)
+            self._holders += 1
 
     def __exit__(self, *_: object) -> None:
         with self._changed:
-            self._inside -= 1
+            self._holders -= 1
             self._changed.notify_all()
 
-    def shut(self, timeout: float) -> None:
+    def acquire_exclusive(self, timeout: float) -> None:
         """Let nobody in, and wait until all are out or the time is over."""
         with self._changed:
-            self._shut = True
-            self._changed.wait_for(lambda: not self._inside, timeout)
+            self._is_exclusive = True
+            self._changed.wait_for(lambda: not self._holders, timeout)
 
-    def open(self) -> None:
+    def release_exclusive(self) -> None:
         with self._changed:
-            self._shut = False
+            self._is_exclusive = False
             self._changed.notify_all()

@@ -22,13 +22,13 @@ from typing import (
     is_typeddict,
 )
 
-from athena.core.json_schema import Declared
+from athena.core.json_schema import JsonSchemaType
 from athena.errors import InvalidInput
 
-Check = Callable[[Any, str], Any]
-DEEPEST = 64  # levels of a JSON document that comes from outside
-PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
-SPOKEN = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+ValueCheck = Callable[[Any, str], Any]
+MAX_JSON_DEPTH = 64  # levels of a JSON document that comes from outside
+JSON_TYPE_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+TYPE_DESCRIPTIONS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
 
 
 class Param(NamedTuple):
@@ -39,28 +39,28 @@ class Param(NamedTuple):
     most: float | None = None
 
 
-def parts(annotation: Any) -> tuple[Any, Param | None]:
+def split_annotation(annotation: Any) -> tuple[Any, Param | None]:
     """Split an annotation into its type and our marker."""
     if get_origin(annotation) in (NotRequired, Required):  # a record's own list says which of its fields must be there
-        return parts(get_args(annotation)[0])
+        return split_annotation(get_args(annotation)[0])
     if get_origin(annotation) is Annotated:
         kind, *extra = get_args(annotation)
         return kind, next((e for e in extra if isinstance(e, Param)), None)
-    if isinstance(annotation, Declared):
+    if isinstance(annotation, JsonSchemaType):
         return annotation, Param(annotation.help)
     return annotation, None
 
 
 @cache
-def checker(annotation: Any) -> Check:
+def create_checker(annotation: Any) -> ValueCheck:
     """Return a function that gives a fitting value back, or raises `InvalidInput` naming the place."""
-    kind, param = parts(annotation)
-    inner = _checker(kind)
+    kind, param = split_annotation(annotation)
+    inner = _create_type_checker(kind)
     if param is None or (param.least is None and param.most is None):
         return inner
     least, most = param.least, param.most
 
-    def bounded(value: Any, where: str) -> Any:
+    def check_bounds(value: Any, where: str) -> Any:
         value = inner(value, where)
         if value is None:
             return value
@@ -75,33 +75,33 @@ def checker(annotation: Any) -> Check:
             raise InvalidInput(f"{subject} must be at most {most:,}")
         return value
 
-    return bounded
+    return check_bounds
 
 
-def _checker(kind: Any) -> Check:
+def _create_type_checker(kind: Any) -> ValueCheck:
     origin, args = get_origin(kind), get_args(kind)
-    if isinstance(kind, Declared):
-        return kind.check
+    if isinstance(kind, JsonSchemaType):
+        return kind.check_value
     if kind is Any or kind is object:
         return lambda value, where: value
-    if kind in PLAIN:
-        return _plain(kind)
+    if kind in JSON_TYPE_NAMES:
+        return _create_scalar_checker(kind)
     if kind is None:
-        return _plain(type(None))
+        return _create_scalar_checker(type(None))
     if origin in (Union, types.UnionType):
-        return _union(args)
+        return _create_union_checker(args)
     if origin is Literal:
-        return _literal(args)
+        return _create_literal_checker(args)
     if origin in (list, tuple, Sequence):
-        return _list(args[0])
+        return _create_list_checker(args[0])
     if origin in (dict, Mapping):
-        return _mapping(args[1])
+        return _create_mapping_checker(args[1])
     if is_typeddict(kind):
-        return _record(kind)
+        return _create_record_checker(kind)
     raise TypeError(f"an operation cannot take a {kind!r}")
 
 
-class _WrongKind(InvalidInput):
+class _WrongType(InvalidInput):
     """The value at `where` is of another kind altogether; another member of a union may still fit it."""
 
     def __init__(self, where: str, wanted: str, value: Any) -> None:
@@ -110,8 +110,8 @@ class _WrongKind(InvalidInput):
         self.where = where
 
 
-def _plain(kind: Any) -> Check:
-    def check(value: Any, where: str) -> Any:
+def _create_scalar_checker(kind: Any) -> ValueCheck:
+    def check_scalar(value: Any, where: str) -> Any:
         if type(value) is kind:
             if kind is float and not math.isfinite(value):
                 raise InvalidInput(f"{where} must be a finite number")
@@ -125,100 +125,100 @@ def _plain(kind: Any) -> Check:
             return int(value)  # to JSON, 5 and 5.0 are the same
         if kind is not bool and isinstance(value, kind) and not isinstance(value, bool):
             return kind(value)  # a subclass, e.g. a str enum or a numpy number
-        raise _WrongKind(where, SPOKEN[kind], value)
+        raise _WrongType(where, TYPE_DESCRIPTIONS[kind], value)
 
-    return check
+    return check_scalar
 
 
-def _union(kinds: tuple[Any, ...]) -> Check:
-    checks = [checker(kind) for kind in kinds]
+def _create_union_checker(kinds: tuple[Any, ...]) -> ValueCheck:
+    checks = [create_checker(kind) for kind in kinds]
 
-    def check(value: Any, where: str) -> Any:
+    def check_union(value: Any, where: str) -> Any:
         deeper: InvalidInput | None = None
         for one in checks:
             try:
                 return one(value, where)
             except InvalidInput as error:
-                if not (isinstance(error, _WrongKind) and error.where == where):
+                if not (isinstance(error, _WrongType) and error.where == where):
                     deeper = error  # the kind fits, something about it or in it does not
-        raise deeper or _WrongKind(where, " or ".join(spoken(kind) for kind in kinds), value)
+        raise deeper or _WrongType(where, " or ".join(describe_type(kind) for kind in kinds), value)
 
-    return check
+    return check_union
 
 
-def _literal(values: tuple[Any, ...]) -> Check:
-    def check(value: Any, where: str) -> Any:
+def _create_literal_checker(values: tuple[Any, ...]) -> ValueCheck:
+    def check_literal(value: Any, where: str) -> Any:
         if value in values and any(type(value) is type(v) for v in values):
             return value
         raise InvalidInput(f"{where} must be one of {', '.join(map(repr, values))}, not {value!r:.40}")
 
-    return check
+    return check_literal
 
 
-def _list(kind: Any) -> Check:
-    one = checker(kind)
+def _create_list_checker(kind: Any) -> ValueCheck:
+    one = create_checker(kind)
 
-    def check(value: Any, where: str) -> Any:
+    def check_list(value: Any, where: str) -> Any:
         if isinstance(value, str | bytes) or not isinstance(value, Sequence | set | frozenset):
-            raise _WrongKind(where, f"a list of {spoken(kind)}", value)
+            raise _WrongType(where, f"a list of {describe_type(kind)}", value)
         return [one(item, f"{where}[{i}]") for i, item in enumerate(value)]
 
-    return check
+    return check_list
 
 
-def _mapping(kind: Any) -> Check:
-    one = checker(kind)
+def _create_mapping_checker(kind: Any) -> ValueCheck:
+    one = create_checker(kind)
 
-    def check(value: Any, where: str) -> Any:
+    def check_mapping(value: Any, where: str) -> Any:
         if not isinstance(value, Mapping):
-            raise _WrongKind(where, "an object", value)
+            raise _WrongType(where, "an object", value)
         for key in value:
             if not isinstance(key, str):
                 raise InvalidInput(f"{where}: keys must be text, not {type(key).__name__}")
         return {key: one(item, f"{where}.{key}") for key, item in value.items()}
 
-    return check
+    return check_mapping
 
 
-def _record(kind: Any) -> Check:
-    fields = {name: checker(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+def _create_record_checker(kind: Any) -> ValueCheck:
+    fields = {name: create_checker(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
     required: frozenset[str] = kind.__required_keys__
 
-    def check(value: Any, where: str) -> Any:
+    def check_record(value: Any, where: str) -> Any:
         if not isinstance(value, Mapping):
-            raise _WrongKind(where, "an object", value)
+            raise _WrongType(where, "an object", value)
         if missing := sorted(required - value.keys()):
             raise InvalidInput(f"{where} lacks {missing[0]!r}", hint=f"it takes {', '.join(fields)}")
         if unknown := sorted(map(str, value.keys() - fields.keys())):
             raise InvalidInput(f"{where} has no {unknown[0]!r:.60}", hint=f"it takes {', '.join(fields)}")
         return {name: fields[name](item, f"{where}.{name}") for name, item in value.items()}
 
-    return check
+    return check_record
 
 
-def spoken(kind: Any) -> str:
+def describe_type(kind: Any) -> str:
     """Name a type as an error message would."""
-    kind = parts(kind)[0]
-    if kind in SPOKEN:
-        return SPOKEN[kind]
+    kind = split_annotation(kind)[0]
+    if kind in TYPE_DESCRIPTIONS:
+        return TYPE_DESCRIPTIONS[kind]
     if kind is None:
         return "null"
     origin, args = get_origin(kind), get_args(kind)
     if origin in (list, tuple, Sequence):
-        return f"a list of {spoken(args[0])}"
+        return f"a list of {describe_type(args[0])}"
     if origin in (Union, types.UnionType):
-        return " or ".join(spoken(a) for a in args)
+        return " or ".join(describe_type(a) for a in args)
     if origin is Literal:
         return f"one of {', '.join(map(repr, args))}"
     return "an object"
 
 
-def schema(annotation: Any) -> dict[str, Any]:
+def to_json_schema(annotation: Any) -> dict[str, Any]:
     """Describe an annotation as JSON Schema."""
-    if isinstance(annotation, Declared):
+    if isinstance(annotation, JsonSchemaType):
         return dict(annotation.schema)
-    kind, param = parts(annotation)
-    made = _schema(kind)
+    kind, param = split_annotation(annotation)
+    made = _to_type_schema(kind)
     if param is None:
         return made
     sized = {"string": "Length", "array": "Items", "object": "Properties"}
@@ -231,66 +231,66 @@ def schema(annotation: Any) -> dict[str, Any]:
     return made | {"description": param.help}
 
 
-def _schema(kind: Any) -> dict[str, Any]:
+def _to_type_schema(kind: Any) -> dict[str, Any]:
     origin, args = get_origin(kind), get_args(kind)
-    if kind in PLAIN:
-        return {"type": PLAIN[kind]}
+    if kind in JSON_TYPE_NAMES:
+        return {"type": JSON_TYPE_NAMES[kind]}
     if kind is None:
         return {"type": "null"}
     if origin in (Union, types.UnionType):
-        return {"anyOf": [schema(a) for a in args]}
+        return {"anyOf": [to_json_schema(a) for a in args]}
     if origin is Literal:
         return {"enum": list(args)}
     if origin in (list, tuple, Sequence):
-        return {"type": "array", "items": schema(args[0])}
+        return {"type": "array", "items": to_json_schema(args[0])}
     if origin in (dict, Mapping):
-        return {"type": "object", "additionalProperties": schema(args[1])}
+        return {"type": "object", "additionalProperties": to_json_schema(args[1])}
     if is_typeddict(kind) or hasattr(kind, "__dataclass_fields__"):
         hints = get_type_hints(kind, include_extras=True)
         required = [n for n in hints if n in getattr(kind, "__required_keys__", hints)]
-        shape = {name: schema(hint) for name, hint in hints.items()}
+        shape = {name: to_json_schema(hint) for name, hint in hints.items()}
         return {"type": "object", "properties": shape, "required": required, "additionalProperties": False}
     return {}
 
 
-def source(annotation: Any) -> str:
+def to_source(annotation: Any) -> str:
     """Write an annotation as an agent's program would."""
-    kind = parts(annotation)[0]
+    kind = split_annotation(annotation)[0]
     origin, args = get_origin(kind), get_args(kind)
-    if isinstance(kind, Declared):
+    if isinstance(kind, JsonSchemaType):
         return kind.source
     if kind is None or kind is type(None):
         return "None"
     if origin in (Union, types.UnionType):
-        return " | ".join(source(a) for a in args)
+        return " | ".join(to_source(a) for a in args)
     if origin is Literal:
         return f"Literal[{', '.join(map(repr, args))}]"
     if origin in (list, tuple, Sequence):
-        return f"list[{source(args[0])}]"
+        return f"list[{to_source(args[0])}]"
     if origin in (dict, Mapping):
-        return f"dict[str, {source(args[1])}]"
+        return f"dict[str, {to_source(args[1])}]"
     return "Any" if kind is object else getattr(kind, "__name__", str(kind))
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Turn a result into what JSON can hold."""
-    if type(value) in PLAIN:
+    if type(value) in JSON_TYPE_NAMES:
         return value
     if type(value) is list:
-        return [plain(item) for item in value]
+        return [to_json(item) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if fields := getattr(type(value), "__dataclass_fields__", None):
-        return {name: plain(getattr(value, name)) for name in fields}
+        return {name: to_json(getattr(value, name)) for name in fields}
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    return [plain(item) for item in value]
+        return {str(key): to_json(item) for key, item in value.items()}
+    return [to_json(item) for item in value]
 
 
-def too_deep(value: Any) -> bool:
+def is_too_deep(value: Any) -> bool:
     """Tell whether a JSON document is nested deeper than others can be asked to follow, without recursion."""
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_JSON_DEPTH):
         level = [
             child
             for item in level

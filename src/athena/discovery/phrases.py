@@ -9,12 +9,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from athena.discovery.entry import Entry, spaced
-from athena.discovery.stems import stems
+from athena.discovery.entry import Entry, split_name
+from athena.discovery.stems import stem_text
 from athena.programs.skill_values import KeptSkill
 
 # Verbs that tools use for the same.
-VERBS = (
+VERB_GROUPS = (
     "create add new insert append make",
     "get read retrieve fetch show view describe return open",
     "search find query lookup",
@@ -30,23 +30,23 @@ VERBS = (
 )
 
 
-class _Line(NamedTuple):
+class _PhraseLine(NamedTuple):
     words: frozenset[str]
     requests: tuple[str, ...]
 
 
 @lru_cache(maxsize=4_096)
-def said(entry: Entry) -> tuple[str, ...]:
+def find_phrases(entry: Entry) -> tuple[str, ...]:
     """Return what people say when they want this tool; nothing for one that nobody thought of."""
-    paths, lines = _known()
-    if isinstance(entry.thing, KeptSkill):
+    paths, lines = _load_phrases()
+    if isinstance(entry.target, KeptSkill):
         return ()
-    if not entry.thing.foreign:
+    if not entry.target.is_foreign:
         return paths.get(entry.path, ())
-    name = frozenset(stems(spaced(entry.name)))
-    kinds = _verbs()
-    verbs = name & kinds.keys() or frozenset(stems(entry.summary)[:1]) & kinds.keys()
-    having = (name | frozenset(stems(spaced(entry.category)))) - kinds.keys() | {kinds[verb] for verb in verbs}
+    name = frozenset(stem_text(split_name(entry.name)))
+    kinds = _map_verbs()
+    verbs = name & kinds.keys() or frozenset(stem_text(entry.summary)[:1]) & kinds.keys()
+    having = (name | frozenset(stem_text(split_name(entry.category)))) - kinds.keys() | {kinds[verb] for verb in verbs}
     named = name - kinds.keys() | {kinds[verb] for verb in verbs}
     fitting = [(len(line.words & named), line.requests) for line in lines if line.words <= having]
     most = max((count for count, _ in fitting), default=0)
@@ -54,26 +54,26 @@ def said(entry: Entry) -> tuple[str, ...]:
 
 
 @cache
-def _verbs() -> dict[str, str]:
+def _map_verbs() -> dict[str, str]:
     """Return for the stem of each verb one that stands for all of its like."""
-    return {stem: group.split()[0] for group in VERBS for stem in stems(group)}
+    return {stem: group.split()[0] for group in VERB_GROUPS for stem in stem_text(group)}
 
 
 @cache
-def _known() -> tuple[dict[str, tuple[str, ...]], list[_Line]]:
+def _load_phrases() -> tuple[dict[str, tuple[str, ...]], list[_PhraseLine]]:
     """Return the requests by the paths of operations, and the lines for tools of other servers."""
     paths: dict[str, tuple[str, ...]] = {}
     lines = []
-    for terms, requests in _entries(Path(__file__).with_name("phrases.txt").read_text("utf-8")):
+    for terms, requests in _parse_phrases(Path(__file__).with_name("phrases.txt").read_text("utf-8")):
         for term in terms.split(", "):
             if "." in term:
                 paths[term] = requests
             else:
-                lines.append(_Line(frozenset(_verbs().get(stem, stem) for stem in stems(term)), requests))
+                lines.append(_PhraseLine(frozenset(_map_verbs().get(stem, stem) for stem in stem_text(term)), requests))
     return paths, lines
 
 
-def _entries(text: str) -> list[tuple[str, tuple[str, ...]]]:
+def _parse_phrases(text: str) -> list[tuple[str, tuple[str, ...]]]:
     made: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         if line.startswith(" "):

@@ -3,24 +3,24 @@
 import re
 from itertools import pairwise
 
-from athena.discovery.entry import Entry, legible, spaced
-from athena.discovery.stems import stems, telling
+from athena.discovery.entry import Entry, split_name, to_valid_utf8
+from athena.discovery.stems import stem_content_words, stem_text
 
-LONGEST = 2_000  # characters of a request whose words are looked at
+MAX_REQUEST_CHARS = 2_000  # characters of a request whose words are looked at
 
-POLITE = (
+POLITE_PREFIX_PATTERN = (
     r"(?:please|hey|hi|ok(?:ay)?|could you|can you|would you|i(?:'d| would) like to|i want to|i need to|let me|,|\s)*"
 )
-FIRST = re.compile(r"^" + POLITE + r"(\w+)")
-WRITTEN = re.compile(r"\w+(?:\.\w+)+|\w+_\w+")  # `find_duplicates`, `memory.recall`
-ASKING = re.compile(
-    POLITE
+FIRST_WORD_PATTERN = re.compile(r"^" + POLITE_PREFIX_PATTERN + r"(\w+)")
+PYTHON_NAME_PATTERN = re.compile(r"\w+(?:\.\w+)+|\w+_\w+")  # `find_duplicates`, `memory.recall`
+READ_REQUEST_PATTERN = re.compile(
+    POLITE_PREFIX_PATTERN
     + r"(?:show|list|find|look|search|read|view|see|check|count|what|which|who|whose|where|when|why|how|is|are|was"
     r"|were|do|does|did|am|will|any|have|has)\b|.*\?",
     re.IGNORECASE | re.DOTALL,
 )
-DOING = re.compile(
-    POLITE
+WRITE_REQUEST_PATTERN = re.compile(
+    POLITE_PREFIX_PATTERN
     + r"(?:"
     + "|".join(
         """add make create open start put set write delete remove throw erase drop get\\srid move rename push send post
@@ -38,7 +38,7 @@ DOING = re.compile(
 )
 
 # What a tool would be given says what sort of thing it is about, not what is to be done with it.
-GIVEN = (
+ARGUMENT_PATTERNS = (
     (re.compile(r"https?://\S+"), " url "),
     (re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"), " person "),
     (re.compile(r"(?<![\w/])[~.]?/[\w.*-]+(?:/[\w.*-]*)+"), " file folder "),
@@ -49,24 +49,26 @@ GIVEN = (
 
 # What is to be said, noted or looked for tells little about the tool: what is quoted, what follows a colon, "that"
 # after a word for saying, or "about".
-SAYING = (
+SAYING_VERB_PATTERN = (
     r"(?:tell|log|note|remember|know|write|say|saying|mention|email|mail|text|message|comment|remark|record|inform"
     r"|notify|store|save|keep|remind|down|mind|reply|answer|respond|post|announce|warn|ping|explain|fact)"
 )
-NEAR_THAT = ("of", "to", "from", "in", "on", "for", "with", "at")
+THAT_PREPOSITIONS = ("of", "to", "from", "in", "on", "for", "with", "at")
 # Not "of that", and not "that of".
-THAT = "".join(rf"(?<!\b{word})" for word in NEAR_THAT) + rf"\sthat\s+(?!(?:{'|'.join(NEAR_THAT)})\b)"
-CONTENT = (
+THAT_CLAUSE_PATTERN = (
+    "".join(rf"(?<!\b{word})" for word in THAT_PREPOSITIONS) + rf"\sthat\s+(?!(?:{'|'.join(THAT_PREPOSITIONS)})\b)"
+)
+CONTENT_PATTERNS = (
     re.compile(r"[\"“”«»]([^\"“”«»]+)[\"“”«»]"),
     re.compile(r"(?<!\w)'([^']{2,})'(?!\w)"),
     re.compile(r"^.{2,80}?(?:\w:|\s[-–—])\s(.+)", re.DOTALL),
-    re.compile(SAYING + r"\b[^.?!]{0,50}?" + THAT + r"(.+)", re.DOTALL | re.IGNORECASE),
+    re.compile(SAYING_VERB_PATTERN + r"\b[^.?!]{0,50}?" + THAT_CLAUSE_PATTERN + r"(.+)", re.DOTALL | re.IGNORECASE),
     re.compile(r".{4}\b(?:about|regarding|concerning|called|named|titled)\b(.+)", re.DOTALL | re.IGNORECASE),
 )
-LITTLE = 0.3  # what its words count
+CONTENT_WEIGHT = 0.3  # what its words count
 
 # What may be done, as tools name it and as people say it.
-ACTIONS = (
+ACTION_VERBS = (
     (
         "create add new insert append write put upload make register record save remember log draft open start",
         "add make create open start put set write file raise register log note jot record save store keep remember"
@@ -97,48 +99,48 @@ ACTIONS = (
 )
 
 
-def asked(request: str) -> dict[str, float]:
+def weigh_stems(request: str) -> dict[str, float]:
     """Return the stems of a request, in their order, and what each counts."""
-    request = legible(request[:LONGEST])
-    content = [match.span(1) for pattern in CONTENT for match in pattern.finditer(request)]
+    request = to_valid_utf8(request[:MAX_REQUEST_CHARS])
+    content = [match.span(1) for pattern in CONTENT_PATTERNS for match in pattern.finditer(request)]
     cuts = sorted({0, len(request), *(place for span in content for place in span)})
     found: dict[str, float] = {}
     for start, end in pairwise(cuts):
-        counts = LITTLE if any(first <= start and end <= last for first, last in content) else 1.0
-        for stem in telling(_sorts(request[start:end])):
+        counts = CONTENT_WEIGHT if any(first <= start and end <= last for first, last in content) else 1.0
+        for stem in stem_content_words(_replace_arguments(request[start:end])):
             found[stem] = max(found.get(stem, 0.0), counts)
-    return found or dict.fromkeys(stems(request), 1.0)
+    return found or dict.fromkeys(stem_text(request), 1.0)
 
 
-def _sorts(request: str) -> str:
+def _replace_arguments(request: str) -> str:
     """Put in the place of what a tool would be given the sort of thing it is."""
-    for pattern, sort in GIVEN:
+    for pattern, sort in ARGUMENT_PATTERNS:
         request = pattern.sub(sort, request)
     return request
 
 
-def names(request: str) -> set[str]:
+def extract_names(request: str) -> set[str]:
     """Return what may be the name of a tool: the first word, and what is written as Python does."""
-    request = request[:LONGEST].lower()
-    return {*WRITTEN.findall(request), *FIRST.findall(request)[:1]}
+    request = request[:MAX_REQUEST_CHARS].lower()
+    return {*PYTHON_NAME_PATTERN.findall(request), *FIRST_WORD_PATTERN.findall(request)[:1]}
 
 
-def wanted(request: str) -> int:
+def classify_intent(request: str) -> int:
     """Return 1 if a request asks to look, -1 if it asks to do something, 0 if it does not say."""
-    request = request[:LONGEST]
-    return 1 if ASKING.match(request) else -1 if DOING.match(request) else 0
+    request = request[:MAX_REQUEST_CHARS]
+    return 1 if READ_REQUEST_PATTERN.match(request) else -1 if WRITE_REQUEST_PATTERN.match(request) else 0
 
 
-def actions(request: str) -> set[int]:
+def classify_actions(request: str) -> set[int]:
     """Return what is to be done, by the first words that say so."""
-    for word in re.findall(r"[a-z]+", request[:LONGEST].lower())[:6]:
-        if found := {place for place, (_, said) in enumerate(ACTIONS) if word in said.split()}:
+    for word in re.findall(r"[a-z]+", request[:MAX_REQUEST_CHARS].lower())[:6]:
+        if found := {place for place, (_, said) in enumerate(ACTION_VERBS) if word in said.split()}:
             return found
     return set()
 
 
-def able(entry: Entry) -> set[int]:
+def classify_entry_actions(entry: Entry) -> set[int]:
     """Return what a tool does, by its name and its summary's first word."""
-    words = {*spaced(entry.name).lower().split(), *entry.summary.lower().split()[:1]}
+    words = {*split_name(entry.name).lower().split(), *entry.summary.lower().split()[:1]}
     stemmed = words | {word.removesuffix("s") for word in words}
-    return {place for place, (named, _) in enumerate(ACTIONS) if stemmed & set(named.split())}
+    return {place for place, (named, _) in enumerate(ACTION_VERBS) if stemmed & set(named.split())}

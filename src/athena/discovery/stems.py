@@ -4,32 +4,32 @@ import threading
 from functools import cache
 from typing import Any
 
-from athena.discovery.entry import legible
+from athena.discovery.entry import to_valid_utf8
 
-_guard = threading.RLock()
+_tokenizer_lock = threading.RLock()
 
 
-def stems(text: str) -> list[str]:
+def stem_text(text: str) -> list[str]:
     """Return the stems of a text, in their order."""
     from athena.storage import terms
 
-    with _guard:
-        return terms.stems(_tokenizer(), legible(text))
+    with _tokenizer_lock:
+        return terms.stem_text(_get_tokenizer(), to_valid_utf8(text))
 
 
-def telling(text: str) -> list[str]:
+def stem_content_words(text: str) -> list[str]:
     """Return the distinct stems of a text, without its stop words."""
     from athena.storage import terms
 
-    with _guard:
-        found = terms.terms_of(_tokenizer(), legible(text))
+    with _tokenizer_lock:
+        found = terms.parse_query_terms(_get_tokenizer(), to_valid_utf8(text))
     return [term.stem for term in found if term.word.casefold() not in terms.STOP_WORDS]
 
 
 @cache
-def _tokenizer() -> Any:
+def _get_tokenizer() -> Any:
     import apsw
 
     from athena.storage import terms
 
-    return terms.tokenizer(apsw.Connection(":memory:"))
+    return terms.create_tokenizer(apsw.Connection(":memory:"))

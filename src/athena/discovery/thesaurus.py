@@ -4,7 +4,7 @@ A line is `terms = words`. The terms are between commas, and a term of several w
 what a tool of these terms may be asked for by.
 """
 
-LINES = """
+THESAURUS_LINES = """
 create, add, new, insert, append, log = make, open, start, set up, put, write, register, enter, file, raise
 create, add, new, insert, append, log = note down, jot down, introduce, offer, begin
 delete, remove, forget = call off, cancel, kill, unwanted, destroy, erase, drop, get rid of, throw away, trash

@@ -5,25 +5,25 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from athena.core.hashing import digest
-from athena.core.threads import drive, start
-from athena.discovery.entry import Entry, legible, spaced
-from athena.discovery.lexical import analysed
-from athena.discovery.phrases import said
-from athena.embedding.embedder import Asked, Excerpt, Reading
-from athena.storage.arrays import product
+from athena.core.hashing import hash_text
+from athena.core.threads import run_sync, start_in_thread
+from athena.discovery.entry import Entry, split_name, to_valid_utf8
+from athena.discovery.lexical import analyse_entry
+from athena.discovery.phrases import find_phrases
+from athena.embedding.embedder import Excerpt, PassageEncoding, QuestionEncoding
+from athena.storage.arrays import multiply_on_one_thread
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SOON = 1.0  # seconds before vectors are made: a process that ends first has other things to do
-BATCH = 16  # small, since closing the store waits for the one in progress
-PATIENCE = 10.0  # seconds that those who write hold up a batch
-KEPT = 5_000  # vectors in the file; those in use first
+BUILD_DELAY_S = 1.0  # seconds before vectors are made: a process that ends first has other things to do
+VECTOR_BATCH_SIZE = 16  # small, since closing the store waits for the one in progress
+MAX_WRITER_WAIT_S = 10.0  # seconds that those who write hold up a batch
+MAX_STORED_VECTORS = 5_000  # vectors in the file; those in use first
 
 
-class Encoder(Protocol):
+class TextEncoder(Protocol):
     """What turns texts into vectors, and gives None while it does not work."""
 
     @property
@@ -31,38 +31,38 @@ class Encoder(Protocol):
     @property
     def dimensions(self) -> int: ...
     @property
-    def works(self) -> bool: ...
-    def rest(self, most: float) -> None: ...
-    async def ask(self, question: str) -> Asked | None: ...
-    async def read(self, excerpts: Sequence[Excerpt]) -> list[Reading] | None: ...
+    def is_working(self) -> bool: ...
+    def wait_for_writers(self, most: float) -> None: ...
+    async def encode_question(self, question: str) -> QuestionEncoding | None: ...
+    async def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding] | None: ...
 
 
-class Meaning:
+class ToolVectors:
     """The vectors of tools. Until they are there, and while the model does not work, there are none."""
 
-    def __init__(self, encoder: Encoder, file: str | None = None) -> None:
+    def __init__(self, encoder: TextEncoder, file: str | None = None) -> None:
         self._encoder, self._file = encoder, file
         self._vectors: dict[str, Any] = {}  # never changed, but replaced
         self._matrix: tuple[Mapping[str, str], dict[str, Any], list[int], Any] | None = None
-        self.ready = False  # the model is loaded, so that a question takes no longer than it must
-        self._building = threading.Lock()
+        self.is_ready = False  # the model is loaded, so that a question takes no longer than it must
+        self._build_lock = threading.Lock()
         self._stopped = threading.Event()
 
-    async def likeness(self, request: str, texts: Mapping[str, str]) -> "NDArray[np.float32] | None":
+    async def compute_similarities(self, request: str, texts: Mapping[str, str]) -> "NDArray[np.float32] | None":
         """Return how like a request each text is, not a number where that is not known."""
-        if not (self.ready and self._encoder.works):
+        if not (self.is_ready and self._encoder.is_working):
             return None
-        rows, matrix = self._stacked(texts)
-        asked = await self._encoder.ask(request) if len(rows) > 1 else None
+        rows, matrix = self._get_matrix(texts)
+        asked = await self._encoder.encode_question(request) if len(rows) > 1 else None
         if asked is None:
             return None
         import numpy as np
 
         found = np.full(len(texts), np.nan, np.float32)
-        found[rows] = product(matrix, asked.vector)
+        found[rows] = multiply_on_one_thread(matrix, asked.vector)
         return found
 
-    def _stacked(self, texts: Mapping[str, str]) -> tuple[list[int], Any]:
+    def _get_matrix(self, texts: Mapping[str, str]) -> tuple[list[int], Any]:
         """Return which texts have vectors, and these as a matrix; put together once for each set and each change."""
         known, vectors = self._matrix, self._vectors
         if known is None or known[0] is not texts or known[1] is not vectors:
@@ -73,50 +73,52 @@ class Meaning:
             known = self._matrix = texts, vectors, rows, stacked
         return known[2], known[3]
 
-    def prepare(self, wanted: Mapping[str, str], after: float = SOON) -> None:
+    def schedule_build(self, wanted: Mapping[str, str], after: float = BUILD_DELAY_S) -> None:
         """Have vectors made for texts, given by their keys, on another thread, where any is missing."""
-        if self._stopped.is_set() or (self.ready and wanted.keys() <= self._vectors.keys()):
+        if self._stopped.is_set() or (self.is_ready and wanted.keys() <= self._vectors.keys()):
             return
-        if self._encoder.works and not self._building.locked():
-            start(self._build, wanted, after)
+        if self._encoder.is_working and not self._build_lock.locked():
+            start_in_thread(self._build_vectors, wanted, after)
 
     def stop(self) -> None:
         """End work in the background: a thread inside the model when the program ends would abort it."""
         self._stopped.set()
-        if self._building.acquire(timeout=5):
-            self._building.release()
+        if self._build_lock.acquire(timeout=5):
+            self._build_lock.release()
 
-    def key(self, text: str) -> str:
-        return digest(f"{self._encoder.name}\n{text}")[:32]
+    def compute_key(self, text: str) -> str:
+        return hash_text(f"{self._encoder.name}\n{text}")[:32]
 
-    def _build(self, wanted: Mapping[str, str], after: float) -> None:
-        if not self._building.acquire(blocking=False):
+    def _build_vectors(self, wanted: Mapping[str, str], after: float) -> None:
+        if not self._build_lock.acquire(blocking=False):
             return  # another thread is at it
         try:
             self._stopped.wait(after)
             if not self._vectors:
-                self._vectors = self._read()
+                self._vectors = self._load_file()
             missing = [key for key in wanted if key not in self._vectors]
-            for at in range(0, len(missing), BATCH):
-                self._encoder.rest(PATIENCE)
-                if self._stopped.is_set() or not self._add({key: wanted[key] for key in missing[at : at + BATCH]}):
+            for at in range(0, len(missing), VECTOR_BATCH_SIZE):
+                self._encoder.wait_for_writers(MAX_WRITER_WAIT_S)
+                if self._stopped.is_set() or not self._add_vectors(
+                    {key: wanted[key] for key in missing[at : at + VECTOR_BATCH_SIZE]}
+                ):
                     return
             if not self._stopped.is_set():
-                self.ready = self.ready or drive(self._encoder.ask("ready")) is not None
+                self.is_ready = self.is_ready or run_sync(self._encoder.encode_question("ready")) is not None
             if missing:
-                self._write(wanted)
+                self._save_file(wanted)
         finally:
-            self._building.release()
+            self._build_lock.release()
 
-    def _add(self, wanted: dict[str, str]) -> bool:
-        readings = drive(self._encoder.read([Excerpt(text) for text in wanted.values()]))
+    def _add_vectors(self, wanted: dict[str, str]) -> bool:
+        readings = run_sync(self._encoder.encode_passages([Excerpt(text) for text in wanted.values()]))
         if readings is None:
             return False
         made = {key: one.vector.astype("<f2") for key, one in zip(wanted, readings, strict=True)}
         self._vectors = self._vectors | made  # a search that goes on meanwhile keeps its own
         return True
 
-    def _read(self) -> dict[str, Any]:
+    def _load_file(self) -> dict[str, Any]:
         """Return what the file holds; one that is damaged holds nothing."""
         import numpy as np
 
@@ -124,20 +126,20 @@ class Meaning:
             return {}
         try:
             rows = np.load(self._file, allow_pickle=False)
-            if rows.dtype != self._row:
+            if rows.dtype != self._row_dtype:
                 return {}
         except (OSError, ValueError, EOFError):
             return {}
         return {key.decode("ascii", "replace"): vector for key, vector in rows}
 
-    def _write(self, wanted: Iterable[str]) -> None:
+    def _save_file(self, wanted: Iterable[str]) -> None:
         """Keep the vectors for the next start; another process that does the same may win."""
         import numpy as np
 
         if self._file is None or not os.path.isdir(os.path.dirname(self._file)):
             return
-        chosen = list(dict.fromkeys([*wanted, *self._vectors]))[:KEPT]
-        rows = np.array([(key.encode(), self._vectors[key]) for key in chosen if key in self._vectors], self._row)
+        chosen = list(dict.fromkeys([*wanted, *self._vectors]))[:MAX_STORED_VECTORS]
+        rows = np.array([(key.encode(), self._vectors[key]) for key in chosen if key in self._vectors], self._row_dtype)
         part = f"{self._file}.{os.urandom(6).hex()}"
         try:
             with open(part, "xb") as file:
@@ -148,14 +150,14 @@ class Meaning:
                 os.unlink(part)
 
     @property
-    def _row(self) -> Any:
+    def _row_dtype(self) -> Any:
         import numpy as np
 
         return np.dtype([("key", "S32"), ("vector", "<f2", (self._encoder.dimensions,))])
 
 
-def text_of(entry: Entry) -> str:
+def to_model_text(entry: Entry) -> str:
     """Return what the model reads of a tool."""
-    about = entry.about or entry.category
-    also = "" if said(entry) else analysed(entry).also
-    return legible(f"{about}: {spaced(entry.name)}. {entry.summary} {entry.details} {also}"[:4_000])
+    about = entry.category_summary or entry.category
+    also = "" if find_phrases(entry) else analyse_entry(entry).everyday_words
+    return to_valid_utf8(f"{about}: {split_name(entry.name)}. {entry.summary} {entry.details} {also}"[:4_000])

@@ -22,14 +22,14 @@ class Embedder(Protocol):
     def dimensions(self) -> int:
         """Say how long a vector is."""
 
-    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts as the rows of a matrix, in their order; blocks."""
 
     def load(self) -> None:
         """Make ready now rather than at the first text; raise `Unavailable` when that cannot be."""
 
 
-class Tokens(NamedTuple):
+class TokenStates(NamedTuple):
     """One text as the model reads it, token by token, with the marks at its start and end."""
 
     ids: NDArray[np.int64]
@@ -48,29 +48,29 @@ class Excerpt(NamedTuple):
     after: str = ""
 
 
-class Reading(NamedTuple):
+class PassageEncoding(NamedTuple):
     """What a passage leaves behind."""
 
     vector: NDArray[np.float32]  # of unit length: the mean of its own tokens, read in their surroundings
     signs: bytes  # each token of header and text as SIGNS bits; none where the passage was read with neighbours
 
 
-class Asked(NamedTuple):
+class QuestionEncoding(NamedTuple):
     """A question as it is compared with passages."""
 
     vector: NDArray[np.float32]
-    tokens: NDArray[np.float32]  # n x SIGNS, of unit length
-    places: list[tuple[int, int]]  # where each token stands in the question
+    token_vectors: NDArray[np.float32]  # n x SIGNS, of unit length
+    token_offsets: list[tuple[int, int]]  # where each token stands in the question
 
 
-SIGNS = 128
+SIGN_BITS = 128
 
 
-class Reader(Embedder, Protocol):
+class TokenEmbedder(Embedder, Protocol):
     """An embedder that also shows its tokens, so that a question can be compared word by word."""
 
-    def read(self, excerpts: Sequence[Excerpt]) -> list[Reading]:
+    def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
         """Read passages; blocks."""
 
-    def ask(self, question: str) -> Asked:
+    def encode_question(self, question: str) -> QuestionEncoding:
         """Read a question; blocks."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from athena.embedding.embedder import Asked, Excerpt, Reading, Tokens
+from athena.embedding.embedder import Excerpt, PassageEncoding, QuestionEncoding, TokenStates
 from athena.errors import Unavailable
 
 # numpy, onnxruntime and tokenizers take 90 ms to import: only a process that embeds something pays for them.
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Encoding, Tokenizer
 
-BUNDLED = Path(__file__).parent / "minilm"
+BUNDLED_MODEL_DIR = Path(__file__).parent / "minilm"
 
 # The model saw no longer text in training; its table of positions ends here.
-LONGEST = 256
-FEW = 5  # tokens projected at once
+MAX_TEXT_TOKENS = 256
+PROJECTION_BATCH_TOKENS = 5  # tokens projected at once
 
 # Far more than 256 tokens of any prose: without it a whole book would be split before its start is taken.
-LONGEST_CHARACTERS = 100 * LONGEST
+MAX_TEXT_CHARS = 100 * MAX_TEXT_TOKENS
 
 # Padding included. What a batch of this size computes still fits the caches; a larger one is slower.
-BATCH_TOKENS = 256
+MAX_BATCH_TOKENS = 256
 
 # So many texts are held as tokens at a time; enough of them are of like length to be put together.
-WINDOW = 256
+TOKENIZE_BATCH_SIZE = 256
 
 Kept = TypeVar("Kept")
 
 
-class Loaded(NamedTuple):
+class LoadedModel(NamedTuple):
     """A model in memory."""
 
     session: Any
@@ -56,82 +56,87 @@ class MiniLM:
 
     def __init__(self, threads: int | None = None, folder: Path | None = None) -> None:
         self._threads = threads or min(4, os.cpu_count() or 1)
-        self._folder = folder or BUNDLED
+        self._folder = folder or BUNDLED_MODEL_DIR
         self._lock = threading.Lock()
-        self._process = os.getpid()
-        self._loaded: Loaded | None = None
-        self._abandoned: list[Loaded] = []
-        self._shortens: NDArray[np.float32] | None = None
+        self._pid = os.getpid()
+        self._loaded: LoadedModel | None = None
+        self._abandoned: list[LoadedModel] = []
+        self._projection_matrix: NDArray[np.float32] | None = None
 
     def load(self) -> None:
         """Load the model now."""
-        self._ready()
+        self._ensure_loaded()
 
-    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts as the rows of a matrix; only the first 256 tokens of a text count."""
-        rows = self._embed(texts, "embedding", lambda _, vector: vector)
+        rows = self._run_texts(texts, "embedding", lambda _, vector: vector)
         import numpy as np
 
         return np.array(rows, np.float32).reshape(len(texts), self.dimensions)
 
-    def tokens(self, texts: Sequence[str]) -> list[Tokens]:
+    def embed_tokens(self, texts: Sequence[str]) -> list[TokenStates]:
         """Give each text's first 256 tokens with their states in context."""
-        return self._embed(texts, "states", _tokens)
+        return self._run_texts(texts, "states", _to_token_states)
 
-    def read(self, excerpts: Sequence[Excerpt]) -> list[Reading]:
+    def encode_passages(self, excerpts: Sequence[Excerpt]) -> list[PassageEncoding]:
         """Read passages, each with what stands around it."""
         texts = [one.header + one.before + one.text + one.after for one in excerpts]
-        projection = self._projection()
-        return [_reading(tokens, one, projection) for tokens, one in zip(self.tokens(texts), excerpts, strict=True)]
+        projection = self._load_projection()
+        return [
+            _to_passage_encoding(tokens, one, projection)
+            for tokens, one in zip(self.embed_tokens(texts), excerpts, strict=True)
+        ]
 
-    def ask(self, question: str) -> Asked:
+    def encode_question(self, question: str) -> QuestionEncoding:
         """Read a question."""
         import numpy as np
 
-        (found,) = self.tokens([question])
+        (found,) = self.embed_tokens([question])
         mean = found.states.mean(axis=0)
         inner = slice(1, -1) if len(found.ids) > 2 else slice(None)
-        short = project(found.states[inner], self._projection())
+        short = project_states(found.states[inner], self._load_projection())
         short /= np.maximum(np.linalg.norm(short, axis=1, keepdims=True), 1e-6)
-        return Asked(mean / max(float(np.linalg.norm(mean)), 1e-6), short, found.offsets[inner])
+        return QuestionEncoding(mean / max(float(np.linalg.norm(mean)), 1e-6), short, found.offsets[inner])
 
-    def _projection(self) -> NDArray[np.float32]:
-        if self._shortens is None:
+    def _load_projection(self) -> NDArray[np.float32]:
+        if self._projection_matrix is None:
             import numpy as np
 
             try:
-                self._shortens = np.load(self._folder / "projection.npy", allow_pickle=False)
+                self._projection_matrix = np.load(self._folder / "projection.npy", allow_pickle=False)
             except (OSError, ValueError) as error:
-                raise _unavailable(error) from error
-        return self._shortens
+                raise _create_unavailable(error) from error
+        return self._projection_matrix
 
-    def _ready(self) -> Loaded:
-        if self._process != os.getpid():
+    def _ensure_loaded(self) -> LoadedModel:
+        if self._pid != os.getpid():
             # After a fork another thread may have held the lock or been inside the session, and in the child
             # it never leaves. Neither is used again, nor freed, which would wait as well.
             self._lock = threading.Lock()
             if self._loaded:
                 self._abandoned.append(self._loaded)
-            self._process, self._loaded = os.getpid(), None
+            self._pid, self._loaded = os.getpid(), None
         with self._lock:
             if self._loaded is None:
-                self._loaded = _load(self._folder)
+                self._loaded = _load_model(self._folder)
             return self._loaded
 
-    def _embed(
+    def _run_texts(
         self, texts: Sequence[str], output: str, keep: Callable[[Encoding, NDArray[np.float32]], Kept]
     ) -> list[Kept]:
-        loaded = self._ready()
+        loaded = self._ensure_loaded()
         kept: list[Kept] = []
-        for start in range(0, len(texts), WINDOW):
+        for start in range(0, len(texts), TOKENIZE_BATCH_SIZE):
             # Not `encode_batch`: its pool of threads does not survive a fork and says so on stderr.
-            encodings = [loaded.tokenizer.encode(_legible(text)) for text in texts[start : start + WINDOW]]
-            results = _run(loaded, encodings, output, self._threads)
+            encodings = [
+                loaded.tokenizer.encode(_to_valid_utf8(text)) for text in texts[start : start + TOKENIZE_BATCH_SIZE]
+            ]
+            results = _run_batches(loaded, encodings, output, self._threads)
             kept.extend(keep(encoding, results[row]) for row, encoding in enumerate(encodings))
         return kept
 
 
-def _load(folder: Path) -> Loaded:
+def _load_model(folder: Path) -> LoadedModel:
     # From 1.29 on onnxruntime reports every session to its maker over the network, and its reporting thread
     # makes a forked child hang at exit. Only the environment, before the import, keeps all of it away.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
@@ -140,7 +145,7 @@ def _load(folder: Path) -> Loaded:
         from onnxruntime.capi import onnxruntime_pybind11_state as errors
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise _unavailable(error) from error
+        raise _create_unavailable(error) from error
     failures = (
         errors.Fail,
         errors.InvalidArgument,
@@ -164,28 +169,28 @@ def _load(folder: Path) -> Loaded:
     options.enable_mem_pattern = False
     options.log_severity_level = 4
     try:
-        tokenizer = Tokenizer.from_buffer(_intact(folder, "tokenizer.json"))
+        tokenizer = Tokenizer.from_buffer(_read_verified(folder, "tokenizer.json"))
         # Resolved, because onnxruntime looks for the weights beside the file and not beside a link to it.
         model = (folder / "model.onnx").resolve(strict=True)
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except (OSError, *failures) as error:
-        raise _unavailable(error) from error
-    tokenizer.enable_truncation(LONGEST)
-    return Loaded(session, tokenizer, failures)
+        raise _create_unavailable(error) from error
+    tokenizer.enable_truncation(MAX_TEXT_TOKENS)
+    return LoadedModel(session, tokenizer, failures)
 
 
-def _intact(folder: Path, name: str) -> bytes:
+def _read_verified(folder: Path, name: str) -> bytes:
     """Read a file that has the sum it was built with; tokenizers has no error of its own for a damaged one."""
     import hashlib  # 3 ms, for OpenSSL
 
     content = (folder / name).read_bytes()
     line = f"{hashlib.sha256(content).hexdigest()}  {name}"
     if line not in (folder / "SHA256SUMS").read_text().splitlines():
-        raise _unavailable(f"{folder / name} is damaged")
+        raise _create_unavailable(f"{folder / name} is damaged")
     return content
 
 
-def _unavailable(cause: object) -> Unavailable:
+def _create_unavailable(cause: object) -> Unavailable:
     return Unavailable(
         f"the embedding model cannot be loaded: {cause}",
         hint="Install athena-memory again: the model is in its wheel, and the libraries are its dependencies.",
@@ -193,13 +198,15 @@ def _unavailable(cause: object) -> Unavailable:
     )
 
 
-def _run(loaded: Loaded, encodings: list[Encoding], output: str, threads: int) -> dict[int, NDArray[np.float32]]:
+def _run_batches(
+    loaded: LoadedModel, encodings: list[Encoding], output: str, threads: int
+) -> dict[int, NDArray[np.float32]]:
     """Run tokenised texts through the model, batches side by side; give the output by row."""
-    batches = _batches([len(encoding.ids) for encoding in encodings])
+    batches = _batch_by_length([len(encoding.ids) for encoding in encodings])
     results: dict[int, NDArray[np.float32]] = {}
     problems: list[Exception] = []
 
-    def work() -> None:
+    def run_worker() -> None:
         import numpy as np
 
         while batches and not problems:
@@ -221,11 +228,11 @@ def _run(loaded: Loaded, encodings: list[Encoding], output: str, threads: int) -
             results.update(zip(rows, values, strict=True))
 
     # Daemons, so that the end of the program does not wait for them.
-    helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(batches)) - 1)]
+    helpers = [threading.Thread(target=run_worker, daemon=True) for _ in range(min(threads, len(batches)) - 1)]
     for helper in helpers:
         helper.start()
     try:
-        work()
+        run_worker()
     finally:
         batches.clear()
         for helper in helpers:
@@ -235,12 +242,12 @@ def _run(loaded: Loaded, encodings: list[Encoding], output: str, threads: int) -
     return results
 
 
-def _batches(lengths: list[int]) -> deque[list[int]]:
+def _batch_by_length(lengths: list[int]) -> deque[list[int]]:
     """Put texts of like length together, the longest batches first, so that no thread ends long after the rest."""
     batches: deque[list[int]] = deque()
     rows: list[int] = []
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if rows and lengths[row] * (len(rows) + 1) > BATCH_TOKENS:
+        if rows and lengths[row] * (len(rows) + 1) > MAX_BATCH_TOKENS:
             batches.appendleft(rows)
             rows = []
         rows.append(row)
@@ -249,31 +256,31 @@ def _batches(lengths: list[int]) -> deque[list[int]]:
     return batches
 
 
-def _tokens(encoding: Encoding, states: NDArray[np.float32]) -> Tokens:
+def _to_token_states(encoding: Encoding, states: NDArray[np.float32]) -> TokenStates:
     import numpy as np
 
     # A copy, so that a short text does not keep its whole padded batch in memory.
-    return Tokens(np.array(encoding.ids, np.int64), encoding.offsets, states[: len(encoding.ids)].copy())
+    return TokenStates(np.array(encoding.ids, np.int64), encoding.offsets, states[: len(encoding.ids)].copy())
 
 
-def _legible(text: str) -> str:
+def _to_valid_utf8(text: str) -> str:
     # A lone surrogate cannot be written as UTF-8, which is all that the tokenizer reads.
-    return text[:LONGEST_CHARACTERS].encode("utf-8", "replace").decode()
+    return text[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode()
 
 
-def project(states: NDArray[np.float32], projection: NDArray[np.float32]) -> NDArray[np.float32]:
+def project_states(states: NDArray[np.float32], projection: NDArray[np.float32]) -> NDArray[np.float32]:
     """Centre token states and keep the directions in which words differ."""
     import numpy as np
 
     unit = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-6)
     # A question's few tokens in parts that OpenBLAS does on this thread: its other threads go on burning the CPU.
-    some = FEW if len(unit) <= 16 * FEW else len(unit)
+    some = PROJECTION_BATCH_TOKENS if len(unit) <= 16 * PROJECTION_BATCH_TOKENS else len(unit)
     parts = [unit[at : at + some] @ projection[:-1] for at in range(0, max(1, len(unit)), some)]
     shortened: NDArray[np.float32] = np.concatenate(parts) + projection[-1]
     return shortened
 
 
-def _reading(tokens: Tokens, excerpt: Excerpt, projection: NDArray[np.float32]) -> Reading:
+def _to_passage_encoding(tokens: TokenStates, excerpt: Excerpt, projection: NDArray[np.float32]) -> PassageEncoding:
     import numpy as np
 
     places = np.array(tokens.offsets, np.int64).reshape(-1, 2)
@@ -283,5 +290,5 @@ def _reading(tokens: Tokens, excerpt: Excerpt, projection: NDArray[np.float32]) 
     mean = tokens.states[own].mean(axis=0) if own.any() else tokens.states.mean(axis=0)
     vector = mean / max(float(np.linalg.norm(mean)), 1e-6)
     if excerpt.before or excerpt.after:
-        return Reading(vector, b"")
-    return Reading(vector, np.packbits(project(tokens.states[real], projection) > 0, axis=1).tobytes())
+        return PassageEncoding(vector, b"")
+    return PassageEncoding(vector, np.packbits(project_states(tokens.states[real], projection) > 0, axis=1).tobytes())

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # What one request carries: servers have limits of their own, and a small request is soon sent again.
-BATCH_TEXTS, BATCH_CHARACTERS = 64, 100_000
+MAX_BATCH_TEXTS, MAX_BATCH_CHARS = 64, 100_000
 
 # About 8,000 tokens, where the common models end; most servers refuse a longer text instead of cutting it.
-LONGEST_CHARACTERS = 24_000
+MAX_TEXT_CHARS = 24_000
 
-LARGEST_ANSWER = 64 * 1024 * 1024
-LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+MAX_EMBED_RESPONSE_BYTES = 64 * 1024 * 1024
+LOOPBACK_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 
-class Stay(HTTPRedirectHandler):
+class NoRedirectHandler(HTTPRedirectHandler):
     """Follow no redirect: the key and the texts are for the host that was named."""
 
     def redirect_request(
@@ -50,18 +50,18 @@ class RemoteEmbedder:
         timeout: float = 30,
         pauses: Sequence[float] = (0.5, 2),
     ) -> None:
-        self._url, host = endpoint(url, "/embeddings", "embedding server")
+        self._url, host = parse_endpoint(url, "/embeddings", "embedding server")
         key = key.strip() if key else None
         # Checked here, because the library would quote the whole header in its error.
         if key and not re.fullmatch(r"[!-~]+", key):
             raise Misconfigured("the key of the embedding server has characters that no header can carry")
         self._model, self._key = model, key
         self._dimensions = dimensions
-        self._timeout, self._pauses = timeout, pauses
+        self._timeout_s, self._retry_delays_s = timeout, pauses
         self.name = f"{model}@{host}"
         # A proxy leads out of this machine, and would look for a local server on its own.
-        proxies = [ProxyHandler({})] if host in LOOPBACK else []
-        self._opener = build_opener(Stay(), *proxies)
+        proxies = [ProxyHandler({})] if host in LOOPBACK_HOSTS else []
+        self._opener = build_opener(NoRedirectHandler(), *proxies)
 
     @property
     def dimensions(self) -> int:
@@ -73,28 +73,28 @@ class RemoteEmbedder:
 
     def load(self) -> None:
         """See that the server answers, and how long its vectors are."""
-        self.vectors(["ready?"])
+        self.embed(["ready?"])
 
-    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts as the rows of a matrix, in their order."""
         import numpy as np
 
         if not texts:
             return np.empty((0, self.dimensions), np.float32)
-        return np.concatenate([self._embed(batch) for batch in _batches(texts)])
+        return np.concatenate([self._embed_batch(batch) for batch in _iter_batches(texts)])
 
-    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
+    def _embed_batch(self, texts: list[str]) -> NDArray[np.float32]:
         import numpy as np
 
-        answer = self._post(json.dumps({"model": self._model, "input": texts}).encode())
+        answer = self._post_with_retries(json.dumps({"model": self._model, "input": texts}).encode())
         try:
             entries = json.loads(answer)["data"]
             found = {entry.get("index", place): entry["embedding"] for place, entry in enumerate(entries)}
             matrix = np.array([found[place] for place in range(len(texts))], np.float32)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            raise self._strange(f"{type(error).__name__}: {error}") from error
+            raise self._create_response_error(f"{type(error).__name__}: {error}") from error
         if matrix.ndim != 2 or not matrix.shape[1] or not np.isfinite(matrix).all():
-            raise self._strange("its vectors are not lists of numbers")
+            raise self._create_response_error("its vectors are not lists of numbers")
         if self._dimensions is None:
             self._dimensions = matrix.shape[1]
         if matrix.shape[1] != self._dimensions:
@@ -106,25 +106,25 @@ class RemoteEmbedder:
         unit: NDArray[np.float32] = matrix / np.maximum(lengths, np.finfo(np.float32).tiny)
         return unit
 
-    def _post(self, body: bytes) -> bytes:
+    def _post_with_retries(self, body: bytes) -> bytes:
         headers = {"Content-Type": "application/json", "User-Agent": "athena"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         request = Request(self._url, body, headers)
-        for pause in (*self._pauses, None):
+        for pause in (*self._retry_delays_s, None):
             try:
-                with self._opener.open(request, timeout=self._timeout) as response:
-                    answer: bytes = response.read(LARGEST_ANSWER + 1)
+                with self._opener.open(request, timeout=self._timeout_s) as response:
+                    answer: bytes = response.read(MAX_EMBED_RESPONSE_BYTES + 1)
             except HTTPError as error:
                 with error:
-                    problem: Unavailable | Misconfigured = self._refusal(error)
+                    problem: Unavailable | Misconfigured = self._create_status_error(error)
                 asked = error.headers.get("Retry-After", "")
             except (URLError, OSError, http.client.HTTPException) as error:
                 reason = error.reason if isinstance(error, URLError) else error
-                problem, asked = self._away(f"{reason or type(reason).__name__}"), ""
+                problem, asked = self._create_unavailable(f"{reason or type(reason).__name__}"), ""
             else:
-                if len(answer) > LARGEST_ANSWER:
-                    raise self._strange(f"more than {LARGEST_ANSWER:,} bytes")
+                if len(answer) > MAX_EMBED_RESPONSE_BYTES:
+                    raise self._create_response_error(f"more than {MAX_EMBED_RESPONSE_BYTES:,} bytes")
                 return answer
             if pause is None or not problem.retry:
                 break
@@ -132,13 +132,13 @@ class RemoteEmbedder:
             time.sleep(max(pause, min(int(asked), 10) if asked.isdecimal() else 0))
         raise problem
 
-    def _refusal(self, error: HTTPError) -> Unavailable | Misconfigured:
+    def _create_status_error(self, error: HTTPError) -> Unavailable | Misconfigured:
         if 300 <= error.code < 400:
             return Misconfigured(
-                f"the embedding server at {self._url} redirects to {self._quoted(error.headers.get('Location', '?'))}",
+                f"the embedding server at {self._url} redirects to {self._sanitize_message(error.headers.get('Location', '?'))}",
                 hint="Set the URL to where the server itself is.",
             )
-        said = f"answered {error.code}: {self._quoted(_message(error))}"
+        said = f"answered {error.code}: {self._sanitize_message(_extract_message(error))}"
         if error.code in (401, 403):
             return Misconfigured(
                 f"the embedding server at {self._url} {said}", hint="Check the embedding server's key."
@@ -149,29 +149,29 @@ class RemoteEmbedder:
                 hint=f"Check the URL, and that the server has the model {self._model}.",
             )
         if error.code in (408, 429) or error.code >= 500:
-            return self._away(said)
+            return self._create_unavailable(said)
         return Unavailable(f"the embedding server at {self._url} {said}", hint="See what the server says.", retry=False)
 
-    def _away(self, reason: str) -> Unavailable:
+    def _create_unavailable(self, reason: str) -> Unavailable:
         return Unavailable(
-            f"the embedding server at {self._url} is not available: {self._quoted(reason)}",
+            f"the embedding server at {self._url} is not available: {self._sanitize_message(reason)}",
             hint="Start the server, or take embedding.url out of the settings to use the bundled model.",
         )
 
-    def _strange(self, reason: str) -> Unavailable:
+    def _create_response_error(self, reason: str) -> Unavailable:
         return Unavailable(
-            f"{self._url} does not answer as an OpenAI-compatible server does: {self._quoted(reason)}",
+            f"{self._url} does not answer as an OpenAI-compatible server does: {self._sanitize_message(reason)}",
             hint="Check the URL: it should end where /v1/embeddings can follow.",
             retry=False,
         )
 
-    def _quoted(self, said: str) -> str:
+    def _sanitize_message(self, said: str) -> str:
         """Shorten what a server said, without the key that some servers repeat."""
         clean = said.replace(self._key, "***") if self._key else said
         return " ".join(clean.split())[:200]
 
 
-def endpoint(url: str, path: str, what: str) -> tuple[str, str]:
+def parse_endpoint(url: str, path: str, what: str) -> tuple[str, str]:
     """Find the endpoint's URL and the host in what a person wrote, with or without /v1."""
     hint = "Write it like http://localhost:11434/v1"
     try:
@@ -190,13 +190,13 @@ def endpoint(url: str, path: str, what: str) -> tuple[str, str]:
     return urlunsplit((parts.scheme, parts.netloc, root + path, "", "")), host
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+def _iter_batches(texts: Sequence[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     size = 0
     for text in texts:
         # A lone surrogate is not valid JSON to most servers, and an empty text is an error to some.
-        legible = text[:LONGEST_CHARACTERS].encode("utf-8", "replace").decode() or " "
-        if batch and (len(batch) == BATCH_TEXTS or size + len(legible) > BATCH_CHARACTERS):
+        legible = text[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode() or " "
+        if batch and (len(batch) == MAX_BATCH_TEXTS or size + len(legible) > MAX_BATCH_CHARS):
             yield batch
             batch, size = [], 0
         batch.append(legible)
@@ -205,7 +205,7 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _message(error: HTTPError) -> str:
+def _extract_message(error: HTTPError) -> str:
     """Find the sentence in an error's body; servers agree only that there is one."""
     try:
         body = error.read(10_000).decode("utf-8", "replace")

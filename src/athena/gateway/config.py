@@ -14,147 +14,149 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
-from athena.core.foreign_operation import identifier
+from athena.core.foreign_operation import to_identifier
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
 from athena.gateway import working_directory
 
-FILE = "servers.json"
-KEY = "mcpServers"
-LOGINS = "logins"  # the folder of what was given to us at a login
-LARGEST = 4 << 20  # bytes of the file
-TIMEOUT = 60.0  # seconds for a call
-START = 30.0  # seconds until a server has introduced itself and its tools
-LONGEST = 600.0
-Approval = Literal["never", "destructive", "always"]
-VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/@-]{0,63}")
-LOCAL = ("localhost", "127.0.0.1", "::1")
+SERVERS_FILE = "servers.json"
+SERVERS_KEY = "mcpServers"
+LOGINS_FOLDER = "logins"  # the folder of what was given to us at a login
+MAX_FILE_BYTES = 4 << 20  # bytes of the file
+CALL_TIMEOUT_S = 60.0  # seconds for a call
+STARTUP_TIMEOUT_S = 30.0  # seconds until a server has introduced itself and its tools
+MAX_TIMEOUT_S = 600.0
+ApprovalPolicy = Literal["never", "destructive", "always"]
+VARIABLE_PATTERN = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+SERVER_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/@-]{0,63}")
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 class Entry(NamedTuple):
     """One server as it is configured, nothing expanded."""
 
     name: str  # its key in the file
-    given: Mapping[str, Any]
+    options: Mapping[str, Any]
 
     @property
-    def kind(self) -> Literal["stdio", "http"]:
-        return "http" if "url" in self.given else "stdio"
+    def transport(self) -> Literal["stdio", "http"]:
+        return "http" if "url" in self.options else "stdio"
 
     @property
-    def shown(self) -> str:
+    def target(self) -> str:
         """What is started or called, as it stands in the file."""
-        if self.kind == "http":
-            return str(self.given["url"])
-        return shlex.join([str(self.given.get("command")), *map(str, self.given.get("args") or ())])
+        if self.transport == "http":
+            return str(self.options["url"])
+        return shlex.join([str(self.options.get("command")), *map(str, self.options.get("args") or ())])
 
     @property
-    def is_open(self) -> bool:
+    def is_unencrypted(self) -> bool:
         """Tell whether what is sent can be read on its way."""
         from urllib.parse import urlsplit  # only where there is one
 
-        url = urlsplit(str(self.given.get("url", "")))
-        return url.scheme == "http" and url.hostname not in LOCAL
+        url = urlsplit(str(self.options.get("url", "")))
+        return url.scheme == "http" and url.hostname not in LOOPBACK_HOSTS
 
     @property
-    def timeout(self) -> float:
-        return float(self.given.get("timeout", TIMEOUT))
+    def timeout_s(self) -> float:
+        return float(self.options.get("timeout", CALL_TIMEOUT_S))
 
     @property
-    def start(self) -> float:
-        return float(self.given.get("startupTimeout", START))
+    def startup_timeout_s(self) -> float:
+        return float(self.options.get("startupTimeout", STARTUP_TIMEOUT_S))
 
     @property
-    def approval(self) -> Approval:
-        return self.given.get("approval", "never")  # type: ignore[no-any-return]  # checked when it was read
+    def approval(self) -> ApprovalPolicy:
+        return self.options.get("approval", "never")  # type: ignore[no-any-return]  # checked when it was read
 
     @property
-    def disabled(self) -> bool:
-        return self.given.get("disabled") is True
+    def is_disabled(self) -> bool:
+        return self.options.get("disabled") is True
 
     @property
     def fingerprint(self) -> str:
         """What has to be the same for an approval to hold: all that decides who answers."""
         about = ("command", "args", "env", "cwd", "url", "headers")
-        return json.dumps({key: self.given.get(key) for key in about}, sort_keys=True)
+        return json.dumps({key: self.options.get(key) for key in about}, sort_keys=True)
 
-    def unset(self, environment: Mapping[str, str]) -> list[str]:
+    def list_unset_variables(self, environment: Mapping[str, str]) -> list[str]:
         """Name the variables that it needs and that have no value."""
-        found = VARIABLE.finditer(self.fingerprint)
+        found = VARIABLE_PATTERN.finditer(self.fingerprint)
         return list(dict.fromkeys(one[1] for one in found if one[2] is None and not environment.get(one[1])))
 
-    def expanded(self, environment: Mapping[str, str]) -> "Entry":
+    def expand_variables(self, environment: Mapping[str, str]) -> "Entry":
         """Return it with every `${VAR}` replaced; a variable that is not set is named."""
-        return Entry(self.name, _expanded(dict(self.given), environment, self.name))
+        return Entry(self.name, _expand_value(dict(self.options), environment, self.name))
 
 
-def _expanded(value: Any, environment: Mapping[str, str], server: str) -> Any:
-    def replace(match: re.Match[str]) -> str:
+def _expand_value(value: Any, environment: Mapping[str, str], server: str) -> Any:
+    def replace_variable(match: re.Match[str]) -> str:
         name, default = match[1], match[2]
         if (found := environment.get(name)) or default is not None:
             return found or str(default)
         raise Misconfigured(
             f"the server {server!r} needs ${{{name}}}, which is not set",
-            hint=unset_hint(name),
+            hint=format_unset_hint(name),
         )
 
     if isinstance(value, str):
-        return VARIABLE.sub(replace, value)
+        return VARIABLE_PATTERN.sub(replace_variable, value)
     if isinstance(value, list):
-        return [_expanded(item, environment, server) for item in value]
+        return [_expand_value(item, environment, server) for item in value]
     if isinstance(value, dict):
-        return {key: _expanded(item, environment, server) for key, item in value.items()}
+        return {key: _expand_value(item, environment, server) for key, item in value.items()}
     return value
 
 
-def unset_hint(name: str) -> str:
+def format_unset_hint(name: str) -> str:
     return f"set {name} where Athena runs (and start it again), or write a default: ${{{name}:-...}}"
 
 
-def checked(name: str, given: Any) -> Entry:
+def validate_entry(name: str, given: Any) -> Entry:
     """Return an entry, or say what is wrong with it."""
 
-    def wrong(what: str) -> InvalidInput:
+    def create_error(what: str) -> InvalidInput:
         return InvalidInput(f"the server {name!r:.80}: {what}", hint="docs/servers.md shows the form")
 
-    if not NAME.fullmatch(name):
+    if not SERVER_NAME_PATTERN.fullmatch(name):
         raise InvalidInput(f"{name!r:.80} cannot be a server's name", hint="letters, digits, - and _; at most 64")
     if not isinstance(given, dict):
-        raise wrong("an object is needed")
+        raise create_error("an object is needed")
     if ("command" in given) == ("url" in given):
-        raise wrong("it needs either a command or a url")
+        raise create_error("it needs either a command or a url")
     for key in ("command", "url", "cwd", "type"):
         if key in given and not (isinstance(given[key], str) and given[key].strip() and "\0" not in given[key]):
-            raise wrong(f"{key} must be text")
+            raise create_error(f"{key} must be text")
     args = given.get("args") or []
     if not (isinstance(args, list) and all(isinstance(one, str) and "\0" not in one for one in args)):
-        raise wrong("args must be a list of text")
+        raise create_error("args must be a list of text")
     for key in ("env", "headers"):
         pairs = given.get(key) or {}
         if not (isinstance(pairs, dict) and all(isinstance(one, str) for one in pairs.values())):
-            raise wrong(f"{key} must be an object of text")
+            raise create_error(f"{key} must be an object of text")
     if "url" in given:
-        _check_address(given, wrong)
-    _check_ours(given, wrong)
+        _check_url(given, create_error)
+    _check_own_options(given, create_error)
     return Entry(name, given)
 
 
-OURSELVES = "this is Athena itself, whose tools are here already"
+SELF_REFERENCE_MESSAGE = "this is Athena itself, whose tools are here already"
 
 
-def not_ourselves(entry: Entry) -> Entry:
+def reject_self(entry: Entry) -> Entry:
     """Return an entry, unless it is `athena mcp`, also by way of Python, uv or pipx."""
-    words = [str(entry.given.get("command", "")), *map(str, entry.given.get("args") or ())]
+    words = [str(entry.options.get("command", "")), *map(str, entry.options.get("args") or ())]
     named = [word.rpartition("/")[2].partition("==")[0] for word in words]
     if "athena" in named and "mcp" in named[named.index("athena") + 1 :]:
-        raise InvalidInput(f"the server {entry.name!r:.80}: {OURSELVES}", hint="there is nothing to connect")
+        raise InvalidInput(
+            f"the server {entry.name!r:.80}: {SELF_REFERENCE_MESSAGE}", hint="there is nothing to connect"
+        )
     return entry
 
 
-def _check_address(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput]) -> None:
+def _check_url(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput]) -> None:
     from urllib.parse import urlsplit  # only where there is one
 
-    url = urlsplit(VARIABLE.sub("x", given["url"]))
+    url = urlsplit(VARIABLE_PATTERN.sub("x", given["url"]))
     if url.scheme not in ("http", "https") or not url.hostname:
         raise wrong("url must begin with https:// or http://")
     if url.username or url.password:
@@ -163,87 +165,89 @@ def _check_address(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput
         raise wrong("the SSE transport is not supported; ask for its Streamable HTTP address")
 
 
-def _check_ours(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput]) -> None:
+def _check_own_options(given: Mapping[str, Any], wrong: Callable[[str], InvalidInput]) -> None:
     for key in ("timeout", "startupTimeout"):
         seconds = given.get(key, 1.0)
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST:
-            raise wrong(f"{key} must be a number of seconds, at most {LONGEST:.0f}")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_TIMEOUT_S:
+            raise wrong(f"{key} must be a number of seconds, at most {MAX_TIMEOUT_S:.0f}")
     if given.get("approval", "never") not in ("never", "destructive", "always"):
         raise wrong("approval must be never, destructive or always")
     if not isinstance(given.get("disabled", False), bool):
         raise wrong("disabled must be true or false")
 
 
-class Config:
+class ServersFile:
     """The file of one home."""
 
     def __init__(self, home: str) -> None:
-        self.home, self.path = home, os.path.join(home, FILE)
+        self.home, self.path = home, os.path.join(home, SERVERS_FILE)
 
-    def entries(self) -> dict[str, Entry]:
+    def read_entries(self) -> dict[str, Entry]:
         """Return every server, or say what is wrong with the file."""
-        found = self._read().get(KEY, {})
+        found = self._read_json().get(SERVERS_KEY, {})
         if not isinstance(found, dict):
-            raise Misconfigured(f"{self.path}: {KEY} must be an object", hint="mend it by hand; nothing was changed")
+            raise Misconfigured(
+                f"{self.path}: {SERVERS_KEY} must be an object", hint="mend it by hand; nothing was changed"
+            )
         try:
-            return {name: checked(name, given) for name, given in found.items()}
+            return {name: validate_entry(name, given) for name, given in found.items()}
         except InvalidInput as error:
             raise Misconfigured(f"{self.path}: {error}", hint=error.hint) from None
 
-    def put(self, entries: list[Entry], replaced: Collection[str] = ()) -> None:
+    def add_entries(self, entries: list[Entry], replaced: Collection[str] = ()) -> None:
         """Write servers down beside those that are there, or in their place."""
 
-        def change(servers: dict[str, Any]) -> None:
+        def insert_entries(servers: dict[str, Any]) -> None:
             for entry in entries:
-                if entry.kind == "stdio":
-                    working_directory.folder(entry.name, entry.given, os.environ, self.home)
+                if entry.transport == "stdio":
+                    working_directory.resolve_working_directory(entry.name, entry.options, os.environ, self.home)
                 if entry.name in servers and entry.name not in replaced:
                     raise Conflict(
                         f"there is a server {entry.name!r} already", hint=f"athena servers remove {entry.name}"
                     )
-                if entry.name not in replaced and (other := _alike(entry.name, servers)):
+                if entry.name not in replaced and (other := _find_name_clash(entry.name, servers)):
                     raise Conflict(f"{entry.name!r} and {other!r} would be the same in programs", hint="another name")
-                servers[entry.name] = dict(entry.given)
+                servers[entry.name] = dict(entry.options)
 
-        self._change(change)
+        self._update(insert_entries)
 
-    def remove(self, name: str) -> None:
-        def change(servers: dict[str, Any]) -> None:
+    def remove_entry(self, name: str) -> None:
+        def delete_entry(servers: dict[str, Any]) -> None:
             if name not in servers:
                 there = ", ".join(servers) or "none"
                 raise NotFound(f"there is no server {name!r:.80}", hint=f"there are: {there}")
             del servers[name]
 
-        self._change(change)
+        self._update(delete_entry)
 
-    def _read(self) -> dict[str, Any]:
+    def _read_json(self) -> dict[str, Any]:
         try:
             with open(self.path, "rb") as file:
-                raw = file.read(LARGEST + 1)
+                raw = file.read(MAX_FILE_BYTES + 1)
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise Misconfigured(f"{self.path} cannot be read: {error.strerror}") from None
-        return parsed(raw, self.path)
+        return parse_json_object(raw, self.path)
 
-    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
+    def _update(self, change: Callable[[dict[str, Any]], None]) -> None:
         """Change the servers of the file and nothing else in it; others who do the same wait."""
-        with alone(self.path):
-            whole = self._read()
-            self.entries()  # what is broken is never written over
-            change(whole.setdefault(KEY, {}))
-            write_privately(self.path, json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+        with lock_file(self.path):
+            whole = self._read_json()
+            self.read_entries()  # what is broken is never written over
+            change(whole.setdefault(SERVERS_KEY, {}))
+            write_private_file(self.path, json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
 
 
-def _alike(name: str, servers: Mapping[str, Any]) -> str | None:
+def _find_name_clash(name: str, servers: Mapping[str, Any]) -> str | None:
     """Return the server that already has what would be this one's name."""
-    return next((one for one in servers if one != name and identifier(one) == identifier(name)), None)
+    return next((one for one in servers if one != name and to_identifier(one) == to_identifier(name)), None)
 
 
-def parsed(raw: bytes, path: str) -> dict[str, Any]:
+def parse_json_object(raw: bytes, path: str) -> dict[str, Any]:
     """Read a JSON object from a file's bytes, or say what is wrong with it."""
     try:
-        if len(raw) > LARGEST:
+        if len(raw) > MAX_FILE_BYTES:
             raise ValueError("it is too large")
         made = json.loads(raw.decode("utf-8-sig"))
         if not isinstance(made, dict):
@@ -254,7 +258,7 @@ def parsed(raw: bytes, path: str) -> dict[str, Any]:
 
 
 @contextmanager
-def alone(path: str) -> Iterator[None]:
+def lock_file(path: str) -> Iterator[None]:
     """Wait until nobody else, in whatever process, reads a file to write it anew."""
     import fcntl  # only where something changes
 
@@ -264,7 +268,7 @@ def alone(path: str) -> Iterator[None]:
         yield
 
 
-def write_privately(path: str, text: str) -> None:
+def write_private_file(path: str, text: str) -> None:
     """Write a file that only its owner can read, whole or not at all."""
     part = f"{path}.{os.urandom(6).hex()}"
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -280,27 +284,29 @@ def write_privately(path: str, text: str) -> None:
         raise
 
 
-def foreign_entries(raw: bytes, path: str) -> tuple[list[Entry], dict[str, str]]:
+def read_foreign_entries(raw: bytes, path: str) -> tuple[list[Entry], dict[str, str]]:
     """Read the servers of another client's file: `mcpServers` in most, `servers` in VS Code's.
 
     Returns those that can be taken, and why the others cannot.
     """
-    whole = parsed(raw, path)
+    whole = parse_json_object(raw, path)
     inner = whole.get("mcp")
-    found = whole.get(KEY) or whole.get("servers") or (inner.get("servers") if isinstance(inner, dict) else None)
+    found = (
+        whole.get(SERVERS_KEY) or whole.get("servers") or (inner.get("servers") if isinstance(inner, dict) else None)
+    )
     if not isinstance(found, dict) or not found:
         raise InvalidInput(f"there are no servers in {path}", hint='it should have "mcpServers" or "servers"')
     entries: list[Entry] = []
     skipped: dict[str, str] = {}
     for name, given in found.items():
         try:
-            entries.append(not_ourselves(checked(name, _usual(given))))
+            entries.append(reject_self(validate_entry(name, _normalize_entry(given))))
         except InvalidInput as error:
             skipped[name] = f"{error}; {error.hint}" if error.hint else str(error)
     return entries, skipped
 
 
-def _usual(given: Any) -> Any:
+def _normalize_entry(given: Any) -> Any:
     """Write another client's entry as ours: the same things have other names there."""
     if not isinstance(given, dict):
         return given
@@ -310,8 +316,8 @@ def _usual(given: Any) -> Any:
             made["url"] = made.pop(theirs)
     if "url" in made and "command" in made and made.get("type") in ("http", "streamable-http"):
         del made["command"]
-    if isinstance(made.get("timeout"), int | float) and made["timeout"] > LONGEST:
-        made["timeout"] = min(LONGEST, made["timeout"] / 1000)  # they count milliseconds
+    if isinstance(made.get("timeout"), int | float) and made["timeout"] > MAX_TIMEOUT_S:
+        made["timeout"] = min(MAX_TIMEOUT_S, made["timeout"] / 1000)  # they count milliseconds
     text = json.dumps(made)
     text = re.sub(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}", r"${\1}", text)
     if asked := re.search(r"\$\{(input:[^}]*|workspaceFolder)\}", text):

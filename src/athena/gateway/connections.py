@@ -9,102 +9,111 @@ from typing import Any
 
 from athena.errors import AthenaError, Conflict
 from athena.gateway import approvals, results
-from athena.gateway.approvals import Offered, Pins, Tools
-from athena.gateway.config import OURSELVES, Entry
-from athena.gateway.loop import Loop, Pending
-from athena.gateway.server_connection import Link
+from athena.gateway.approvals import ServerApprovals, ToolDefinitions, ToolListing
+from athena.gateway.config import SELF_REFERENCE_MESSAGE, Entry
+from athena.gateway.loop import EventLoopThread, LoopTask
+from athena.gateway.server_connection import ServerConnection
 
-ENDING = 1.0  # seconds that closing may take
-LOOK = 1.0  # seconds between two looks at what a person has changed
+CLOSE_TIMEOUT_S = 1.0  # seconds that closing may take
+CONFIG_POLL_INTERVAL_S = 1.0  # seconds between two looks at what a person has changed
 
-Refused = Callable[[str, Mapping[str, approvals.Why]], None]  # a server, and what is not as it was approved
+OnRefused = Callable[[str, Mapping[str, approvals.RefusalReason]], None]  # a server, and what is not as it was approved
 
 
-class Hub:
+class ConnectionPool:
     def __init__(
         self,
         environment: Mapping[str, str],
-        refused: Refused,
+        refused: OnRefused,
         auth: Callable[[str, Entry], Any],
         kept: str,
         look: Callable[[], None],
     ) -> None:
-        self._kept = kept  # the folder of Athena's own files
-        self._look = look  # whether a person has changed something
-        self._patrol: asyncio.Task[None] | None = None
-        self._environment, self._refused, self._auth = environment, refused, auth
-        self._links: dict[str, Link] = {}
-        self._loop = Loop()
+        self._data_folder = kept  # the folder of Athena's own files
+        self._refresh_config = look  # whether a person has changed something
+        self._polling: asyncio.Task[None] | None = None
+        self._environ, self._on_refused, self._load_auth = environment, refused, auth
+        self._connections: dict[str, ServerConnection] = {}
+        self._loop = EventLoopThread()
         self.pid = os.getpid()
-        _quiet()
+        _silence_sdk_logs()
 
-    def call(
-        self, server: str, entry: Entry, approved: Pins, tool: str, path: str, given: Any, again: bool
-    ) -> Pending[Any]:
+    def start_call(
+        self, server: str, entry: Entry, approved: ServerApprovals, tool: str, path: str, given: Any, again: bool
+    ) -> LoopTask[Any]:
         """Begin a call; whoever waits for it may cancel it."""
 
         begun = threading.Event()
 
-        async def work() -> Any:
-            link = self._link(server, entry, approved)
-            return results.value(path, await link.call(tool, given, begun.set, again=again))
+        async def call_tool() -> Any:
+            link = self._get_connection(server, entry, approved)
+            return results.convert_tool_result(path, await link.call_tool(tool, given, begun.set, again=again))
 
-        pending = self._loop.submit(work)
+        pending = self._loop.submit(call_tool)
         pending.begun = begun
         return pending
 
-    async def check(self, servers: Mapping[str, tuple[Entry, Pins]]) -> dict[str, str]:
+    async def check_servers(self, servers: Mapping[str, tuple[Entry, ServerApprovals]]) -> dict[str, str]:
         """Connect servers, all at once, and return what is wrong with each."""
 
-        async def one(name: str) -> str:
+        async def check_server(name: str) -> str:
             try:
-                await self._link(name, *servers[name]).ready()
+                await self._get_connection(name, *servers[name]).ensure_connected()
                 return ""
             except AthenaError as error:
                 return f"{error}; {error.hint or ''}"
 
-        async def every() -> list[str]:
-            return await asyncio.gather(*map(one, servers))
+        async def check_all() -> list[str]:
+            return await asyncio.gather(*map(check_server, servers))
 
-        return dict(zip(servers, await self._loop.submit(every).outcome, strict=True))
+        return dict(zip(servers, await self._loop.submit(check_all).outcome, strict=True))
 
-    async def look(self, server: str, entry: Entry) -> tuple[Tools, int]:
+    async def fetch_tools(self, server: str, entry: Entry) -> tuple[ToolDefinitions, int]:
         """Connect a server that may not be approved yet and return what it offers now."""
 
-        found: list[Offered] = []
+        found: list[ToolListing] = []
 
-        def keep(offered: Offered) -> Mapping[str, approvals.Why]:
+        def collect_tools(offered: ToolListing) -> Mapping[str, approvals.RefusalReason]:
             found.append(offered)
             return {}
 
-        async def work() -> tuple[Tools, int]:
-            link = Link(server, entry, self._environment, keep, lambda: self._auth(server, entry), kept=self._kept)
+        async def list_tools() -> tuple[ToolDefinitions, int]:
+            link = ServerConnection(
+                server,
+                entry,
+                self._environ,
+                collect_tools,
+                lambda: self._load_auth(server, entry),
+                kept=self._data_folder,
+            )
             try:
-                client = await link.ready()
+                client = await link.ensure_connected()
                 if client.server_info is not None and client.server_info.name == "athena":
-                    raise Conflict(f"the server {server}: {OURSELVES}", hint="there is nothing to connect")
+                    raise Conflict(f"the server {server}: {SELF_REFERENCE_MESSAGE}", hint="there is nothing to connect")
             finally:
                 await link.close()
             return found[-1].tools, found[-1].left_out
 
-        return await self._loop.submit(work).outcome
+        return await self._loop.submit(list_tools).outcome
 
     def login(self, server: str, entry: Entry, home: str, show: Callable[[str], None]) -> None:
         """Connect a server with a person at hand who logs in."""
         from athena.gateway import oauth  # only a person's command comes here
 
-        async def work() -> None:
-            given = entry.expanded(self._environment).given
-            auth, page = await oauth.interactive(home, server, given["url"], show)
-            patient = Entry(entry.name, {**entry.given, "startupTimeout": oauth.PATIENCE, "timeout": oauth.PATIENCE})
-            link = Link(server, patient, self._environment, lambda _: {}, lambda: auth)
+        async def connect_with_login() -> None:
+            given = entry.expand_variables(self._environ).options
+            auth, page = await oauth.create_login_auth(home, server, given["url"], show)
+            patient = Entry(
+                entry.name, {**entry.options, "startupTimeout": oauth.LOGIN_TIMEOUT_S, "timeout": oauth.LOGIN_TIMEOUT_S}
+            )
+            link = ServerConnection(server, patient, self._environ, lambda _: {}, lambda: auth)
             try:
-                await link.ready()
+                await link.ensure_connected()
             finally:
                 await link.close()
                 page.close()
 
-        pending = self._loop.submit(work)
+        pending = self._loop.submit(connect_with_login)
         try:
             while not pending.outcome.wait(0.2):  # a signal must find its way in
                 pass
@@ -113,70 +122,76 @@ class Hub:
             raise
         pending.outcome.result()
 
-    def standing(self, server: str) -> tuple[bool, str]:
+    def get_status(self, server: str) -> tuple[bool, str]:
         """Tell whether a server is connected, and what is wrong with it."""
-        if (link := self._links.get(server)) is None:
+        if (link := self._connections.get(server)) is None:
             return False, ""
-        again = f"; tried again in {link.waits:.0f} s" if link.waits else ""
-        return link.connected, f"{link.error}{again}" if link.error else ""
+        again = f"; tried again in {link.retry_delay_s:.0f} s" if link.retry_delay_s else ""
+        return link.is_connected, f"{link.error}{again}" if link.error else ""
 
-    def keep(self, wanted: Mapping[str, Entry]) -> None:
+    def close_stale(self, wanted: Mapping[str, Entry]) -> None:
         """Let go of every server that is none of these, or is another than it was."""
 
-        async def work() -> None:
+        async def close_connections() -> None:
             stale = [
                 name
-                for name, link in self._links.items()
-                if name not in wanted or link.entry.fingerprint != wanted[name].fingerprint
+                for name, link in self._connections.items()
+                if name not in wanted or link.config.fingerprint != wanted[name].fingerprint
             ]
-            await asyncio.gather(*(self._links.pop(name).close() for name in stale), return_exceptions=True)
+            await asyncio.gather(*(self._connections.pop(name).close() for name in stale), return_exceptions=True)
 
-        if self._links:
-            self._loop.submit(work)
+        if self._connections:
+            self._loop.submit(close_connections)
 
-    async def _look_around(self) -> None:
+    async def _poll_config(self) -> None:
         """While servers run, notice what a person changes, also when nobody calls."""
-        while self._links:
-            await asyncio.sleep(LOOK)
-            self._look()
+        while self._connections:
+            await asyncio.sleep(CONFIG_POLL_INTERVAL_S)
+            self._refresh_config()
 
-    def _link(self, server: str, entry: Entry, approved: Pins) -> Link:
-        link = self._links.get(server)
-        if link is not None and link.entry == entry and link.approved is approved:
+    def _get_connection(self, server: str, entry: Entry, approved: ServerApprovals) -> ServerConnection:
+        link = self._connections.get(server)
+        if link is not None and link.config == entry and link.approvals is approved:
             return link
-        if link is not None and link.entry == entry:
-            if link.approved.tools != approved.tools:
-                link.compare_again()
-            link.approved = approved
+        if link is not None and link.config == entry:
+            if link.approvals.tools != approved.tools:
+                link.invalidate_tools()
+            link.approvals = approved
             return link
         if link is not None:
-            self._leaving = asyncio.get_running_loop().create_task(link.close())
+            self._closing = asyncio.get_running_loop().create_task(link.close())
 
-        def verify(offered: Offered) -> Mapping[str, approvals.Why]:
-            found = approvals.compared(made.approved, offered.tools)
-            self._refused(server, found)
+        def verify_tools(offered: ToolListing) -> Mapping[str, approvals.RefusalReason]:
+            found = approvals.compare_tools(made.approvals, offered.tools)
+            self._on_refused(server, found)
             return found
 
-        made = self._links[server] = Link(
-            server, entry, self._environment, verify, lambda: self._auth(server, entry), approved, self._kept
+        made = self._connections[server] = ServerConnection(
+            server,
+            entry,
+            self._environ,
+            verify_tools,
+            lambda: self._load_auth(server, entry),
+            approved,
+            self._data_folder,
         )
-        if self._patrol is None or self._patrol.done():
-            self._patrol = asyncio.get_running_loop().create_task(self._look_around())
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.get_running_loop().create_task(self._poll_config())
         return made
 
     def close(self) -> None:
         """Let go of every server; each is ended by its minder, if it does not leave."""
         if self.pid != os.getpid():
             return
-        links, self._links = list(self._links.values()), {}
+        links, self._connections = list(self._connections.values()), {}
 
-        async def last() -> None:
+        async def close_all() -> None:
             await asyncio.gather(*(link.close() for link in links), return_exceptions=True)
 
-        self._loop.stop(last, ENDING)
+        self._loop.stop(close_all, CLOSE_TIMEOUT_S)
 
 
-def _quiet() -> None:
+def _silence_sdk_logs() -> None:
     """Keep the SDK's own log away from people: what matters is in the errors."""
     for name in ("mcp", "client", "httpx2", "httpcore2"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -4,21 +4,28 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from athena.gateway.config import LOCAL
-from athena.gateway.monitor import LIST_CHANGED, MOST, NODES, UNASKED, VALUES, Watch
+from athena.gateway.config import LOOPBACK_HOSTS
+from athena.gateway.monitor import (
+    LIST_CHANGED,
+    MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_VALUES,
+    MAX_MESSAGES,
+    VALUE_MARKERS,
+    ConnectionMonitor,
+)
 
-CHANGED = LIST_CHANGED.encode()
+LIST_CHANGED_BYTES = LIST_CHANGED.encode()
 
 
 @asynccontextmanager
-async def streams(
-    url: str, headers: Mapping[str, str], seconds: float, watch: Watch, auth: Any = None
+async def open_http_streams(
+    url: str, headers: Mapping[str, str], seconds: float, watch: ConnectionMonitor, auth: Any = None
 ) -> AsyncGenerator[Any]:
     """Yield what the SDK reads from and writes to."""
     import httpx2  # with the SDK, at the first connection
     from mcp.client.streamable_http import streamable_http_client
 
-    class Counted(httpx2.AsyncByteStream):
+    class LimitedStream(httpx2.AsyncByteStream):
         def __init__(self, inner: Any) -> None:
             self._inner = inner
 
@@ -26,52 +33,56 @@ async def streams(
             size = events = values = 0
             last = b""
             async for chunk in self._inner:
-                if CHANGED in last + chunk:
-                    watch.changed = True
-                last = chunk[-len(CHANGED) :]
+                if LIST_CHANGED_BYTES in last + chunk:
+                    watch.tools_changed = True
+                last = chunk[-len(LIST_CHANGED_BYTES) :]
                 size, events = size + len(chunk), events + chunk.count(b"\ndata:")
-                values += sum(map(chunk.count, VALUES))
-                if size > MOST:
-                    watch.trouble = f"it answered with more than {MOST >> 20} MB at once"
-                elif values > NODES:
-                    watch.trouble = f"it answered with more than {NODES:,} values at once"
-                elif events > UNASKED:
-                    watch.trouble = f"it sent more than {UNASKED:,} messages that nobody had asked for"
-                if watch.trouble:
+                values += sum(map(chunk.count, VALUE_MARKERS))
+                if size > MAX_MESSAGE_BYTES:
+                    watch.violation = f"it answered with more than {MAX_MESSAGE_BYTES >> 20} MB at once"
+                elif values > MAX_MESSAGE_VALUES:
+                    watch.violation = f"it answered with more than {MAX_MESSAGE_VALUES:,} values at once"
+                elif events > MAX_MESSAGES:
+                    watch.violation = f"it sent more than {MAX_MESSAGES:,} messages that nobody had asked for"
+                if watch.violation:
                     watch.ended.set()
-                    raise httpx2.ReadError(watch.trouble)
+                    raise httpx2.ReadError(watch.violation)
                 yield chunk
 
         async def aclose(self) -> None:
             await self._inner.aclose()
 
-    class Guarded(httpx2.AsyncHTTPTransport):
+    class LimitedTransport(httpx2.AsyncHTTPTransport):
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-            if request.method == "GET" and "last-event-id" not in request.headers and _is_channel(request):
+            if request.method == "GET" and "last-event-id" not in request.headers and _is_event_stream(request):
                 return httpx2.Response(405)  # nothing that a server sends unasked is of use here
-            if not _allowed(request.url, origin):
+            if not _is_allowed_url(request.url, origin):
                 raise httpx2.UnsupportedProtocol(f"the server sent us to {request.url.scheme}://{request.url.host}")
-            if request.method == "POST" and b'"method"' not in request.content and not watch.asked():
+            if request.method == "POST" and b'"method"' not in request.content and not watch.accept_request():
                 watch.ended.set()  # what we send without a method answers something that the server asked
-                raise httpx2.WriteError(watch.trouble)
+                raise httpx2.WriteError(watch.violation)
             request.headers["accept-encoding"] = "identity"  # a small answer must not become a large one
             response = await super().handle_async_request(request)
             if response.status_code >= 300:
-                watch.status = response.status_code
+                watch.http_status = response.status_code
             if response.headers.get("content-encoding", "identity").lower() != "identity":
                 await response.aclose()
-                watch.trouble = "it answered in a form that was not asked for"
+                watch.violation = "it answered in a form that was not asked for"
                 watch.ended.set()
-                raise httpx2.ReadError(watch.trouble)
-            response.stream = Counted(response.stream)
+                raise httpx2.ReadError(watch.violation)
+            response.stream = LimitedStream(response.stream)
             return response
 
     origin = httpx2.URL(url)
     limits = httpx2.Timeout(seconds)
-    client = httpx2.AsyncClient(headers=dict(headers), timeout=limits, transport=Guarded(), auth=auth, trust_env=False)
+    client = httpx2.AsyncClient(
+        headers=dict(headers), timeout=limits, transport=LimitedTransport(), auth=auth, trust_env=False
+    )
     async with (
         client,
-        streamable_http_client(url, http_client=client, terminate_on_close=False, max_sse_event_size=MOST) as pair,
+        streamable_http_client(
+            url, http_client=client, terminate_on_close=False, max_sse_event_size=MAX_MESSAGE_BYTES
+        ) as pair,
     ):
         try:
             yield pair
@@ -79,13 +90,13 @@ async def streams(
             watch.ended.set()
 
 
-def _allowed(url: Any, origin: Any) -> bool:
+def _is_allowed_url(url: Any, origin: Any) -> bool:
     """Tell whether a request may go there: where a person pointed us, or, to log in, to an encrypted address."""
     if (url.scheme, url.host, url.port) == (origin.scheme, origin.host, origin.port):
         return True
-    return url.scheme == "https" or (url.host in LOCAL and origin.host in LOCAL)
+    return url.scheme == "https" or (url.host in LOOPBACK_HOSTS and origin.host in LOOPBACK_HOSTS)
 
 
-def _is_channel(request: Any) -> bool:
+def _is_event_stream(request: Any) -> bool:
     """Tell whether a request opens the channel on which a server may speak first; others belong to logging in."""
     return "text/event-stream" in request.headers.get("accept", "")

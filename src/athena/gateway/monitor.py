@@ -8,99 +8,99 @@ from athena.core import redaction
 from athena.gateway import sanitize
 
 LIST_CHANGED = "notifications/tools/list_changed"
-MOST = 8 << 20  # bytes of one answer
-NODES = 500_000  # values in one answer, which take far more room than their text
-VALUES = (b",", b"[", b"{")  # each of which begins one
-UNASKED = 20_000  # messages that nobody waits for, between two calls
-ALL_BYTES = 256 << 20  # of all messages between two calls; sixteen answers may be on their way
-LOUDEST = 32 << 20  # bytes on its standard error at once
-FORGIVEN = 1 << 20  # and a second for as long as it runs
-ASKED = 500  # things that a server may ask of us, between two calls
-TAIL = 2_000  # bytes of what it says on its standard error
-SAID = 200  # characters of what a server said, in an error
+MAX_MESSAGE_BYTES = 8 << 20  # bytes of one answer
+MAX_MESSAGE_VALUES = 500_000  # values in one answer, which take far more room than their text
+VALUE_MARKERS = (b",", b"[", b"{")  # each of which begins one
+MAX_MESSAGES = 20_000  # messages that nobody waits for, between two calls
+MAX_TOTAL_BYTES = 256 << 20  # of all messages between two calls; sixteen answers may be on their way
+MAX_STDERR_BYTES = 32 << 20  # bytes on its standard error at once
+STDERR_BYTES_PER_S = 1 << 20  # and a second for as long as it runs
+MAX_SERVER_REQUESTS = 500  # things that a server may ask of us, between two calls
+STDERR_TAIL_BYTES = 2_000  # bytes of what it says on its standard error
+MAX_QUOTE_CHARS = 200  # characters of what a server said, in an error
 
 # A list, since the SDK sends in a task of its own, which has our context but cannot change it.
-_status: ContextVar[list[int]] = ContextVar("status")
+_http_status: ContextVar[list[int]] = ContextVar("status")
 
 
-class Watch:
+class ConnectionMonitor:
     def __init__(self) -> None:
         self.ended = asyncio.Event()
-        self.trouble = ""  # what the server did wrong
-        self.changed = True  # its tools may not be those that were compared: none were yet, or it says so
-        self.said = b""  # to people, the last of it
-        self._unasked = self._asked = self._bytes = 0
-        self._loud, self._at = 0.0, 0.0  # bytes that it said to people of late, and when it did last
-        self.spoken = 0  # bytes of all that it said
-        self._noise = (0, "")
-        _status.set([0])
+        self.violation = ""  # what the server did wrong
+        self.tools_changed = True  # its tools may not be those that were compared: none were yet, or it says so
+        self.stderr_tail = b""  # to people, the last of it
+        self._message_count = self._request_count = self._byte_count = 0
+        self._stderr_level, self._stderr_at = 0.0, 0.0  # bytes that it said to people of late, and when it did last
+        self.stderr_bytes = 0  # bytes of all that it said
+        self._unparsed_lines = (0, "")
+        _http_status.set([0])
 
     @property
-    def status(self) -> int:
+    def http_status(self) -> int:
         """The status of the HTTP answer to this call, if that was a refusal; others under way have their own."""
-        return _status.get([0])[0]
+        return _http_status.get([0])[0]
 
-    @status.setter
-    def status(self, status: int) -> None:
-        _status.get([0])[0] = status
+    @http_status.setter
+    def http_status(self, status: int) -> None:
+        _http_status.get([0])[0] = status
 
-    def begin(self) -> None:
+    def reset_counts(self) -> None:
         """Begin to count anew, with a call."""
-        self._unasked, self._asked, self._bytes, self._noise = 0, 0, 0, (0, "")
-        _status.set([0])
+        self._message_count, self._request_count, self._byte_count, self._unparsed_lines = 0, 0, 0, (0, "")
+        _http_status.set([0])
 
-    def bearable(self, message: bytes) -> bool:
+    def accept_message(self, message: bytes) -> bool:
         """Tell whether a message can be taken in; else the connection has to end."""
-        if len(message) > MOST:
-            self.trouble = f"it answered with more than {MOST >> 20} MB at once"
-        elif len(message) > NODES and sum(map(message.count, VALUES)) > NODES:
-            self.trouble = f"it answered with more than {NODES:,} values at once"
-        self._unasked += 1
-        self._bytes += len(message)
-        if self._unasked > UNASKED:
-            self.trouble = f"it sent more than {UNASKED:,} messages that nobody had asked for"
-        elif self._bytes > ALL_BYTES:
-            self.trouble = f"it sent more than {ALL_BYTES >> 20} MB between two calls"
-        return not self.trouble
+        if len(message) > MAX_MESSAGE_BYTES:
+            self.violation = f"it answered with more than {MAX_MESSAGE_BYTES >> 20} MB at once"
+        elif len(message) > MAX_MESSAGE_VALUES and sum(map(message.count, VALUE_MARKERS)) > MAX_MESSAGE_VALUES:
+            self.violation = f"it answered with more than {MAX_MESSAGE_VALUES:,} values at once"
+        self._message_count += 1
+        self._byte_count += len(message)
+        if self._message_count > MAX_MESSAGES:
+            self.violation = f"it sent more than {MAX_MESSAGES:,} messages that nobody had asked for"
+        elif self._byte_count > MAX_TOTAL_BYTES:
+            self.violation = f"it sent more than {MAX_TOTAL_BYTES >> 20} MB between two calls"
+        return not self.violation
 
-    def asked(self) -> bool:
+    def accept_request(self) -> bool:
         """Tell whether the server may ask something of us once more."""
-        self._asked += 1
-        if self._asked > ASKED:
-            self.trouble = f"it asked more than {ASKED} things of us"
-        return not self.trouble
+        self._request_count += 1
+        if self._request_count > MAX_SERVER_REQUESTS:
+            self.violation = f"it asked more than {MAX_SERVER_REQUESTS} things of us"
+        return not self.violation
 
-    def overheard(self, text: bytes) -> bool:
+    def record_stderr(self, text: bytes) -> bool:
         """Keep what the server says to people; tell whether it may go on."""
-        self.said = (self.said + text)[-TAIL:]
-        self.spoken += len(text)
+        self.stderr_tail = (self.stderr_tail + text)[-STDERR_TAIL_BYTES:]
+        self.stderr_bytes += len(text)
         now = time.monotonic()
-        self._loud = max(0.0, self._loud - FORGIVEN * (now - self._at)) + len(text)
-        self._at = now
-        if self._loud > LOUDEST:
-            self.trouble = f"it does not stop to write to its standard error, more than {LOUDEST >> 20} MB"
+        self._stderr_level = max(0.0, self._stderr_level - STDERR_BYTES_PER_S * (now - self._stderr_at)) + len(text)
+        self._stderr_at = now
+        if self._stderr_level > MAX_STDERR_BYTES:
+            self.violation = f"it does not stop to write to its standard error, more than {MAX_STDERR_BYTES >> 20} MB"
             self.ended.set()
-        return not self.trouble
+        return not self.violation
 
-    def notified(self, method: str) -> None:
+    def record_notification(self, method: str) -> None:
         if method == LIST_CHANGED:
-            self.changed = True
+            self.tools_changed = True
 
-    def noise(self, line: bytes) -> None:
+    def record_unparsed_line(self, line: bytes) -> None:
         """Note a line that is no message."""
-        self._noise = self._noise[0] + 1, line[:SAID].decode("utf-8", "replace")
+        self._unparsed_lines = self._unparsed_lines[0] + 1, line[:MAX_QUOTE_CHARS].decode("utf-8", "replace")
 
-    def heard(self, since: int = 0) -> str:
+    def format_last_output(self, since: int = 0) -> str:
         """Say what may explain a failure, in a few words: what was said after so many bytes."""
-        said = self.said[-(self.spoken - since) :] if self.spoken > since else b""
+        said = self.stderr_tail[-(self.stderr_bytes - since) :] if self.stderr_bytes > since else b""
         lines = [one for one in said.decode("utf-8", "replace").splitlines() if one.strip()]
         if lines:
-            return f'; it said: "{_told(lines[-1])}"'
-        if self._noise[0]:
-            return f'; it wrote what is no message: "{_told(self._noise[1])}"'
+            return f'; it said: "{_redact_output(lines[-1])}"'
+        if self._unparsed_lines[0]:
+            return f'; it wrote what is no message: "{_redact_output(self._unparsed_lines[1])}"'
         return ""
 
 
-def _told(words: str) -> str:
+def _redact_output(words: str) -> str:
     """Return what a server said as others may read it: it may have named a key that it was given."""
-    return sanitize.line(redaction.redact(words).text, SAID)
+    return sanitize.sanitize_line(redaction.redact(words).text, MAX_QUOTE_CHARS)

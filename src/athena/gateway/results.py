@@ -2,32 +2,34 @@
 
 from typing import Any
 
-from athena.core.types import DEEPEST, too_deep
+from athena.core.types import MAX_JSON_DEPTH, is_too_deep
 from athena.errors import InvalidInput, LimitExceeded
 from athena.gateway import sanitize
 
-TOLD = 1_000  # characters of an error
+MAX_ERROR_CHARS = 1_000  # characters of an error
 
 
-def value(path: str, result: Any) -> Any:
+def convert_tool_result(path: str, result: Any) -> Any:
     """Return the value of an SDK result; a tool's failure is raised with its own words."""
     blocks = list(result.content or ())
     if result.is_error:
         words = " ".join(one.text for one in blocks if one.type == "text") or "it does not say why"
-        raise InvalidInput(f"{path} failed: {sanitize.clean(words, TOLD)}", hint="these are the server's words")
+        raise InvalidInput(
+            f"{path} failed: {sanitize.sanitize_text(words, MAX_ERROR_CHARS)}", hint="these are the server's words"
+        )
     structured = result.structured_content
     if structured is not None:
-        if too_deep(structured):
-            raise LimitExceeded(f"{path} answered with more than {DEEPEST} levels", hint="ask it for less")
+        if is_too_deep(structured):
+            raise LimitExceeded(f"{path} answered with more than {MAX_JSON_DEPTH} levels", hint="ask it for less")
         wrapped = isinstance(structured, dict) and list(structured) == ["result"]
         return structured["result"] if wrapped else structured
-    values = [_block(one) for one in blocks]
+    values = [_convert_block(one) for one in blocks]
     return values[0] if len(values) == 1 else values or None
 
 
-def _block(block: Any) -> Any:
+def _convert_block(block: Any) -> Any:
     if block.type == "text":
-        return _text(block.text)
+        return _parse_text(block.text)
     if block.type in ("image", "audio"):
         return {"type": block.type, "mimeType": block.mime_type, "bytes": len(block.data) * 3 // 4}
     if block.type == "resource_link":
@@ -39,7 +41,7 @@ def _block(block: Any) -> Any:
     return made | {"bytes": len(getattr(inner, "blob", "") or "") * 3 // 4}
 
 
-def _text(text: str) -> Any:
+def _parse_text(text: str) -> Any:
     """Read an object or a list; a number or a word that happens to be JSON stays text."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
@@ -49,4 +51,4 @@ def _text(text: str) -> Any:
         made = from_json(text, allow_inf_nan=False)
     except ValueError:
         return text
-    return text if too_deep(made) else made
+    return text if is_too_deep(made) else made

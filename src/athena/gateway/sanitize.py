@@ -5,26 +5,26 @@ from typing import Any
 
 from athena.core import text as texts
 
-SUMMARY = 140  # characters
-DETAILS = 1_500
-HELP = 300
-DEEPEST = 12  # levels of a schema
-NODES = 2_000  # of a schema
-NAME = 100  # characters of a parameter's
+MAX_SUMMARY_CHARS = 140  # characters
+MAX_DETAILS_CHARS = 1_500
+MAX_PARAMETER_HELP_CHARS = 300
+MAX_SCHEMA_DEPTH = 12  # levels of a schema
+MAX_SCHEMA_NODES = 2_000  # of a schema
+MAX_PARAMETER_NAME_CHARS = 100  # characters of a parameter's
 # What a checker or a reader of the signature needs; all else a server says about its parameters is left out.
 # fmt: off
-KEYWORDS = frozenset((
+SCHEMA_KEYWORDS = frozenset((
     "type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "default", "description",
     "additionalProperties", "$ref", "$defs", "definitions", "format", "minimum", "maximum", "minLength",
     "maxLength", "minItems", "maxItems",
 ))
 # fmt: on
-SPACES = "\n\t\u2028\u2029"  # which part words and lines
-_MAPS = ("properties", "$defs", "definitions")
-_WRONG = object()
-_PLAIN = (str, int, float, bool, type(None))
+LINE_SEPARATORS = "\n\t\u2028\u2029"  # which part words and lines
+_SCHEMA_MAP_KEYWORDS = ("properties", "$defs", "definitions")
+_INVALID = object()
+_SCALAR_TYPES = (str, int, float, bool, type(None))
 # What may stand behind a keyword, where that is one value.
-_SINGLE: dict[str, Any] = {
+_KEYWORD_TYPES: dict[str, Any] = {
     **dict.fromkeys(("type", "$ref", "format"), str),
     **dict.fromkeys(("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"), int | float),
     **dict.fromkeys(("const", "default"), object),
@@ -32,96 +32,100 @@ _SINGLE: dict[str, Any] = {
 }
 
 
-def clean(text: Any, most: int) -> str:
+def sanitize_text(text: Any, most: int) -> str:
     """Take out what nobody can see, and cut."""
     if not isinstance(text, str):
         return ""
     plain = text[: 4 * most]
-    plain = plain.translate(dict.fromkeys(map(ord, texts.unseen(plain, SPACES))))
+    plain = plain.translate(dict.fromkeys(map(ord, texts.find_invisible_chars(plain, LINE_SEPARATORS))))
     plain = plain.replace('"""', "'''").strip()
     return plain if len(plain) <= most else f"{plain[: most - 3].rstrip()}..."
 
 
-def line(text: Any, most: int) -> str:
+def sanitize_line(text: Any, most: int) -> str:
     """The same, on one line."""
-    return " ".join(clean(text, most).split())
+    return " ".join(sanitize_text(text, most).split())
 
 
-def parts(description: Any) -> tuple[str, str]:
+def split_description(description: Any) -> tuple[str, str]:
     """Split a description into a summary of one line and what follows it."""
-    whole = clean(description, DETAILS + SUMMARY)
+    whole = sanitize_text(description, MAX_DETAILS_CHARS + MAX_SUMMARY_CHARS)
     first, _, rest = whole.partition("\n")
     sentence = re.match(r"(.{8,}?[.!?])(?:\s|$)", first)
-    head = sentence[1] if sentence and len(sentence[1]) <= SUMMARY else first
-    if len(head) > SUMMARY:
-        return line(head, SUMMARY), whole
-    return line(head, SUMMARY), (first[len(head) :].strip() + "\n" + rest).strip()
+    head = sentence[1] if sentence and len(sentence[1]) <= MAX_SUMMARY_CHARS else first
+    if len(head) > MAX_SUMMARY_CHARS:
+        return sanitize_line(head, MAX_SUMMARY_CHARS), whole
+    return sanitize_line(head, MAX_SUMMARY_CHARS), (first[len(head) :].strip() + "\n" + rest).strip()
 
 
-def visible(text: str) -> str:
+def escape_hidden(text: str) -> str:
     """Show what hides, or would begin a line that looks like one of ours, as the number of its character."""
-    return "".join(f"<U+{ord(char):04X}>" if texts.hidden(char) else char for char in text)
+    return "".join(f"<U+{ord(char):04X}>" if texts.is_invisible(char) else char for char in text)
 
 
-def hides(value: Any) -> bool:
+def has_hidden_text(value: Any) -> bool:
     """Tell whether anything in a definition hides from its reader."""
     if isinstance(value, str):
-        return bool(texts.unseen(value, SPACES))
+        return bool(texts.find_invisible_chars(value, LINE_SEPARATORS))
     if isinstance(value, dict):
-        return any(hides(key) or hides(item) for key, item in value.items())
-    return isinstance(value, list) and any(map(hides, value))
+        return any(has_hidden_text(key) or has_hidden_text(item) for key, item in value.items())
+    return isinstance(value, list) and any(map(has_hidden_text, value))
 
 
-def schema(given: Any) -> dict[str, Any]:
+def sanitize_schema(given: Any) -> dict[str, Any]:
     """Return as much of a schema as is of use, with its words made clean."""
-    return _Pruning().schema(given, DEEPEST)
+    return _SchemaPruner().prune(given, MAX_SCHEMA_DEPTH)
 
 
-class _Pruning:
+class _SchemaPruner:
     def __init__(self) -> None:
-        self._left = NODES
+        self._nodes_left = MAX_SCHEMA_NODES
 
-    def schema(self, given: Any, deep: int) -> dict[str, Any]:
-        self._left -= 1
-        if not isinstance(given, dict) or deep <= 0 or self._left <= 0:
+    def prune(self, given: Any, deep: int) -> dict[str, Any]:
+        self._nodes_left -= 1
+        if not isinstance(given, dict) or deep <= 0 or self._nodes_left <= 0:
             return {}
-        made = {key: self._value(key, value, deep) for key, value in given.items() if key in KEYWORDS}
-        return {key: value for key, value in made.items() if value is not _WRONG}
+        made = {key: self._prune_value(key, value, deep) for key, value in given.items() if key in SCHEMA_KEYWORDS}
+        return {key: value for key, value in made.items() if value is not _INVALID}
 
-    def _value(self, key: str, value: Any, deep: int) -> Any:
+    def _prune_value(self, key: str, value: Any, deep: int) -> Any:
         """Return what stands behind a keyword, if that is of the kind that belongs there."""
         if key == "description":
-            return line(value, HELP)
-        if key in _MAPS and isinstance(value, dict):
-            return {name: self.schema(one, deep - 1) for name, one in value.items() if self._left > 0 and _sane(name)}
+            return sanitize_line(value, MAX_PARAMETER_HELP_CHARS)
+        if key in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
+            return {
+                name: self.prune(one, deep - 1)
+                for name, one in value.items()
+                if self._nodes_left > 0 and _is_valid_name(name)
+            }
         if key in ("anyOf", "oneOf") and isinstance(value, list):
-            return [self.schema(one, deep - 1) for one in value] if 0 < len(value) <= 50 else _WRONG
+            return [self.prune(one, deep - 1) for one in value] if 0 < len(value) <= 50 else _INVALID
         if key in ("items", "additionalProperties") and isinstance(value, dict):
-            return self.schema(value, deep - 1)
+            return self.prune(value, deep - 1)
         if key == "enum" and isinstance(value, list):
-            return _all(value, _PLAIN, 500)
+            return _check_values(value, _SCALAR_TYPES, 500)
         if key == "type" and isinstance(value, list):
-            return _all(value, str, 10)
+            return _check_values(value, str, 10)
         if key == "required" and isinstance(value, list):
-            return [one for one in value[:NODES] if _sane(one)]
-        kinds = _SINGLE.get(key, ())
-        return value if isinstance(value, kinds) and len(repr(value)) <= 2_000 and _plain(value) else _WRONG
+            return [one for one in value[:MAX_SCHEMA_NODES] if _is_valid_name(one)]
+        kinds = _KEYWORD_TYPES.get(key, ())
+        return value if isinstance(value, kinds) and len(repr(value)) <= 2_000 and _is_visible(value) else _INVALID
 
 
-def _all(values: list[Any], kind: Any, most: int) -> Any:
+def _check_values(values: list[Any], kind: Any, most: int) -> Any:
     """Return the values if all can be shown; with some of them left out, what is allowed would be refused."""
-    fit = 0 < len(values) <= most and all(isinstance(one, kind) and _plain(one) for one in values)
-    return values if fit else _WRONG
+    fit = 0 < len(values) <= most and all(isinstance(one, kind) and _is_visible(one) for one in values)
+    return values if fit else _INVALID
 
 
-def _sane(name: Any) -> bool:
-    return isinstance(name, str) and 0 < len(name) <= NAME and _plain(name)
+def _is_valid_name(name: Any) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= MAX_PARAMETER_NAME_CHARS and _is_visible(name)
 
 
-def _plain(value: Any) -> bool:
+def _is_visible(value: Any) -> bool:
     """Tell whether a value is on one line with nothing hidden in it: it cannot be cleaned, since it has to be sent."""
     if isinstance(value, dict):
-        return all(_plain(key) and _plain(item) for key, item in value.items())
+        return all(_is_visible(key) and _is_visible(item) for key, item in value.items())
     if isinstance(value, list):
-        return all(map(_plain, value))
-    return not isinstance(value, str) or not texts.unseen(value)
+        return all(map(_is_visible, value))
+    return not isinstance(value, str) or not texts.find_invisible_chars(value)

@@ -6,10 +6,10 @@ good: so everybody who needs it comes here first.
 
 import threading
 
-_loading = threading.Lock()
+_import_lock = threading.Lock()
 
 
-def load() -> None:
-    with _loading:
+def import_mcp_sdk() -> None:
+    with _import_lock:
         import mcp.client
         import mcp.server.lowlevel  # noqa: F401

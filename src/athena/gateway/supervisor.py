@@ -11,8 +11,8 @@ import signal
 import sys
 import time
 
-MOMENT = 0.5  # seconds, after its input was closed
-GRACE = 2.0  # and after it was asked to end
+EXIT_GRACE_S = 0.5  # seconds, after its input was closed
+TERM_GRACE_S = 2.0  # and after it was asked to end
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     child = os.fork()
     if child == 0:
-        become(words, folder)
+        exec_server(words, folder)
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)  # it is the pipe that ends us
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -33,15 +33,15 @@ def main() -> None:
     while True:
         ready, _, _ = select.select([life, reading], [], [])
         if life in ready:
-            finish(child)
+            end_server(child)
             os._exit(0)
         os.read(reading, 4096)
-        if (left_with := ended(child)) is not None:
-            send(child, signal.SIGKILL)  # what it left behind
+        if (left_with := poll_exit_code(child)) is not None:
+            signal_group(child, signal.SIGKILL)  # what it left behind
             os._exit(left_with)
 
 
-def become(words: list[str], folder: str) -> None:
+def exec_server(words: list[str], folder: str) -> None:
     os.setpgid(0, 0)
     for one in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(one, signal.SIG_DFL)
@@ -53,17 +53,17 @@ def become(words: list[str], folder: str) -> None:
     os._exit(127)
 
 
-def finish(child: int) -> None:
+def end_server(child: int) -> None:
     """Let the server leave, ask it to, make it."""
-    for patience, then in ((MOMENT, signal.SIGTERM), (GRACE, signal.SIGKILL)):
+    for patience, then in ((EXIT_GRACE_S, signal.SIGTERM), (TERM_GRACE_S, signal.SIGKILL)):
         until = time.monotonic() + patience
-        while ended(child) is None and time.monotonic() < until:
+        while poll_exit_code(child) is None and time.monotonic() < until:
             time.sleep(0.01)
-        send(child, then)
-    send(child, signal.SIGKILL)
+        signal_group(child, then)
+    signal_group(child, signal.SIGKILL)
 
 
-def ended(child: int) -> "int | None":
+def poll_exit_code(child: int) -> "int | None":
     try:
         found, status = os.waitpid(child, os.WNOHANG)
     except ChildProcessError:
@@ -71,7 +71,7 @@ def ended(child: int) -> "int | None":
     return None if found == 0 else abs(os.waitstatus_to_exitcode(status)) & 255
 
 
-def send(group: int, what: int) -> None:
+def signal_group(group: int, what: int) -> None:
     with contextlib.suppress(OSError):
         os.killpg(group, what)
 

@@ -6,18 +6,20 @@ from typing import Any
 
 from athena.errors import InvalidInput
 
-ELSEWHERE = "/"  # for somebody whose own folder is Athena's
+FALLBACK_FOLDER = "/"  # for somebody whose own folder is Athena's
 
 
-def folder(server: str, given: Mapping[str, Any], environment: Mapping[str, str], kept: str | None) -> str:
+def resolve_working_directory(
+    server: str, given: Mapping[str, Any], environment: Mapping[str, str], kept: str | None
+) -> str:
     """Return the folder of an entry, whose variables are replaced; `kept` is where Athena keeps its files."""
     own = environment.get("HOME") or os.path.expanduser("~")
     chosen = given.get("cwd")
     if not chosen:
-        usable = os.path.isabs(own) and os.path.isdir(own) and not inside(own, kept)
-        return own if usable else ELSEWHERE
+        usable = os.path.isabs(own) and os.path.isdir(own) and not is_inside(own, kept)
+        return own if usable else FALLBACK_FOLDER
     found = os.path.normpath(os.path.join(own, os.path.expanduser(chosen)))
-    if inside(found, kept):
+    if is_inside(found, kept):
         raise InvalidInput(
             f"the server {server!r:.80} cannot run in {found}: Athena keeps its own files there",
             hint="choose another folder: --cwd",
@@ -25,7 +27,7 @@ def folder(server: str, given: Mapping[str, Any], environment: Mapping[str, str]
     return found
 
 
-def inside(path: str, outer: str | None) -> bool:
+def is_inside(path: str, outer: str | None) -> bool:
     """Tell whether a path is a folder or something in it, whatever links lead there."""
     if outer is None:
         return False
@@ -33,7 +35,7 @@ def inside(path: str, outer: str | None) -> bool:
     return path == outer or path.startswith(outer.rstrip(os.sep) + os.sep)
 
 
-def rooted(given: Mapping[str, Any], here: str) -> dict[str, Any]:
+def add_default_cwd(given: Mapping[str, Any], here: str) -> dict[str, Any]:
     """Return what was typed with the folder where it was typed, if it means something only there."""
     made = dict(given)
     if "command" not in made:
@@ -41,12 +43,12 @@ def rooted(given: Mapping[str, Any], here: str) -> dict[str, Any]:
     if chosen := made.get("cwd"):
         if not chosen.startswith("$"):
             made["cwd"] = os.path.normpath(os.path.join(here, os.path.expanduser(chosen)))
-    elif _is_path(made["command"]) or any(_names_a_file(word, here) for word in made.get("args") or ()):
+    elif _is_relative_path(made["command"]) or any(_names_a_file(word, here) for word in made.get("args") or ()):
         made["cwd"] = here
     return made
 
 
-def _is_path(command: str) -> bool:
+def _is_relative_path(command: str) -> bool:
     return os.sep in command and not os.path.isabs(command) and not command.startswith(("~", "$"))
 
 

@@ -16,84 +16,84 @@ from athena.hooks import client
 if TYPE_CHECKING:
     from athena.app import settings as configuration
 
-TURN = "fallback.lock"
-LOOK = 0.03  # seconds between two looks at whether the daemon is there
-ALL = 0.95  # part of the time that we take
-OURS = 0.6  # and if another server can be asked afterwards
-UNTIL = "ATHENA_HOOK_UNTIL"
-COUNTING = 1.0  # seconds that must be left to count tokens exactly
-READ = 20_000  # characters of a prompt in which secrets are looked for
-SECONDS = 4.0  # where nobody says until when
+TURN_LOCK_FILE = "fallback.lock"
+DAEMON_POLL_INTERVAL_S = 0.03  # seconds between two looks at whether the daemon is there
+TIME_SHARE = 0.95  # part of the time that we take
+OWN_TIME_SHARE = 0.6  # and if another server can be asked afterwards
+DEADLINE_VARIABLE = "ATHENA_HOOK_UNTIL"
+TOKEN_COUNT_MIN_S = 1.0  # seconds that must be left to count tokens exactly
+MAX_PROMPT_CHARS = 20_000  # characters of a prompt in which secrets are looked for
+DEFAULT_TIMEOUT_S = 4.0  # where nobody says until when
 
 
-class Answer(NamedTuple):
+class FallbackAnswer(NamedTuple):
     """What to tell the client, who found it, and why it had to."""
 
-    said: bytes
+    output: bytes
     link: str
-    why: str
+    reason: str
 
 
 def main() -> None:
     """Answer instead of the daemon; the words are the event, and why it did not. A line about it comes first."""
     event, reason = sys.argv[1:3]
-    deadline = float(os.environ.pop(UNTIL, "0")) or time.monotonic() + SECONDS
-    given = client.read(0)
+    deadline = float(os.environ.pop(DEADLINE_VARIABLE, "0")) or time.monotonic() + DEFAULT_TIMEOUT_S
+    given = client.read_input(0)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    found = answer(event, given, reason, deadline)
-    why = " ".join(found.why.split()).encode("utf-8", "replace")
-    client.write(found.link.encode() + b" " + why + b"\n" + found.said)
+    found = answer_without_daemon(event, given, reason, deadline)
+    why = " ".join(found.reason.split()).encode("utf-8", "replace")
+    client.write_output(found.link.encode() + b" " + why + b"\n" + found.output)
     os._exit(0)
 
 
-def answer(event: str, given: bytes, reason: str, deadline: float) -> Answer:
+def answer_without_daemon(event: str, given: bytes, reason: str, deadline: float) -> FallbackAnswer:
     """Try one after the other."""
     from athena.app import settings as configuration  # heavy from here on
 
     home, began = home_folder(), time.monotonic()
     try:
-        settings = configuration.load()
+        settings = configuration.load_settings()
     except AthenaError as error:
-        return Answer(b"", "nothing", _reasons([reason, str(error)]))
+        return FallbackAnswer(b"", "nothing", _join_reasons([reason, str(error)]))
     why = [reason]
     if settings.hooks_enabled:
         missing = reason.startswith("no daemon") and settings.db_path != ":memory:"
-        limit = began + (deadline - began) * (OURS if settings.hooks_mcp_url else ALL)
-        said = _waited(home, event, given, limit) if missing else None
+        limit = began + (deadline - began) * (OWN_TIME_SHARE if settings.hooks_mcp_url else TIME_SHARE)
+        said = _wait_for_daemon(home, event, given, limit) if missing else None
         if said is None:
-            said = _within(limit - time.monotonic(), lambda: _here(event, given, settings), why)
+            said = _run_with_timeout(limit - time.monotonic(), lambda: _answer_in_process(event, given, settings), why)
             if missing:  # last, so that the two do not get in each other's way
-                _begin(home, why)
+                _start_daemon(home, why)
         if said is not None:
-            return Answer(said, "process", _reasons(why))
+            return FallbackAnswer(said, "process", _join_reasons(why))
     if not settings.hooks_mcp_url:
         why.append("there is no mcp_url")
     elif settings.hooks_enabled and not settings.hooks_fallback_to_mcp:
         why.append("fallback_to_mcp is off")
     else:
-        left = (deadline - time.monotonic()) * ALL
-        said = _within(left, lambda: _elsewhere(event, given, settings, left), why)
+        left = (deadline - time.monotonic()) * TIME_SHARE
+        said = _run_with_timeout(left, lambda: _ask_other_server(event, given, settings, left), why)
         if said is not None:
-            return Answer(said, "mcp", _reasons(why))
-    return Answer(b"", "nothing", _reasons(why))
+            return FallbackAnswer(said, "mcp", _join_reasons(why))
+    return FallbackAnswer(b"", "nothing", _join_reasons(why))
 
 
-def _reasons(why: list[str]) -> str:
+def _join_reasons(why: list[str]) -> str:
     """Join what went wrong; what the daemon says already is not said again."""
     return "; ".join(dict.fromkeys(" ".join(one.split()) for one in why))
 
 
-def _within(seconds: float, work: Callable[[], bytes], why: list[str]) -> bytes | None:
+def _run_with_timeout(seconds: float, work: Callable[[], bytes], why: list[str]) -> bytes | None:
     """Do it on another thread, which may take as long as it likes: we do not wait longer."""
     made: list[bytes] = []
 
-    def run() -> None:
+    def run_work() -> None:
         try:
             made.append(work())
         except Exception as error:  # noqa: BLE001  # told in the log; the session goes on
             why.append(f"{type(error).__name__}: {error}")
 
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=run_work, daemon=True)
     thread.start()
     thread.join(max(0.0, seconds))
     if thread.is_alive():
@@ -101,10 +101,10 @@ def _within(seconds: float, work: Callable[[], bytes], why: list[str]) -> bytes 
     return made[0] if made else None
 
 
-def _waited(home: str, event: str, given: bytes, deadline: float) -> bytes | None:
+def _wait_for_daemon(home: str, event: str, given: bytes, deadline: float) -> bytes | None:
     """Wait for our turn, since of many that load the same at once all are late; or for the daemon of another's."""
     try:
-        turn = os.open(os.path.join(home, TURN), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        turn = os.open(os.path.join(home, TURN_LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         return None  # nobody can write here, nor wait
     path = socket_path(home, HOOK_SOCKET)
@@ -113,57 +113,57 @@ def _waited(home: str, event: str, given: bytes, deadline: float) -> bytes | Non
             fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
             return None
         except OSError:
-            time.sleep(LOOK)
-        said = client.ask(path, event, given, deadline, deadline)[0]
+            time.sleep(DAEMON_POLL_INTERVAL_S)
+        said = client.ask_daemon(path, event, given, deadline, deadline)[0]
         if said is not None:
             return said
     return None
 
 
-def _begin(home: str, why: list[str]) -> None:
-    if not daemon.may_work(home):
+def _start_daemon(home: str, why: list[str]) -> None:
+    if not daemon.may_start(home):
         return why.append("the last daemon could not start")
     try:
-        daemon.spawn(home)
+        daemon.spawn_daemon(home)
     except OSError as error:
         why.append(f"no daemon can be started: {error}")
     return None
 
 
-def _here(event: str, given: bytes, settings: "configuration.Settings") -> bytes:
-    from athena.app.compose import hook_rules, start
-    from athena.core.call import HOOK
-    from athena.core.threads import drive
+def _answer_in_process(event: str, given: bytes, settings: "configuration.Settings") -> bytes:
+    from athena.app.compose import create_hook_rules, open_app
+    from athena.core.call import HOOK_SURFACE
+    from athena.core.threads import run_sync
     from athena.hooks import events
-    from athena.memory.savings import note_hook
+    from athena.memory.savings import record_hook
 
     began = time.monotonic()
-    app = start(settings)
+    app = open_app(settings)
     try:
-        context = app.context(DEFAULT_PROJECT, HOOK)
+        context = app.create_context(DEFAULT_PROJECT, HOOK_SURFACE)
         project = os.environ.get("ATHENA_PROJECT", "").strip() or None
-        rules, key = hook_rules(settings), os.environ.get(events.KEY)
-        said = drive(events.answer(event, given, context, rules, hurry=True, project=project, key=key))
-        note_hook(app.store, context.scope, event, "process", time.monotonic() - began)
+        rules, key = create_hook_rules(settings), os.environ.get(events.HOOK_ID_VARIABLE)
+        said = run_sync(events.answer_event(event, given, context, rules, hurry=True, project=project, key=key))
+        record_hook(app.store, context.scope, event, "process", time.monotonic() - began)
         return said
     finally:
         app.close()
 
 
-def _elsewhere(event: str, given: bytes, settings: "configuration.Settings", seconds: float) -> bytes:
-    from athena.app.compose import hook_rules
+def _ask_other_server(event: str, given: bytes, settings: "configuration.Settings", seconds: float) -> bytes:
+    from athena.app.compose import create_hook_rules
     from athena.core import redaction, tokens
     from athena.hooks import events, other_server_text
-    from athena.hooks.other_server import EVENTS, ask
+    from athena.hooks.other_server import CLIENT_EVENT_NAMES, search_other_server
 
-    said, rules = events.read(given), hook_rules(settings)
-    folder = events.named_by(said)
-    if not settings.hooks_mcp_url or not rules.allow(event, current_project(folder=folder), folder):
+    said, rules = events.parse_payload(given), create_hook_rules(settings)
+    folder = events.get_named_folder(said)
+    if not settings.hooks_mcp_url or not rules.allows_event(event, current_project(folder=folder), folder):
         return b""
     if isinstance(prompt := said.get("prompt"), str):
-        said["prompt"] = redaction.redact(prompt[:READ]).text
+        said["prompt"] = redaction.redact(prompt[:MAX_PROMPT_CHARS]).text
     began = time.monotonic()
-    found = ask(settings.hooks_mcp_url, event, said, seconds)
-    if found and seconds - (time.monotonic() - began) > COUNTING:
-        tokens.load()
-    return other_server_text.told(EVENTS[event], found, rules.budget_tokens) if found else b""
+    found = search_other_server(settings.hooks_mcp_url, event, said, seconds)
+    if found and seconds - (time.monotonic() - began) > TOKEN_COUNT_MIN_S:
+        tokens.load_encoding()
+    return other_server_text.format_memories(CLIENT_EVENT_NAMES[event], found, rules.budget_tokens) if found else b""

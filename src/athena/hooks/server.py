@@ -7,82 +7,84 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from athena.app import settings as configuration
-from athena.app.compose import App, hook_rules
-from athena.core.call import HOOK
+from athena.app.compose import App, create_hook_rules
+from athena.core.call import HOOK_SURFACE
 from athena.core.home import sockets
 from athena.core.home.paths import DEFAULT_PROJECT, HOOK_SOCKET
 from athena.core.metrics import Metrics
 from athena.core.scope import Scope
 from athena.errors import AthenaError, Misconfigured
 from athena.hooks import events
-from athena.hooks.client import EVENTS, HELLO, LARGEST, PIECE
-from athena.hooks.events import KEY
-from athena.memory.savings import note_hook
+from athena.hooks.client import EVENTS, HELLO, MAX_EVENT_BYTES, READ_CHUNK_BYTES
+from athena.hooks.events import HOOK_ID_VARIABLE
+from athena.memory.savings import record_hook
 
-HEAD = 64 << 10  # bytes of an event's name and its environment
+MAX_HEAD_BYTES = 64 << 10  # bytes of an event's name and its environment
 BACKLOG = 256
-ARRIVES = 10.0  # seconds in which an event must have arrived
-ENDING = 5.0  # seconds that events in flight may take when the server stops
-KEPT = 50  # environments whose settings are remembered
-Log = Callable[[dict[str, Any]], None]
+RECEIVE_TIMEOUT_S = 10.0  # seconds in which an event must have arrived
+CLOSE_TIMEOUT_S = 5.0  # seconds that events in flight may take when the server stops
+MAX_CACHED_SETTINGS = 50  # environments whose settings are remembered
+WriteLog = Callable[[dict[str, Any]], None]
 
 
-class Refused(Exception):
+class HookRefused(Exception):
     """The event is not answered here; the client asks elsewhere."""
 
 
 class HookServer:
     """Answers the events of this user's sessions, by a Unix socket of its own."""
 
-    def __init__(self, app: App, home: str, metrics: Metrics, log: Log, stopping: Callable[[], bool]) -> None:
+    def __init__(self, app: App, home: str, metrics: Metrics, log: WriteLog, stopping: Callable[[], bool]) -> None:
         self._app, self._home, self._metrics, self._log, self._stopping = app, home, metrics, log, stopping
-        self._orders = Orders(home)
-        self._socket = sockets.bind(home, HOOK_SOCKET)
+        self._settings_cache = SettingsCache(home)
+        self._socket = sockets.bind_socket(home, HOOK_SOCKET)
         self._socket.listen(BACKLOG)
         self.path = self._socket.getsockname()
         self._server: asyncio.Server | None = None
-        self.inside = 0
-        self.last = time.monotonic()
+        self.active_events = 0
+        self.last_active = time.monotonic()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_unix_server(self._serve, sock=self._socket, limit=PIECE, backlog=BACKLOG)
+        self._server = await asyncio.start_unix_server(
+            self._serve_connection, sock=self._socket, limit=READ_CHUNK_BYTES, backlog=BACKLOG
+        )
 
     async def close(self) -> None:
         """Take no more events, and answer those that are here."""
         if self._server is not None:
             self._server.close()
-        deadline = time.monotonic() + ENDING
-        while self.inside and time.monotonic() < deadline:  # noqa: ASYNC110  # a moment, once
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
+        while self.active_events and time.monotonic() < deadline:  # noqa: ASYNC110  # a moment, once
             await asyncio.sleep(0.01)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if sockets.user(writer.get_extra_info("socket")) != os.getuid() or self._stopping():
+            if sockets.get_peer_uid(writer.get_extra_info("socket")) != os.getuid() or self._stopping():
                 return
             writer.write(HELLO)
-            writer.write(await self._said(reader))
+            writer.write(await self._build_response(reader))
             await writer.drain()
         except OSError:
             pass  # the session did not wait
         finally:
-            self.last = time.monotonic()
+            self.last_active = time.monotonic()
             writer.close()
 
-    async def _said(self, reader: asyncio.StreamReader) -> bytes:
+    async def _build_response(self, reader: asyncio.StreamReader) -> bytes:
         began = time.perf_counter()
         event, link = "", "daemon"
         try:
-            async with asyncio.timeout(ARRIVES):
-                event, around, given = await _read(reader)
+            async with asyncio.timeout(RECEIVE_TIMEOUT_S):
+                event, around, given = await _read_request(reader)
             if not event:
                 return b""  # somebody knocked, or did not wait
-            self.inside += 1
+            self.active_events += 1
             try:
-                said = await self._answer(event, around, given)
+                said = await self._answer_event(event, around, given)
             finally:
-                self.inside -= 1
-            note_hook(self._app.store, Scope.named(DEFAULT_PROJECT), event, link, time.perf_counter() - began)
-        except Refused as refused:
+                self.active_events -= 1
+            record_hook(self._app.store, Scope.from_name(DEFAULT_PROJECT), event, link, time.perf_counter() - began)
+        except HookRefused as refused:
             link = "refused"
             return f"no {refused}\n".encode()
         except (AthenaError, TimeoutError) as error:
@@ -94,71 +96,75 @@ class HookServer:
             return f"no {type(error).__name__} in the daemon\n".encode()
         finally:
             if event in EVENTS:
-                self._metrics.called(event, HOOK, link, time.perf_counter() - began)
+                self._metrics.count_call(event, HOOK_SURFACE, link, time.perf_counter() - began)
         return b"ok %d\n" % len(said) + said
 
-    async def _answer(self, event: str, around: dict[str, str], given: bytes) -> bytes:
+    async def _answer_event(self, event: str, around: dict[str, str], given: bytes) -> bytes:
         if event not in EVENTS:
-            raise Refused("there is no such event")
-        key = around.pop(KEY, None)  # of each event its own, and nothing that settings are told apart by
-        settings = self._orders.of(around)
-        if (settings.db_path, settings.database_url) != self._orders.served:
-            raise Refused("the daemon serves another database")
+            raise HookRefused("there is no such event")
+        key = around.pop(HOOK_ID_VARIABLE, None)  # of each event its own, and nothing that settings are told apart by
+        settings = self._settings_cache.load_settings(around)
+        if (settings.db_path, settings.database_url) != self._settings_cache.served_database:
+            raise HookRefused("the daemon serves another database")
         if not settings.hooks_enabled:
             if settings.hooks_mcp_url:
-                raise Refused("hooks are off")
+                raise HookRefused("hooks are off")
             return b""
-        context = self._app.context(DEFAULT_PROJECT, HOOK)
+        context = self._app.create_context(DEFAULT_PROJECT, HOOK_SURFACE)
         project = around.get("ATHENA_PROJECT", "").strip() or None
         async with asyncio.timeout(settings.hooks_timeout_ms / 1000):
-            return await events.answer(event, given, context, hook_rules(settings), project=project, key=key)
+            return await events.answer_event(
+                event, given, context, create_hook_rules(settings), project=project, key=key
+            )
 
 
-class Orders:
+class SettingsCache:
     """The settings of a client's environment, which are read again when the file has changed."""
 
     def __init__(self, home: str) -> None:
         self._home = home
-        self._known: dict[tuple[tuple[str, str], ...], configuration.Settings] = {}
-        self._stamp = configuration.stamp(home)
-        own = configuration.load()
-        self.served = own.db_path, own.database_url
+        self._by_environ: dict[tuple[tuple[str, str], ...], configuration.Settings] = {}
+        self._stamp = configuration.read_config_stamp(home)
+        own = configuration.load_settings()
+        self.served_database = own.db_path, own.database_url
 
-    def of(self, around: Mapping[str, str]) -> configuration.Settings:
-        if (stamp := configuration.stamp(self._home)) != self._stamp or len(self._known) > KEPT:
-            self._known.clear()
+    def load_settings(self, around: Mapping[str, str]) -> configuration.Settings:
+        if (stamp := configuration.read_config_stamp(self._home)) != self._stamp or len(
+            self._by_environ
+        ) > MAX_CACHED_SETTINGS:
+            self._by_environ.clear()
             self._stamp = stamp
         key = tuple(sorted(around.items()))
-        if key not in self._known:
-            self._known[key] = configuration.load({**around, "ATHENA_HOME": self._home})
-        return self._known[key]
+        if key not in self._by_environ:
+            self._by_environ[key] = configuration.load_settings({**around, "ATHENA_HOME": self._home})
+        return self._by_environ[key]
 
 
 class Event(NamedTuple):
     name: str
-    around: dict[str, str]
-    given: bytes
+    environ: dict[str, str]
+    payload: bytes
 
 
-async def _read(reader: asyncio.StreamReader) -> Event:
+async def _read_request(reader: asyncio.StreamReader) -> Event:
     try:
         first = await reader.readuntil(b"\n")
-        size = int(first) if len(first) < 9 and first[:-1].isdigit() else HEAD + 1
-        if size > HEAD:
+        size = int(first) if len(first) < 9 and first[:-1].isdigit() else MAX_HEAD_BYTES + 1
+        if size > MAX_HEAD_BYTES:
             raise Misconfigured("no event begins like this")
         head = await reader.readexactly(size)
-        given = await _rest(reader)
+        given = await _read_payload(reader)
     except (asyncio.IncompleteReadError, ConnectionError):
         return Event("", {}, b"")
     name, *pairs = head.decode("utf-8", "surrogateescape").split("\0")
     return Event(name, dict(pair.partition("=")[::2] for pair in pairs), given)
 
 
-async def _rest(reader: asyncio.StreamReader) -> bytes:
+async def _read_payload(reader: asyncio.StreamReader) -> bytes:
     pieces, size = [], 0
-    while piece := await reader.read(PIECE):
+    while piece := await reader.read(READ_CHUNK_BYTES):
         pieces.append(piece)
         size += len(piece)
-        if size > LARGEST:
-            raise Refused("the input is too long")
+        if size > MAX_EVENT_BYTES:
+            raise HookRefused("the input is too long")
     return b"".join(pieces)

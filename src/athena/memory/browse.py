@@ -33,35 +33,37 @@ class TagCount:
     count: int
 
 
-async def show(store: Store, ref: Ref, scope: Scope) -> WithRelated:
+async def get_memory(store: Store, ref: Ref, scope: Scope) -> WithRelated:
     """Return a memory whole; where there is none of that name, an event or a task: briefings name those too."""
 
-    async def work(tx: Transaction) -> WithRelated:
+    async def read_memory(tx: Transaction) -> WithRelated:
         m = (await locate_any(tx, scope, ref, None)).memory
-        rows = await link_rows.related(tx, await scopes.visible(tx, scope), m.id)
+        rows = await link_rows.list_links(tx, await scopes.fetch_visible_ids(tx, scope), m.id)
         return WithRelated(
             m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
             tuple(Related(*row) for row in rows),
         )  # fmt: skip
 
-    return await store.database.read(work)
+    return await store.database.read(read_memory)
 
 
-async def newest(store: Store, only: Filter, limit: int, offset: int) -> Page[Memory]:
-    async def work(tx: Transaction) -> Page[Memory]:
-        return Page(await memory_rows.newest(tx, only, limit, offset), await memory_rows.count(tx, only))
+async def list_newest(store: Store, only: Filter, limit: int, offset: int) -> Page[Memory]:
+    async def read_page(tx: Transaction) -> Page[Memory]:
+        return Page(
+            await memory_rows.list_newest_memories(tx, only, limit, offset), await memory_rows.count_memories(tx, only)
+        )
 
-    return await store.database.read(work)
+    return await store.database.read(read_page)
 
 
-async def tags(store: Store, scope: Scope) -> list[TagCount]:
-    rows = await store.database.read(lambda tx: memory_rows.tag_counts(tx, Filter(scope)))
+async def list_tags(store: Store, scope: Scope) -> list[TagCount]:
+    rows = await store.database.read(lambda tx: memory_rows.count_tags(tx, Filter(scope)))
     return [TagCount(tag, count) for tag, count in rows]
 
 
-async def changes(store: Store, ref: Ref, kind: Kind | None, scope: Scope) -> list[Change]:
-    async def work(tx: Transaction) -> list[Change]:
+async def list_changes(store: Store, ref: Ref, kind: Kind | None, scope: Scope) -> list[Change]:
+    async def read_changes(tx: Transaction) -> list[Change]:
         kept = await locate_any(tx, scope, ref, kind, deleted=True)
-        return await history.of_memory(tx, kept.scope, kept.memory.id)
+        return await history.list_changes(tx, kept.scope, kept.memory.id)
 
-    return await store.database.read(work)
+    return await store.database.read(read_changes)

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from athena.core.scope import Scope
 from athena.storage import scopes
-from athena.storage.database import listed
+from athena.storage.database import bind_list
 
-MOST = 10  # tags that are named as the most used
+MAX_TOP_TAGS = 10  # tags that are named as the most used
 # What must never be found, each with the words for it; a query returns the names of the offenders.
-RULES = {
+CONSISTENCY_RULES = {
     "memory {} has no passages, so nothing finds it": """
         SELECT m.hash FROM memories m WHERE m.deleted IS NULL
         AND NOT EXISTS (SELECT 1 FROM passages p WHERE p.scope = m.scope AND p.memory = m.id AND p.live = 1)
@@ -40,22 +40,24 @@ RULES = {
 }
 
 
-async def tables_agree(tx: Any) -> list[str]:
-    return [words.format(row[0]) for words, rule in RULES.items() for row in await tx.fetch(f"{rule} LIMIT 20")]
+async def find_inconsistencies(tx: Any) -> list[str]:
+    return [
+        words.format(row[0]) for words, rule in CONSISTENCY_RULES.items() for row in await tx.fetch(f"{rule} LIMIT 20")
+    ]
 
 
-class Text(NamedTuple):
+class MemoryTextCheck(NamedTuple):
     """A memory's text with what must agree with it."""
 
     hash: str
     content: str
     metadata: dict[str, Any]
     digest: str
-    tags: int  # in its own list
-    indexed_tags: int
+    tag_count: int  # in its own list
+    indexed_tag_count: int
 
 
-async def texts(tx: Any) -> AsyncIterator[Text]:
+async def iter_memory_texts(tx: Any) -> AsyncIterator[MemoryTextCheck]:
     """Yield each memory's text, a few at a time."""
     last = 0
     while rows := await tx.fetch(
@@ -65,25 +67,25 @@ async def texts(tx: Any) -> AsyncIterator[Text]:
         last=last,
     ):
         for _, short, content, metadata, digest, tags, indexed in rows:
-            yield Text(short, content, json.loads(metadata), digest, len(json.loads(tags)), indexed)
+            yield MemoryTextCheck(short, content, json.loads(metadata), digest, len(json.loads(tags)), indexed)
         last = rows[-1][0]
 
 
-async def passage_count(tx: Any) -> int:
+async def count_passages(tx: Any) -> int:
     return int((await tx.fetch_one("SELECT count(*) FROM passages WHERE live = 1"))[0])
 
 
-async def figures(tx: Any, scope: Scope, ages: Mapping[str, float]) -> dict[str, Any]:
+async def compute_statistics(tx: Any, scope: Scope, ages: Mapping[str, float]) -> dict[str, Any]:
     """Count what a project can see; `ages` are names for times, each with when it begins."""
-    numbers = ", ".join(map(str, await scopes.visible(tx, scope))) or "NULL"
+    numbers = ", ".join(map(str, await scopes.fetch_visible_ids(tx, scope))) or "NULL"
     live = f"FROM memories WHERE scope IN ({numbers}) AND deleted IS NULL"
     total, oldest, newest, characters, occurrences = await tx.fetch_one(
         f"SELECT count(*), min(happened), max(happened), sum(length(content)), sum(occurrences) {live}"
     )
-    every = ", ".join(map(str, await scopes.every(tx, scope))) or "NULL"
+    every = ", ".join(map(str, await scopes.fetch_project_ids(tx, scope))) or "NULL"
     kept = f"SELECT count(*) FROM memories WHERE scope IN ({every})"
     (gone,) = await tx.fetch_one(f"SELECT ({kept}) - ({kept} AND deleted IS NULL)")  # each from an index
-    forgotten = await _forgotten(tx, every) if gone else 0
+    forgotten = await _count_forgotten(tx, every) if gone else 0
     kinds = await tx.fetch(f"SELECT memory_type, count(*) {live} GROUP BY memory_type ORDER BY 2 DESC, 1")
     tags = await tx.fetch(
         f"""SELECT t.tag, count(*) FROM tags t JOIN memories m ON m.scope = t.scope AND m.id = t.memory
@@ -93,7 +95,7 @@ async def figures(tx: Any, scope: Scope, ages: Mapping[str, float]) -> dict[str,
     since = {f"since{i}": moment for i, moment in enumerate(ages.values())}
     reached = [*await tx.fetch_one(f"SELECT {aged} {live}", **since), total]
     by_age = [int(count) - int(before) for before, count in pairwise([0, *reached])]
-    counts = await counted(tx, scope)
+    counts = await count_by_kind(tx, scope)
     projects = await tx.fetch_one("SELECT count(DISTINCT name) FROM scopes")
     return {
         "memories": int(total),
@@ -101,7 +103,7 @@ async def figures(tx: Any, scope: Scope, ages: Mapping[str, float]) -> dict[str,
         "tasks": counts.get("task", 0),
         "entities": counts.get("entity", 0),
         "observations": counts.get("observation", 0),
-        "relations": await _relations(tx, scope),
+        "relations": await _count_relations(tx, scope),
         "patterns": counts.get("pattern", 0),
         "skills": counts.get("skill", 0),
         "by_kind": counts,
@@ -109,7 +111,7 @@ async def figures(tx: Any, scope: Scope, ages: Mapping[str, float]) -> dict[str,
         "by_type": {row[0]: int(row[1]) for row in kinds},
         "memories_by_age": dict(zip([*ages, "older"], by_age, strict=True)),
         "tags": len(tags),
-        "most_used_tags": {tag: int(count) for tag, count in tags[:MOST]},
+        "most_used_tags": {tag: int(count) for tag, count in tags[:MAX_TOP_TAGS]},
         "projects": int(projects[0]),
         "characters": int(characters or 0),
         "occurrences": int(occurrences or 0),
@@ -118,9 +120,9 @@ async def figures(tx: Any, scope: Scope, ages: Mapping[str, float]) -> dict[str,
     }
 
 
-async def counted(tx: Any, scope: Scope) -> dict[str, int]:
+async def count_by_kind(tx: Any, scope: Scope) -> dict[str, int]:
     """Count the things of each kind that a project can see."""
-    names, bound = listed("name", scope.visible)
+    names, bound = bind_list("name", scope.visible_projects)
     rows = await tx.fetch(
         f"""SELECT s.kind, (SELECT count(*) FROM memories m WHERE m.scope = s.id AND m.deleted IS NULL)
             FROM scopes s WHERE s.name IN ({names}) ORDER BY s.kind""",
@@ -130,7 +132,7 @@ async def counted(tx: Any, scope: Scope) -> dict[str, int]:
     for kind, count in rows:
         counts[kind] += int(count)
     if counts["entity"]:
-        numbers = ", ".join(map(str, await scopes.visible(tx, scope.of("entity")))) or "NULL"
+        numbers = ", ".join(map(str, await scopes.fetch_visible_ids(tx, scope.with_kind("entity")))) or "NULL"
         (seen,) = await tx.fetch_one(
             f"SELECT count(*) FROM memories WHERE scope IN ({numbers}) AND session IS NOT NULL AND deleted IS NULL"
         )
@@ -139,7 +141,7 @@ async def counted(tx: Any, scope: Scope) -> dict[str, int]:
     return {kind: counts[kind] for kind in sorted(counts) if counts[kind] or kind in dict(rows)}
 
 
-async def _forgotten(tx: Any, numbers: str) -> int:
+async def _count_forgotten(tx: Any, numbers: str) -> int:
     """Count what was forgotten or merged away and can come back; what was undone was never forgotten."""
     (count,) = await tx.fetch_one(
         f"""SELECT count(*) FROM memories m WHERE m.scope IN ({numbers}) AND m.deleted IS NOT NULL AND EXISTS
@@ -149,7 +151,7 @@ async def _forgotten(tx: Any, numbers: str) -> int:
     return int(count)
 
 
-async def _relations(tx: Any, scope: Scope) -> int:
-    numbers = ", ".join(map(str, await scopes.visible(tx, scope.of("entity")))) or "NULL"
+async def _count_relations(tx: Any, scope: Scope) -> int:
+    numbers = ", ".join(map(str, await scopes.fetch_visible_ids(tx, scope.with_kind("entity")))) or "NULL"
     (count,) = await tx.fetch_one(f"SELECT count(*) FROM relations WHERE scope IN ({numbers}) AND removed IS NULL")
     return int(count)

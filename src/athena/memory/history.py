@@ -3,10 +3,10 @@
 import json
 from typing import Any, NamedTuple
 
-from athena.memory.values import Change, theirs
+from athena.memory.values import Change, strip_reserved_keys
 
 
-class Step(NamedTuple):
+class ChangeRow(NamedTuple):
     """One recorded change, as undo needs it."""
 
     id: int
@@ -16,7 +16,7 @@ class Step(NamedTuple):
     before: dict[str, Any] | None
 
 
-async def add(
+async def insert_change(
     tx: Any,
     scope: int,
     memory: int,
@@ -41,27 +41,27 @@ async def add(
     )
 
 
-async def of_memory(tx: Any, scope: int, memory: int) -> list[Change]:
+async def list_changes(tx: Any, scope: int, memory: int) -> list[Change]:
     rows = await tx.fetch(
         """SELECT h.at, h.action, c.operation, h.before FROM history h LEFT JOIN calls c ON c.id = h.call
            WHERE h.scope = :scope AND h.memory = :memory ORDER BY h.id""",
         scope=scope,
         memory=memory,
     )
-    return [Change(at, action, operation or "", _shown(before)) for at, action, operation, before in rows]
+    return [Change(at, action, operation or "", _parse_before(before)) for at, action, operation, before in rows]
 
 
-def _shown(before: str | None) -> dict[str, Any] | None:
+def _parse_before(before: str | None) -> dict[str, Any] | None:
     if before is None:
         return None
     fields: dict[str, Any] = json.loads(before)
     fields.pop("digest", None)
     if "metadata" in fields:
-        fields["metadata"] = theirs(fields["metadata"])
+        fields["metadata"] = strip_reserved_keys(fields["metadata"])
     return fields
 
 
-async def last_call(tx: Any, project: str) -> list[Step]:
+async def fetch_last_call_changes(tx: Any, project: str) -> list[ChangeRow]:
     """Return the steps of the newest call made in a project that is not undone, the latest first."""
     rows = await tx.fetch(
         """SELECT id, scope, memory, action, before FROM history WHERE undone = 0 AND call =
@@ -70,10 +70,10 @@ async def last_call(tx: Any, project: str) -> list[Step]:
            ORDER BY id DESC""",
         project=project,
     )
-    return [Step(i, s, m, action, json.loads(before) if before else None) for i, s, m, action, before in rows]
+    return [ChangeRow(i, s, m, action, json.loads(before) if before else None) for i, s, m, action, before in rows]
 
 
-async def changed_since(tx: Any, step: Step) -> bool:
+async def has_later_change(tx: Any, step: ChangeRow) -> bool:
     """Tell whether a later change of the same memory stands."""
     row = await tx.fetch_one(
         "SELECT 1 FROM history WHERE scope = :scope AND memory = :memory AND id > :id AND undone = 0 LIMIT 1",
@@ -84,7 +84,7 @@ async def changed_since(tx: Any, step: Step) -> bool:
     return row is not None
 
 
-async def ever_undone(tx: Any, scope: int, memory: int) -> bool:
+async def was_ever_undone(tx: Any, scope: int, memory: int) -> bool:
     """Tell whether a change of a memory was ever taken back."""
     row = await tx.fetch_one(
         "SELECT 1 FROM history WHERE scope = :scope AND memory = :memory AND undone = 1 LIMIT 1",
@@ -94,7 +94,7 @@ async def ever_undone(tx: Any, scope: int, memory: int) -> bool:
     return row is not None
 
 
-async def last_steps(tx: Any, scope: int, one: str, other: str) -> list[Step]:
+async def list_last_changes(tx: Any, scope: int, one: str, other: str) -> list[ChangeRow]:
     """Return of each memory in a scope the last step of either action that stands."""
     rows = await tx.fetch(
         """SELECT id, scope, memory, action, before FROM history
@@ -103,15 +103,15 @@ async def last_steps(tx: Any, scope: int, one: str, other: str) -> list[Step]:
         one=one,
         other=other,
     )
-    found = {m: Step(i, s, m, action, json.loads(before) if before else None) for i, s, m, action, before in rows}
+    found = {m: ChangeRow(i, s, m, action, json.loads(before) if before else None) for i, s, m, action, before in rows}
     return list(found.values())
 
 
-async def mark_undone(tx: Any, step: Step) -> None:
+async def mark_change_undone(tx: Any, step: ChangeRow) -> None:
     await tx.execute("UPDATE history SET undone = 1 WHERE scope = :scope AND id = :id", scope=step.scope, id=step.id)
 
 
-async def forget_steps(tx: Any, scope: int, memory: int, action: str, word: str) -> None:
+async def delete_changes_with_word(tx: Any, scope: int, memory: int, action: str, word: str) -> None:
     """Remove the steps of one action of a memory that hold a word of letters and digits."""
     await tx.execute(
         """DELETE FROM history WHERE scope = :scope AND memory = :memory AND action = :action AND before LIKE :word""",
@@ -122,6 +122,6 @@ async def forget_steps(tx: Any, scope: int, memory: int, action: str, word: str)
     )
 
 
-async def forget(tx: Any, scope: int, memory: int) -> None:
+async def delete_changes(tx: Any, scope: int, memory: int) -> None:
     """Remove all that was ever recorded about a memory."""
     await tx.execute("DELETE FROM history WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)

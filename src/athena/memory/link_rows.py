@@ -2,15 +2,15 @@
 
 from typing import Any
 
-RELATED = "related"  # the history's word for a link, as undo knows it
-CONTRADICTED = "contradicted by"  # how a memory is linked to a newer one that says otherwise
-QUOTES = "quotes"  # how a row is linked to what it repeats the words of: a purge of that removes the row too
-QUOTED = "quoted"  # the same of what only its history repeats
+RELATED_ACTION = "related"  # the history's word for a link, as undo knows it
+CONTRADICTED_BY = "contradicted by"  # how a memory is linked to a newer one that says otherwise
+QUOTES_RELATION = "quotes"  # how a row is linked to what it repeats the words of: a purge of that removes the row too
+QUOTED_RELATION = "quoted"  # the same of what only its history repeats
 MERGED_INTO = "merged into"  # how a forgotten memory is linked to the one of the same words that stands for it
-OURS = (QUOTES, QUOTED, MERGED_INTO)
+RESERVED_RELATIONS = (QUOTES_RELATION, QUOTED_RELATION, MERGED_INTO)
 
 
-async def link(tx: Any, scope: int, memory: int, other: int, relation: str, at: float) -> bool:
+async def insert_link(tx: Any, scope: int, memory: int, other: int, relation: str, at: float) -> bool:
     """Relate two memories; False if they were already."""
     made: int = await tx.execute(
         """INSERT INTO links (scope, memory, other, relation, at) VALUES (:scope, :memory, :other, :relation, :at)
@@ -24,7 +24,7 @@ async def link(tx: Any, scope: int, memory: int, other: int, relation: str, at: 
     return made > 0
 
 
-async def linked(tx: Any, scope: int, memory: int, relation: str) -> bool:
+async def has_live_link(tx: Any, scope: int, memory: int, relation: str) -> bool:
     """Tell whether a memory is so related to one that is still there."""
     row = await tx.fetch_one(
         """SELECT 1 FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
@@ -36,7 +36,7 @@ async def linked(tx: Any, scope: int, memory: int, relation: str) -> bool:
     return row is not None
 
 
-async def others(tx: Any, scope: int, memory: int, relation: str) -> list[int]:
+async def list_linked_ids(tx: Any, scope: int, memory: int, relation: str) -> list[int]:
     """Return what a memory is so related to."""
     rows = await tx.fetch(
         "SELECT other FROM links WHERE scope = :scope AND memory = :memory AND relation = :relation ORDER BY other",
@@ -47,7 +47,7 @@ async def others(tx: Any, scope: int, memory: int, relation: str) -> list[int]:
     return [row[0] for row in rows]
 
 
-async def unlink(tx: Any, scope: int, memory: int, other: int, relation: str) -> None:
+async def delete_link(tx: Any, scope: int, memory: int, other: int, relation: str) -> None:
     await tx.execute(
         "DELETE FROM links WHERE scope = :scope AND memory = :memory AND other = :other AND relation = :relation",
         scope=scope,
@@ -57,21 +57,21 @@ async def unlink(tx: Any, scope: int, memory: int, other: int, relation: str) ->
     )
 
 
-async def quoting(tx: Any, memory: int) -> list[tuple[int, int]]:
+async def list_quoting_rows(tx: Any, memory: int) -> list[tuple[int, int]]:
     """Return scope and number of what repeats words of a memory: now, in its history, or as its forgotten twin."""
     rows = await tx.fetch(
         """SELECT l.scope, l.memory FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.memory
            WHERE l.other = :memory
              AND (l.relation IN (:now, :before) OR (l.relation = :merged AND m.deleted IS NOT NULL))""",
         memory=memory,
-        now=QUOTES,
-        before=QUOTED,
+        now=QUOTES_RELATION,
+        before=QUOTED_RELATION,
         merged=MERGED_INTO,
     )
     return [(scope, number) for scope, number in rows]
 
 
-async def related(tx: Any, scope_numbers: list[int], memory: int) -> list[tuple[str, int, str]]:
+async def list_links(tx: Any, scope_numbers: list[int], memory: int) -> list[tuple[str, int, str]]:
     """Return what a memory is linked to: relation, id and hash, whichever side it stands on."""
     numbers = ", ".join(map(str, scope_numbers)) or "NULL"
     rows = await tx.fetch(

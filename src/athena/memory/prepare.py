@@ -6,28 +6,28 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from athena.core import clock
-from athena.core.hashing import digest
-from athena.embedding.embedder import Excerpt, Reading
+from athena.core.hashing import hash_text
+from athena.embedding.embedder import Excerpt, PassageEncoding
 from athena.embedding.encoder import Encoder
 from athena.errors import InvalidInput
 from athena.memory import passages
 from athena.memory.passages import Passage
-from athena.memory.values import MOMENT, SERIAL, Draft, distinction
-from athena.storage.arrays import encode
+from athena.memory.values import MOMENT_KEY, SERIAL_KEY, Draft, compute_digest_salt
+from athena.storage.arrays import quantize_vectors
 
-ANSWERING = {"assistant", "system", "tool"}
-FIRST_PERSON = re.compile(r"\b(?:i|my|me|we|our|i'm|i've)\b", re.IGNORECASE)
-AT_ONCE = 16  # passages of one memory that get their vectors before it is acknowledged; the rest follow
+ANSWERING_ROLES = {"assistant", "system", "tool"}
+FIRST_PERSON_PATTERN = re.compile(r"\b(?:i|my|me|we|our|i'm|i've)\b", re.IGNORECASE)
+MAX_IMMEDIATE_PASSAGES = 16  # passages of one memory that get their vectors before it is acknowledged; the rest follow
 
 
-class Code(NamedTuple):
+class PassageCode(NamedTuple):
     """What the indexes by meaning keep of a passage."""
 
     vector: bytes
     signs: bytes
 
 
-class Prepared(NamedTuple):
+class PreparedMemory(NamedTuple):
     """A draft, cut and encoded, ready to be written."""
 
     draft: Draft
@@ -36,20 +36,20 @@ class Prepared(NamedTuple):
     header: str
     happened: float
     pieces: list[Passage]
-    codes: list[Code]  # of the first pieces; none where the model does not work
+    codes: list[PassageCode]  # of the first pieces; none where the model does not work
 
     @property
-    def voice(self) -> int:
+    def speaker_flags(self) -> int:
         """Who speaks: 1 an assistant, a tool or the system, who mostly repeat; 2 somebody about themselves."""
-        answers = str(self.draft.metadata.get("role") or "").casefold() in ANSWERING
-        return int(answers) + 2 * bool(FIRST_PERSON.search(self.draft.content))
+        answers = str(self.draft.metadata.get("role") or "").casefold() in ANSWERING_ROLES
+        return int(answers) + 2 * bool(FIRST_PERSON_PATTERN.search(self.draft.content))
 
     @property
-    def talk(self) -> str | None:
+    def window_session(self) -> str | None:
         """The session whose passages are read together; what has a serial is read by itself."""
-        return None if SERIAL in self.draft.metadata else self.draft.metadata.get("session_id")
+        return None if SERIAL_KEY in self.draft.metadata else self.draft.metadata.get("session_id")
 
-    def fields(self, now: float) -> dict[str, Any]:
+    def to_columns(self, now: float) -> dict[str, Any]:
         d = self.draft
         return {
             "digest": self.digest,
@@ -66,14 +66,14 @@ class Prepared(NamedTuple):
         }
 
 
-def prepare(draft: Draft, now: float) -> Prepared:
+def prepare_memory(draft: Draft, now: float) -> PreparedMemory:
     """Work out what is stored beside a text: its digest, its time, the words it can also be found by."""
     metadata = draft.metadata
     for name in ("session_id", "speaker", "role", "source"):
         if metadata.get(name) is not None and not isinstance(metadata[name], str):
             metadata = metadata | {name: str(metadata[name])}
-    moment = metadata.get(MOMENT)
-    happened, day = _when(metadata.get("date"), now) if moment is None else (float(moment), "")
+    moment = metadata.get(MOMENT_KEY)
+    happened, day = _parse_date(metadata.get("date"), now) if moment is None else (float(moment), "")
     said_by = " ".join(metadata[name] for name in ("speaker", "source") if metadata.get(name))
     label = " ".join([*draft.tags, said_by, day]).strip()
     speaker = metadata.get("speaker") or ""
@@ -81,11 +81,11 @@ def prepare(draft: Draft, now: float) -> Prepared:
     draft = Draft(
         draft.content, draft.tags, draft.memory_type, metadata, draft.importance, draft.redacted
     )  # with the names as text
-    key = digest(draft.content, distinction(metadata))
-    return Prepared(draft, key, label, header, happened, passages.split(draft.content), [])
+    key = hash_text(draft.content, compute_digest_salt(metadata))
+    return PreparedMemory(draft, key, label, header, happened, passages.split_passages(draft.content), [])
 
 
-def _when(date: object, now: float) -> tuple[float, str]:
+def _parse_date(date: object, now: float) -> tuple[float, str]:
     """Return when a memory happened, and that day in words if its date was given."""
     if date is None or date == "":
         return now, ""
@@ -95,33 +95,35 @@ def _when(date: object, now: float) -> tuple[float, str]:
         from athena.memory.time import phrase  # its tables are slow to load
 
         try:
-            moment = phrase.parse(date, clock.local(now)).start
+            moment = phrase.parse_period(date, clock.to_local_time(now)).start
         except InvalidInput as error:
             raise InvalidInput(f"metadata.date: {error}", hint=error.hint) from None
     else:
         raise InvalidInput(f"metadata.date must be a time in words or seconds, not {type(date).__name__}")
     try:
-        day = clock.local(moment)
+        day = clock.to_local_time(moment)
     except (OverflowError, ValueError, OSError):
         raise InvalidInput(f"metadata.date is out of range: {date!r:.60}") from None
     return moment, f"{day.day} {day:%B %Y}"
 
 
-async def with_vectors(encoder: Encoder, prepared: Sequence[Prepared], skip: set[str]) -> list[Prepared]:
+async def add_vectors(encoder: Encoder, prepared: Sequence[PreparedMemory], skip: set[str]) -> list[PreparedMemory]:
     """Give the first passages of each text their vectors, in one batch; `skip` names digests that need none."""
-    cut = [[] if one.digest in skip else one.pieces[:AT_ONCE] for one in prepared]
+    cut = [[] if one.digest in skip else one.pieces[:MAX_IMMEDIATE_PASSAGES] for one in prepared]
     excerpts = [
-        Excerpt(p.of(one.draft.content), one.header) for one, pieces in zip(prepared, cut, strict=True) for p in pieces
+        Excerpt(p.extract_from(one.draft.content), one.header)
+        for one, pieces in zip(prepared, cut, strict=True)
+        for p in pieces
     ]
-    readings = await encoder.read(excerpts) if excerpts else None
+    readings = await encoder.encode_passages(excerpts) if excerpts else None
     if readings is None:
         return list(prepared)
-    codes = iter(codes_of(readings))
+    codes = iter(encode_readings(readings))
     return [one._replace(codes=[next(codes) for _ in pieces]) for one, pieces in zip(prepared, cut, strict=True)]
 
 
-def codes_of(readings: Sequence[Reading]) -> list[Code]:
+def encode_readings(readings: Sequence[PassageEncoding]) -> list[PassageCode]:
     import numpy as np
 
-    vectors = encode(np.stack([reading.vector for reading in readings]))
-    return [Code(vector, reading.signs) for vector, reading in zip(vectors, readings, strict=True)]
+    vectors = quantize_vectors(np.stack([reading.vector for reading in readings]))
+    return [PassageCode(vector, reading.signs) for vector, reading in zip(vectors, readings, strict=True)]

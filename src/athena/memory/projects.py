@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from athena.core.call import Call
-from athena.core.home.paths import EVERYWHERE
+from athena.core.home.paths import USER_PROJECT
 from athena.core.scope import Scope
 from athena.errors import Conflict, NotFound
 from athena.memory.store import Store
@@ -18,32 +18,32 @@ class Project:
     updated: float | None
 
 
-async def listed(store: Store) -> list[Project]:
-    async def work(tx: Transaction) -> list[Project]:
-        return [Project(*row) for row in await scopes.counted(tx)]
+async def list_projects(store: Store) -> list[Project]:
+    async def read_projects(tx: Transaction) -> list[Project]:
+        return [Project(*row) for row in await scopes.list_projects(tx)]
 
-    return await store.database.read(work)
+    return await store.database.read(read_projects)
 
 
-async def rename(store: Store, name: str, to: str, call: Call) -> Project:
+async def rename_project(store: Store, name: str, to: str, call: Call) -> Project:
     """Give a project another name, which none may have yet."""
-    old, new = Scope.named(name).project, Scope.named(to).project
+    old, new = Scope.from_name(name).project, Scope.from_name(to).project
 
-    async def work(tx: Transaction) -> Project:
-        async def change(_: int) -> None:
-            known = [one for one, _, _ in await scopes.counted(tx)]
-            if EVERYWHERE in (old, new):
-                raise Conflict(f"{EVERYWHERE!r} is what every project sees", hint="choose another project")
+    async def write_name(tx: Transaction) -> Project:
+        async def rename_scope(_: int) -> None:
+            known = [one for one, _, _ in await scopes.list_projects(tx)]
+            if USER_PROJECT in (old, new):
+                raise Conflict(f"{USER_PROJECT!r} is what every project sees", hint="choose another project")
             if old not in known:
                 raise NotFound(f"there is no project {old!r:.80}", hint="list_projects says which there are")
             if new in known:
                 raise Conflict(f"there is a project {new!r:.80} already", hint="two projects cannot be joined")
-            await scopes.rename(tx, old, new)
+            await scopes.rename_project(tx, old, new)
 
-        await calls.once(tx, call, change)
-        found = [Project(*row) for row in await scopes.counted(tx) if row[0] == new]
+        await calls.run_once(tx, call, rename_scope)
+        found = [Project(*row) for row in await scopes.list_projects(tx) if row[0] == new]
         if not found:  # the same call again, after the project got yet another name
             raise NotFound(f"there is no project {new!r:.80} any more", hint="list_projects says which there are")
         return found[0]
 
-    return await store.database.write(work)
+    return await store.database.write(write_name)

@@ -17,8 +17,8 @@ A memory that a newer one contradicts comes after that one, wherever both are fo
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.storage.arrays import distinct, union
-from athena.storage.database import Facts, Matches, Near
+from athena.storage.arrays import merge_unique, sort_unique
+from athena.storage.database import RankingFeatures, TextMatches, VectorMatches
 
 if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
@@ -37,49 +37,49 @@ class Weights(NamedTuple):
     strength: float = 0.05
 
 
-RERANKED = 50  # memories that are compared token by token
-LONG = 8  # telling words from which on a question is long
-LEADERS = 5
-AFTER = 0.001  # by how much a contradicted memory counts less than what contradicts it
-HALF_LIFE = 30 * 86_400.0  # seconds in which recency and strength fall to a half
+MAX_RERANKED = 50  # memories that are compared token by token
+MIN_LONG_QUERY_TERMS = 8  # telling words from which on a question is long
+FEEDBACK_COUNT = 5
+CONTRADICTION_GAP = 0.001  # by how much a contradicted memory counts less than what contradicts it
+HALF_LIFE_S = 30 * 86_400.0  # seconds in which recency and strength fall to a half
 # How deviations from the mean count. Flat at both ends: a memory found by its exact words alone (an identifier,
 # whose meaning the model cannot know) stays ahead of any mere likeness, and still nothing is tied.
-CLOSENESS = ((-40.0, -0.5, 4.0, 40.0), (-0.75, -0.5, 4.0, 4.25))
+CLOSENESS_CURVE = ((-40.0, -0.5, 4.0, 40.0), (-0.75, -0.5, 4.0, 4.25))
 
 
 class Ranking:
     """The candidates of one question, with what speaks for each."""
 
-    def __init__(self, words: Matches, near: Near | None, weights: Weights) -> None:
+    def __init__(self, words: TextMatches, near: VectorMatches | None, weights: Weights) -> None:
         import numpy as np
 
         self.weights = weights
-        self.memories: Ids = union(words.memories, near.memories) if near else distinct(words.memories)
+        self.memories: Ids = merge_unique(words.memories, near.memories) if near else sort_unique(words.memories)
         self.terms: dict[str, Floats] = {}
         lexical, coverage, cosine = (np.zeros(len(self.memories), np.float32) for _ in range(3))
         at = np.searchsorted(self.memories, words.memories)
         np.maximum.at(lexical, at, words.scores)
         np.maximum.at(coverage, at, words.coverage)
-        self.add("words", lexical / max(float(lexical.max(initial=0.0)), 1e-6))
+        self.add_term("words", lexical / max(float(lexical.max(initial=0.0)), 1e-6))
         if near is not None:
             best = np.full(len(self.memories), -1, np.float32)
             np.maximum.at(best, np.searchsorted(self.memories, near.memories), near.cosines)
             cosine = np.where(best > -1, best, near.mean)  # of what has no vector yet nothing is known
-            self.add("meaning", np.interp((cosine - near.mean) / near.deviation, *CLOSENESS))
+            self.add_term("meaning", np.interp((cosine - near.mean) / near.deviation, *CLOSENESS_CURVE))
         self.evidence = 1 - (1 - np.clip(coverage, 0, 1)) * (1 - np.clip(cosine, 0, 1))
 
-    def add(self, term: str, values: Any) -> None:
+    def add_term(self, term: str, values: Any) -> None:
         """Let a term count with its weight."""
         import numpy as np
 
         self.terms[term] = (getattr(self.weights, term) * values).astype(np.float32)
 
-    def add_facts(self, facts: Facts) -> None:
+    def add_facts(self, facts: RankingFeatures) -> None:
         import numpy as np
 
-        self.add("length", -np.log(facts.passages))
-        self.add("role", -facts.answers)
-        self.add("personal", facts.personal)
+        self.add_term("length", -np.log(facts.passages))
+        self.add_term("role", -facts.by_assistant)
+        self.add_term("personal", facts.about_speaker)
         self.sessions = facts.sessions
 
     def add_sessions(self) -> None:
@@ -96,16 +96,16 @@ class Ranking:
         best = np.add.reduceat(np.where(within < 3, whole[order], 0), starts) / np.minimum(sizes, 3)
         company = np.zeros(len(order))
         company[order] = np.repeat(best, sizes)
-        self.add("session", company - company.mean())
+        self.add_term("session", company - company.mean())
 
-    def order(self) -> "Ids":
+    def sort_positions(self) -> "Ids":
         """Return positions, best first; of equals, the newest."""
         import numpy as np
 
         whole: Any = sum(self.terms.values())
         return np.lexsort((-self.memories, -whole))
 
-    def behind(self, contradicted: dict[int, list[int]]) -> "Ranking":
+    def demote_contradicted(self, contradicted: dict[int, list[int]]) -> "Ranking":
         """Return the ranking with each of these right after the last of those that contradict it."""
         import numpy as np
 
@@ -117,14 +117,14 @@ class Ranking:
         ]
         for _ in pairs:  # a chain of contradictions is in order after as many rounds as it has links
             for one, other in pairs:
-                lower = whole[other] + moved[other] - AFTER - (whole[one] + moved[one])
+                lower = whole[other] + moved[other] - CONTRADICTION_GAP - (whole[one] + moved[one])
                 moved[one] += min(lower, 0.0)
         if not moved.any():
             return self
         self.terms["contradicted"] = moved
-        return self.keep(self.order())
+        return self.take(self.sort_positions())
 
-    def keep(self, positions: "Ids") -> "Ranking":
+    def take(self, positions: "Ids") -> "Ranking":
         """Return a ranking of some of the candidates."""
         kept = Ranking.__new__(Ranking)
         kept.weights, kept.memories = self.weights, self.memories[positions]
@@ -132,14 +132,14 @@ class Ranking:
         kept.evidence, kept.sessions = self.evidence[positions], self.sessions[positions]
         return kept
 
-    def why(self, position: int) -> dict[str, float]:
+    def explain(self, position: int) -> dict[str, float]:
         """Tell what each term added."""
         added = {name: round(float(values[position]), 4) for name, values in self.terms.items()}
         return {name: value for name, value in added.items() if value or name != "contradicted"}
 
 
-def fading(moments: "Floats", now: float) -> Any:
+def decay_weights(moments: "Floats", now: float) -> Any:
     """Return 1 for now, a half for a half-life ago, and so on."""
     import numpy as np
 
-    return np.exp2(-np.maximum(now - moments, 0) / HALF_LIFE)
+    return np.exp2(-np.maximum(now - moments, 0) / HALF_LIFE_S)

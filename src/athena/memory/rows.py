@@ -4,14 +4,16 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from athena.core.hashing import SHORTEST, shared_prefix
+from athena.core.hashing import MIN_HASH_CHARS, count_shared_prefix
 from athena.core.scope import Scope
 from athena.memory.values import Filter, Memory, tag_key
 from athena.storage import scopes
-from athena.storage.database import batched, listed
+from athena.storage.database import bind_list, split_batches
 
-COLUMNS = """m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, s.name"""
-FROM = "FROM memories m JOIN scopes s ON s.id = m.scope"
+MEMORY_COLUMNS = (
+    """m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, s.name"""
+)
+FROM_MEMORIES = "FROM memories m JOIN scopes s ON s.id = m.scope"
 
 
 class Kept(NamedTuple):
@@ -24,7 +26,7 @@ class Kept(NamedTuple):
     happened: float
     deleted: float | None
 
-    def snapshot(self) -> dict[str, Any]:
+    def to_snapshot(self) -> dict[str, Any]:
         """What undo and history need to know of it."""
         m = self.memory
         return {
@@ -41,7 +43,7 @@ class Kept(NamedTuple):
         }
 
 
-def as_memory(row: tuple[Any, ...]) -> Memory:
+def memory_from_row(row: tuple[Any, ...]) -> Memory:
     (number, short, content, tags, kind, metadata, created, updated, importance, project) = row[:10]
     return Memory(
         number,
@@ -57,7 +59,7 @@ def as_memory(row: tuple[Any, ...]) -> Memory:
     )
 
 
-def where(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
+def build_where_clause(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
     """Write a filter as a condition on `m`."""
     inside = ", ".join(map(str, numbers)) or "NULL"
     conditions = [f"m.scope IN ({inside})", "m.deleted IS NULL"]
@@ -65,9 +67,9 @@ def where(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
     if only.memory_type is not None:
         conditions.append("m.memory_type = :memory_type")
         values["memory_type"] = only.memory_type
-    if only.without is not None:
+    if only.excluded_type is not None:
         conditions.append("m.memory_type <> :without")
-        values["without"] = only.without
+        values["without"] = only.excluded_type
     if only.session is not None:
         conditions.append("m.session = :session")
         values["session"] = only.session
@@ -78,7 +80,7 @@ def where(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
         conditions.append("m.happened < :until")
         values["until"] = only.until
     if only.tags:
-        names, bound = listed("tag", map(tag_key, only.tags))
+        names, bound = bind_list("tag", map(tag_key, only.tags))
         values |= bound
         every = f"GROUP BY t.memory HAVING count(*) >= {len(bound)}" if only.match == "all" else ""
         conditions.append(
@@ -87,82 +89,82 @@ def where(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
     return " AND ".join(conditions), values
 
 
-async def count(tx: Any, only: Filter) -> int:
-    condition, values = where(only, await scopes.visible(tx, only.scope))
+async def count_memories(tx: Any, only: Filter) -> int:
+    condition, values = build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
     row = await tx.fetch_one(f"SELECT count(*) FROM memories m WHERE {condition}", **values)
     return int(row[0])
 
 
-async def own_ids(tx: Any, only: Filter) -> list[int]:
+async def list_own_memory_ids(tx: Any, only: Filter) -> list[int]:
     """Return the memories of the project itself that pass a filter; what is known everywhere is left alone."""
-    condition, values = where(only, await scopes.own(tx, only.scope))
+    condition, values = build_where_clause(only, await scopes.fetch_own_ids(tx, only.scope))
     return [row[0] for row in await tx.fetch(f"SELECT m.id FROM memories m WHERE {condition}", **values)]
 
 
-async def newest(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Memory]:
-    return [memory for _, memory in await latest(tx, only, limit, offset)]
+async def list_newest_memories(tx: Any, only: Filter, limit: int, offset: int = 0) -> list[Memory]:
+    return [memory for _, memory in await list_memories_by_time(tx, only, limit, offset)]
 
 
-async def latest(
+async def list_memories_by_time(
     tx: Any, only: Filter, limit: int, offset: int = 0, *, oldest: bool = False
 ) -> list[tuple[float, Memory]]:
     """Return memories with when they happened, the newest first, or the oldest."""
     way = "ASC" if oldest else "DESC"
     found: list[tuple[float, int, Memory]] = []
-    for number in await scopes.visible(tx, only.scope):  # one by one, so that each follows its index
-        condition, values = where(only, [number])
+    for number in await scopes.fetch_visible_ids(tx, only.scope):  # one by one, so that each follows its index
+        condition, values = build_where_clause(only, [number])
         rows = await tx.fetch(
-            f"""SELECT {COLUMNS}, m.happened {FROM} WHERE {condition}
+            f"""SELECT {MEMORY_COLUMNS}, m.happened {FROM_MEMORIES} WHERE {condition}
                 ORDER BY m.happened {way}, m.id {way} LIMIT :limit""",
             limit=limit + offset,
             **values,
         )
-        found += [(row[10], row[0], as_memory(row)) for row in rows]
+        found += [(row[10], row[0], memory_from_row(row)) for row in rows]
     found.sort(key=lambda one: one[:2], reverse=not oldest)
     return [(happened, memory) for happened, _, memory in found[offset : offset + limit]]
 
 
-async def fetch(
+async def fetch_memories(
     tx: Any, scope_numbers: list[int], numbers: Iterable[int], *, forgotten: bool = False
 ) -> dict[int, Memory]:
     """Return memories of these scopes by id, live ones unless told."""
     inside = ", ".join(map(str, scope_numbers)) or "NULL"
     found: dict[int, Memory] = {}
-    for piece in batched(list(numbers)):
-        names, bound = listed("id", piece)
+    for piece in split_batches(list(numbers)):
+        names, bound = bind_list("id", piece)
         live = "" if forgotten else "AND m.deleted IS NULL"
         rows = await tx.fetch(
-            f"SELECT {COLUMNS} {FROM} WHERE m.scope IN ({inside}) AND m.id IN ({names}) {live}", **bound
+            f"SELECT {MEMORY_COLUMNS} {FROM_MEMORIES} WHERE m.scope IN ({inside}) AND m.id IN ({names}) {live}", **bound
         )
-        found |= {row[0]: as_memory(row) for row in rows}
+        found |= {row[0]: memory_from_row(row) for row in rows}
     return found
 
 
-async def find(tx: Any, scope_numbers: list[int], condition: str, **values: Any) -> list[Kept]:
+async def find_memory_rows(tx: Any, scope_numbers: list[int], condition: str, **values: Any) -> list[Kept]:
     """Return memories in these scopes, deleted ones too, the scopes in the order given."""
     rows = await tx.fetch(
-        f"""SELECT {COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM}
+        f"""SELECT {MEMORY_COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM_MEMORIES}
             WHERE m.scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND {condition}
             ORDER BY m.deleted IS NOT NULL, m.id DESC LIMIT 50""",
         **values,
     )
-    kept = [Kept(as_memory(row), *row[10:15]) for row in rows]
+    kept = [Kept(memory_from_row(row), *row[10:15]) for row in rows]
     return sorted(kept, key=lambda k: (k.deleted is not None, scope_numbers.index(k.scope)))
 
 
-async def of_session(tx: Any, scope_numbers: list[int], session: str, kind: str) -> list[Kept]:
+async def list_session_memories(tx: Any, scope_numbers: list[int], session: str, kind: str) -> list[Kept]:
     """Return the live memories of one kind in a session, in the order they were stored."""
     rows = await tx.fetch(
-        f"""SELECT {COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM}
+        f"""SELECT {MEMORY_COLUMNS}, m.scope, m.digest, m.label, m.happened, m.deleted {FROM_MEMORIES}
             WHERE m.scope IN ({", ".join(map(str, scope_numbers)) or "NULL"}) AND m.session = :session
             AND m.memory_type = :kind AND m.deleted IS NULL ORDER BY m.id""",
         session=session,
         kind=kind,
     )
-    return [Kept(as_memory(row), *row[10:15]) for row in rows]
+    return [Kept(memory_from_row(row), *row[10:15]) for row in rows]
 
 
-async def sources(tx: Any, scope_numbers: list[int], kind: str) -> list[tuple[str, int, float]]:
+async def count_session_memories(tx: Any, scope_numbers: list[int], kind: str) -> list[tuple[str, int, float]]:
     """Return the sessions of one kind, with how many memories each has and when the last changed."""
     rows = await tx.fetch(
         f"""SELECT session, count(*), max(updated) FROM memories
@@ -173,17 +175,17 @@ async def sources(tx: Any, scope_numbers: list[int], kind: str) -> list[tuple[st
     return [(session, int(count), updated) for session, count, updated in rows]
 
 
-async def forgotten(tx: Any, scope_numbers: list[int]) -> list[int]:
+async def list_forgotten_ids(tx: Any, scope_numbers: list[int]) -> list[int]:
     inside = ", ".join(map(str, scope_numbers)) or "NULL"
     rows = await tx.fetch(f"SELECT id FROM memories WHERE scope IN ({inside}) AND deleted IS NOT NULL ORDER BY id")
     return [row[0] for row in rows]
 
 
-async def known(tx: Any, scope_numbers: list[int], digests: list[str]) -> set[str]:
+async def find_known_digests(tx: Any, scope_numbers: list[int], digests: list[str]) -> set[str]:
     """Return which of these digests are live memories of the scopes."""
     found: set[str] = set()
-    for piece in batched(digests):
-        names, bound = listed("digest", piece)
+    for piece in split_batches(digests):
+        names, bound = bind_list("digest", piece)
         rows = await tx.fetch(
             f"""SELECT digest FROM memories WHERE scope IN ({", ".join(map(str, scope_numbers)) or "NULL"})
                 AND digest IN ({names}) AND deleted IS NULL""",
@@ -193,7 +195,7 @@ async def known(tx: Any, scope_numbers: list[int], digests: list[str]) -> set[st
     return found
 
 
-async def superseded(tx: Any, scope_numbers: list[int], low: str, high: str) -> list[int]:
+async def find_ids_by_old_digest(tx: Any, scope_numbers: list[int], low: str, high: str) -> list[int]:
     """Return memories that once had a text whose digest lies in this range."""
     rows = await tx.fetch(
         f"""SELECT DISTINCT memory FROM history WHERE scope IN ({", ".join(map(str, scope_numbers)) or "NULL"})
@@ -204,17 +206,17 @@ async def superseded(tx: Any, scope_numbers: list[int], low: str, high: str) -> 
     return [row[0] for row in rows]
 
 
-INSERT = """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
+INSERT_MEMORY_SQL = """INSERT INTO memories (scope, digest, hash, content, label, tags, memory_type, metadata, session,
                                   happened, created, updated, importance)
             VALUES (:scope, :digest, :hash, :content, :label, :tags, :memory_type, :metadata, :session,
                     :happened, :created, :updated, :importance)"""
 
 
-async def insert(tx: Any, scope: int, fields: dict[str, Any]) -> int:
+async def insert_memory(tx: Any, scope: int, fields: dict[str, Any]) -> int:
     await tx.execute(
-        INSERT,
+        INSERT_MEMORY_SQL,
         scope=scope,
-        hash=await _shortest(tx, scope, fields["digest"]),
+        hash=await _assign_short_hash(tx, scope, fields["digest"]),
         **fields,
     )
     row = await tx.fetch_one(
@@ -225,31 +227,31 @@ async def insert(tx: Any, scope: int, fields: dict[str, Any]) -> int:
     return int(row[0])
 
 
-async def insert_unindexed(tx: Any, scope: int, fields: dict[str, Any]) -> int:
+async def insert_unindexed_memory(tx: Any, scope: int, fields: dict[str, Any]) -> int:
     """Write a row that no full-text entry goes with, in one statement less."""
-    short = await _shortest(tx, scope, fields["digest"])
-    row = await tx.fetch_one(f"{INSERT} RETURNING id", scope=scope, hash=short, **fields)
+    short = await _assign_short_hash(tx, scope, fields["digest"])
+    row = await tx.fetch_one(f"{INSERT_MEMORY_SQL} RETURNING id", scope=scope, hash=short, **fields)
     return int(row[0])
 
 
-async def change(tx: Any, kept: Kept, fields: dict[str, Any]) -> None:
+async def update_memory_row(tx: Any, kept: Kept, fields: dict[str, Any]) -> None:
     """Set columns of a memory."""
     if fields.get("digest", kept.digest) != kept.digest:
-        fields["hash"] = await _shortest(tx, kept.scope, fields["digest"])
+        fields["hash"] = await _assign_short_hash(tx, kept.scope, fields["digest"])
     names = ", ".join(f"{name} = :{name}" for name in fields)
     await tx.execute(
         f"UPDATE memories SET {names} WHERE scope = :scope AND id = :id", scope=kept.scope, id=kept.memory.id, **fields
     )
 
 
-async def hold(tx: Any, kept: Kept) -> None:
+async def lock_memory(tx: Any, kept: Kept) -> None:
     """Let nobody change or remove a memory until this transaction ends."""
     await tx.execute(
         "UPDATE memories SET updated = updated WHERE scope = :scope AND id = :id", scope=kept.scope, id=kept.memory.id
     )
 
 
-async def count_again(tx: Any, kept: Kept) -> None:
+async def increment_occurrences(tx: Any, kept: Kept) -> None:
     """Note that a memory was stored once more."""
     await tx.execute(
         "UPDATE memories SET occurrences = occurrences + 1 WHERE scope = :scope AND id = :id",
@@ -258,20 +260,20 @@ async def count_again(tx: Any, kept: Kept) -> None:
     )
 
 
-async def _shortest(tx: Any, scope: int, digest: str) -> str:
+async def _assign_short_hash(tx: Any, scope: int, digest: str) -> str:
     """Return the shortest prefix that names this digest alone, lengthening those it would make ambiguous."""
-    head = digest[:SHORTEST]
+    head = digest[:MIN_HASH_CHARS]
     rows = await tx.fetch(
         "SELECT id, digest, hash FROM memories WHERE scope = :scope AND digest >= :low AND digest < :high",
         scope=scope,
         low=head,
         high=head + "g",
     )
-    length = SHORTEST
+    length = MIN_HASH_CHARS
     for number, other, short in rows:
         if other == digest:
             continue
-        apart = shared_prefix(digest, other) + 1
+        apart = count_shared_prefix(digest, other) + 1
         length = max(length, apart)
         if len(short) < apart:
             await tx.execute(
@@ -283,7 +285,7 @@ async def _shortest(tx: Any, scope: int, digest: str) -> str:
     return digest[:length]
 
 
-async def set_tags(tx: Any, scope: int, memory: int, tags: Iterable[str]) -> None:
+async def replace_tags(tx: Any, scope: int, memory: int, tags: Iterable[str]) -> None:
     await tx.execute("DELETE FROM tags WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
     for tag in tags:
         await tx.execute(
@@ -294,7 +296,7 @@ async def set_tags(tx: Any, scope: int, memory: int, tags: Iterable[str]) -> Non
         )
 
 
-async def remove(tx: Any, scope: int, memory: int) -> None:
+async def delete_memory(tx: Any, scope: int, memory: int) -> None:
     """Take a memory out of every table; its passages must be retired already."""
     for table in ("tags", "links", "waiting", "mentions"):
         await tx.execute(f"DELETE FROM {table} WHERE scope = :scope AND memory = :memory", scope=scope, memory=memory)
@@ -302,9 +304,9 @@ async def remove(tx: Any, scope: int, memory: int) -> None:
     await tx.execute("DELETE FROM memories WHERE scope = :scope AND id = :memory", scope=scope, memory=memory)
 
 
-async def tag_counts(tx: Any, only: Filter) -> list[tuple[str, int]]:
+async def count_tags(tx: Any, only: Filter) -> list[tuple[str, int]]:
     """Return the tags in use, the most used first."""
-    condition, values = where(only, await scopes.visible(tx, only.scope))
+    condition, values = build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
     rows = await tx.fetch(f"SELECT m.tags FROM memories m WHERE {condition}", **values)
     totals: dict[str, list[Any]] = {}
     for (tags,) in rows:
@@ -313,14 +315,14 @@ async def tag_counts(tx: Any, only: Filter) -> list[tuple[str, int]]:
     return sorted(((name, n) for name, n in totals.values()), key=lambda pair: (-pair[1], pair[0]))
 
 
-async def ages(tx: Any, scope_numbers: list[int], numbers: list[int]) -> Any:
+async def fetch_memory_ages(tx: Any, scope_numbers: list[int], numbers: list[int]) -> Any:
     """Return for each memory when it happened, how strong it is, and when it was last used, as columns."""
     import numpy as np
 
     inside = ", ".join(map(str, scope_numbers)) or "NULL"
     found: dict[int, tuple[float, float, float]] = {}
-    for piece in batched(numbers):
-        names, bound = listed("id", piece)
+    for piece in split_batches(numbers):
+        names, bound = bind_list("id", piece)
         rows = await tx.fetch(
             f"SELECT id, happened, strength, used FROM memories WHERE scope IN ({inside}) AND id IN ({names})", **bound
         )
@@ -328,10 +330,10 @@ async def ages(tx: Any, scope_numbers: list[int], numbers: list[int]) -> Any:
     return np.array([found.get(number, (0.0, 0.0, 0.0)) for number in numbers], np.float64).reshape(-1, 3)
 
 
-async def strengthen(scope: Scope, numbers: list[int], now: float, half_life: float, tx: Any) -> None:
+async def strengthen_memories(scope: Scope, numbers: list[int], now: float, half_life: float, tx: Any) -> None:
     """Let memories that were used grow stronger, from what time has left of their strength."""
-    inside = ", ".join(map(str, await scopes.visible(tx, scope))) or "NULL"
-    names, bound = listed("id", numbers)
+    inside = ", ".join(map(str, await scopes.fetch_visible_ids(tx, scope))) or "NULL"
+    names, bound = bind_list("id", numbers)
     await tx.execute(
         f"""UPDATE memories SET used = :now, strength =
                 0.2 + 0.8 * strength * power(2.0, -(CASE WHEN used > :now THEN 0 ELSE :now - used END) / :half_life)
@@ -342,7 +344,7 @@ async def strengthen(scope: Scope, numbers: list[int], now: float, half_life: fl
     )
 
 
-async def weaken(tx: Any, scope: Scope) -> None:
+async def reset_strength(tx: Any, scope: Scope) -> None:
     """Forget that anything of a project was ever used."""
-    inside = ", ".join(map(str, await scopes.own(tx, scope))) or "NULL"
+    inside = ", ".join(map(str, await scopes.fetch_own_ids(tx, scope))) or "NULL"
     await tx.execute(f"UPDATE memories SET strength = 0, used = 0 WHERE scope IN ({inside}) AND strength > 0")

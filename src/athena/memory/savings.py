@@ -10,17 +10,17 @@ import json
 from dataclasses import dataclass
 
 from athena.core import tokens
-from athena.core.call import HOOK, Call
+from athena.core.call import HOOK_SURFACE, Call
 from athena.core.catalog import Catalog
 from athena.core.scope import Scope
 from athena.hooks.client import EVENTS
 from athena.memory.store import Store
 from athena.storage import calls, usage
 from athena.storage.database import Transaction
-from athena.storage.usage import Used
+from athena.storage.usage import UsageRow
 
-PERSON = "cli"  # the surface that a person reads, and no model
-LAST = 10_000  # events that are looked at
+CLI_SURFACE = "cli"  # the surface that a person reads, and no model
+MAX_HOOK_EVENTS = 10_000  # events that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,17 @@ class Savings:
     hooks: tuple[Answered, ...] = ()  # of the last 10,000 events
 
 
-def note_hook(store: Store, scope: Scope, event: str, link: str, seconds: float) -> None:
+def record_hook(store: Store, scope: Scope, event: str, link: str, seconds: float) -> None:
     """Note who answered an event of a session and how long that took, without being waited for."""
-    call = Call(event, HOOK, scope, store.clock() - seconds)
+    call = Call(event, HOOK_SURFACE, scope, store.clock() - seconds)
 
-    async def work(tx: Transaction) -> None:
-        await calls.record(tx, call, link, seconds * 1000)
+    async def write_call(tx: Transaction) -> None:
+        await calls.record_call(tx, call, link, seconds * 1000)
 
-    store.database.later(work)
+    store.database.defer_write(write_call)
 
 
-def _answered(last: list[tuple[str, str, float]]) -> tuple[Answered, ...]:
+def _summarize_hooks(last: list[tuple[str, str, float]]) -> tuple[Answered, ...]:
     took: dict[tuple[str, str], list[float]] = {}
     for event, link, ms in last:
         took.setdefault((event, link), []).append(ms)
@@ -79,12 +79,14 @@ def _answered(last: list[tuple[str, str, float]]) -> tuple[Answered, ...]:
     )
 
 
-async def savings(store: Store, catalog: Catalog) -> Savings:
-    async def work(tx: Transaction) -> tuple[list[Used], int, list[tuple[str, str, float]]]:
-        return *await usage.summed(tx, PERSON), await calls.lasted(tx, HOOK, EVENTS, LAST)
+async def compute_savings(store: Store, catalog: Catalog) -> Savings:
+    async def read_usage(tx: Transaction) -> tuple[list[UsageRow], int, list[tuple[str, str, float]]]:
+        return *await usage.sum_usage(tx, CLI_SURFACE), await calls.list_recent_calls(
+            tx, HOOK_SURFACE, EVENTS, MAX_HOOK_EVENTS
+        )
 
-    used, days, last = await store.database.read(work)
-    definitions = sum(tokens.count(definition(catalog, name)) for name in (one.name for one in catalog))
+    used, days, last = await store.database.read(read_usage)
+    definitions = sum(tokens.count_tokens(format_definition(catalog, name)) for name in (one.name for one in catalog))
     spent = sum(one.shown for one in used)
     direct = definitions * days + sum(one.given + one.returned for one in used)
     saved = max(0, direct - spent)
@@ -97,12 +99,12 @@ async def savings(store: Store, catalog: Catalog) -> Savings:
         saved,
         round(100 * saved / direct, 1) if direct else 0.0,
         tuple(Spending(*one) for one in used),
-        _answered(last),
+        _summarize_hooks(last),
     )
 
 
-def definition(catalog: Catalog, name: str) -> str:
+def format_definition(catalog: Catalog, name: str) -> str:
     """Write an operation as a client with direct tools would load it."""
-    one = catalog.find(name)
+    one = catalog.get_operation(name)
     described = f"{one.summary} {one.documentation.details}".strip()
     return json.dumps({"name": one.name, "description": described, "inputSchema": one.arguments_schema})

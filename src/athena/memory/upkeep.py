@@ -4,20 +4,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from athena.core import clock
-from athena.core.hashing import digest
+from athena.core.hashing import hash_text
 from athena.core.scope import Scope
-from athena.core.threads import aside
+from athena.core.threads import run_in_thread
 from athena.core.version import __version__
 from athena.errors import AthenaError
 from athena.memory import checks, rows, topic_rows
-from athena.memory.ranking import HALF_LIFE
+from athena.memory.ranking import HALF_LIFE_S
 from athena.memory.store import Store
-from athena.memory.values import Filter, Memory, distinction, preview
+from athena.memory.values import Filter, Memory, compute_digest_salt, format_preview
 from athena.storage import runs, workspaces
 from athena.storage.database import Transaction
 
-DAY = 86_400.0
-MOST = 10  # memories that are named as the most recalled
+SECONDS_PER_DAY = 86_400.0
+MAX_MOST_RECALLED = 10  # memories that are named as the most recalled
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,65 +32,75 @@ class Health:
     version: str
 
 
-async def health(store: Store, scope: Scope) -> Health:
+async def check_health(store: Store, scope: Scope) -> Health:
     """Try every part that a search needs."""
     problems: list[str] = []
     count = pending = waiting = 0
     status = "healthy"
     try:
-        await aside(store.encoder.embedder.load)
+        await run_in_thread(store.encoder.embedder.load)
     except AthenaError as error:
         problems.append(
             f"search by meaning is off, words still work: {error}" + (f" ({error.hint})" if error.hint else "")
         )
         status = "degraded"
 
-    async def work(tx: Transaction) -> tuple[int, int, int]:
+    async def read_counts(tx: Transaction) -> tuple[int, int, int]:
         vectors, model = store.database.vectors, store.encoder.name
         return (
-            await rows.count(tx, Filter(scope)),
+            await rows.count_memories(tx, Filter(scope)),
             await vectors.count_pending(tx, model),
             await vectors.count_pending(tx, model, memories=True),
         )
 
     try:
-        count, pending, waiting = await store.database.read(work)
+        count, pending, waiting = await store.database.read(read_counts)
     except AthenaError as error:
         problems.append(str(error))
         status = "error"
     # Events are read when there is time for them, and what is being read needs nobody's help.
-    if waiting and status == "healthy" and not store.encoder.catching_up.locked():
+    if waiting and status == "healthy" and not store.encoder.backlog_lock.locked():
         problems.append(f"{waiting:,} passages are found by words only until `athena reembed` has run")
         status = "degraded" if waiting > 64 else "healthy"
     database = store.database
-    problems += [database.hindrance] if database.hindrance else []
+    problems += [database.slowdown_reason] if database.slowdown_reason else []
     return Health(
-        status, count, database.kind, tuple(problems), store.encoder.name, pending, database.location(), __version__
+        status,
+        count,
+        database.engine,
+        tuple(problems),
+        store.encoder.name,
+        pending,
+        database.describe_location(),
+        __version__,
     )
 
 
-async def stats(store: Store, scope: Scope) -> dict[str, Any]:
+async def collect_stats(store: Store, scope: Scope) -> dict[str, Any]:
     """Count what this project can see."""
 
     now = store.clock()
-    today = clock.local(now).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
-    ages = {"today": today, "7 days": now - 7 * DAY, "30 days": now - 30 * DAY}
+    today = clock.to_local_time(now).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    ages = {"today": today, "7 days": now - 7 * SECONDS_PER_DAY, "30 days": now - 30 * SECONDS_PER_DAY}
 
-    async def work(tx: Transaction) -> dict[str, Any]:
-        used = await topic_rows.most_recalled(tx, Filter(scope), now, HALF_LIFE, MOST)
-        more: dict[str, Any] = {"most_recalled": [_used(*one) for one in used], "bytes": await store.database.size(tx)}
-        more["workspaces"], _ = await workspaces.used(tx, scope, besides="")
-        more["waiting_programs"] = await runs.count(tx, scope, "needs_approval")
-        return await checks.figures(tx, scope, ages) | more
+    async def read_figures(tx: Transaction) -> dict[str, Any]:
+        used = await topic_rows.list_most_recalled(tx, Filter(scope), now, HALF_LIFE_S, MAX_MOST_RECALLED)
+        more: dict[str, Any] = {
+            "most_recalled": [_format_recalled(*one) for one in used],
+            "bytes": await store.database.measure_size(tx),
+        }
+        more["workspaces"], _ = await workspaces.fetch_workspace_usage(tx, scope, besides="")
+        more["waiting_programs"] = await runs.count_runs(tx, scope, "needs_approval")
+        return await checks.compute_statistics(tx, scope, ages) | more
 
-    return await store.database.read(work)
+    return await store.database.read(read_figures)
 
 
-def _used(strength: float, used: float, memory: Memory) -> dict[str, Any]:
+def _format_recalled(strength: float, used: float, memory: Memory) -> dict[str, Any]:
     return {
         "id": memory.id,
         "hash": memory.hash,
-        "preview": preview(memory.content, 80),
+        "preview": format_preview(memory.content, 80),
         "strength": round(strength, 4),
         "used": used,
     }
@@ -103,29 +113,29 @@ class Verdict:
     problems: tuple[str, ...]
 
 
-async def verify(store: Store) -> Verdict:
+async def verify_store(store: Store) -> Verdict:
     """Check that rows, full text, vectors and counts agree, and that each text is what was stored."""
 
-    async def work(tx: Transaction) -> tuple[dict[str, int], list[str]]:
-        problems = await store.database.problems(tx)
+    async def check_parts(tx: Transaction) -> tuple[dict[str, int], list[str]]:
+        problems = await store.database.find_problems(tx)
         if problems:
             return {}, problems
-        problems += await store.database.words.problems(tx)
-        problems += await store.database.vectors.problems(tx)
-        problems += await checks.tables_agree(tx)
+        problems += await store.database.fulltext.find_problems(tx)
+        problems += await store.database.vectors.find_problems(tx)
+        problems += await checks.find_inconsistencies(tx)
         counted = {"memories": 0, "passages": 0}
-        async for text in checks.texts(tx):
+        async for text in checks.iter_memory_texts(tx):
             counted["memories"] += 1
-            if digest(text.content, distinction(text.metadata)) != text.digest:
+            if hash_text(text.content, compute_digest_salt(text.metadata)) != text.digest:
                 problems.append(f"the text of memory {text.hash} is not what was stored")
-            if text.tags != text.indexed_tags:
+            if text.tag_count != text.indexed_tag_count:
                 problems.append(f"the tags of memory {text.hash} differ from the tag index")
-        counted["passages"] = await checks.passage_count(tx)
-        counted["behind"] = await store.database.vectors.count_behind(tx)  # to be read again with their neighbours
+        counted["passages"] = await checks.count_passages(tx)
+        counted["behind"] = await store.database.vectors.count_stale(tx)  # to be read again with their neighbours
         return counted, problems
 
     try:
-        counted, problems = await store.database.write(work)
+        counted, problems = await store.database.write(check_parts)
     except AthenaError as error:
         counted, problems = {}, [str(error)]
     return Verdict(not problems, counted, tuple(problems[:100]))

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from athena.core.scope import Kind, Scope
-from athena.core.text import storable
+from athena.core.text import make_storable
 from athena.errors import InvalidInput
 
-LONGEST_CONTENT = 4_000_000
-LONGEST_METADATA = 64_000
-DEEPEST = 32
-LONGEST_TAG = 100
-MOST_TAGS = 100
-PREVIEW = 200
-OURS = "athena:"  # how keys of metadata begin that callers may not set
-SERIAL = f"{OURS}serial"  # tells apart things of the same text, such as events
-MOMENT = f"{OURS}moment"  # when a thing happens, in seconds, where that is not when it was stored
+MAX_CONTENT_BYTES = 4_000_000
+MAX_METADATA_CHARS = 64_000
+MAX_METADATA_DEPTH = 32
+MAX_TAG_CHARS = 100
+MAX_TAGS = 100
+PREVIEW_CHARS = 200
+RESERVED_PREFIX = "athena:"  # how keys of metadata begin that callers may not set
+SERIAL_KEY = f"{RESERVED_PREFIX}serial"  # tells apart things of the same text, such as events
+MOMENT_KEY = f"{RESERVED_PREFIX}moment"  # when a thing happens, in seconds, where that is not when it was stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Stored(Memory):
     redacted: tuple[str, ...] = ()  # the kinds of secrets that were taken out of the text
 
 
-def stored(memory: Memory, outcome: str, redacted: tuple[str, ...]) -> Stored:
+def to_stored_memory(memory: Memory, outcome: str, redacted: tuple[str, ...]) -> Stored:
     m = memory
     return Stored(
         m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
@@ -84,11 +84,11 @@ class Filter:
     since: float | None = None
     until: float | None = None
     session: str | None = None
-    without: str | None = None  # a type that is left out
+    excluded_type: str | None = None  # a type that is left out
 
     @property
-    def is_open(self) -> bool:
-        return not self.tags and {self.memory_type, self.since, self.until, self.session, self.without} == {None}
+    def is_unrestricted(self) -> bool:
+        return not self.tags and {self.memory_type, self.since, self.until, self.session, self.excluded_type} == {None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +103,13 @@ class Change:
 
 def clean_text(text: str, name: str = "content") -> str:
     """Return a text that can be stored, is not empty and not too long."""
-    text = storable(text)
+    text = make_storable(text)
     size = len(text) if text.isascii() else len(text.encode())
     if not text.strip():
         raise InvalidInput(f"{name} must not be empty")
-    if size > LONGEST_CONTENT:
+    if size > MAX_CONTENT_BYTES:
         raise InvalidInput(
-            f"{name} is {size:,} bytes; at most {LONGEST_CONTENT:,} are kept",
+            f"{name} is {size:,} bytes; at most {MAX_CONTENT_BYTES:,} are kept",
             hint="split it into parts, or keep a summary",
         )
     return text
@@ -119,22 +119,22 @@ def clean_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return tags trimmed and without repeats; a string holds one, or several between commas."""
     if tags is None:
         return ()
-    if isinstance(tags, str) and len(tags) > MOST_TAGS * LONGEST_TAG * 4:
-        raise InvalidInput(f"tags: {len(tags):,} characters are more than {MOST_TAGS} tags can have")
+    if isinstance(tags, str) and len(tags) > MAX_TAGS * MAX_TAG_CHARS * 4:
+        raise InvalidInput(f"tags: {len(tags):,} characters are more than {MAX_TAGS} tags can have")
     given = tags.split(",") if isinstance(tags, str) else tags
     kept: dict[str, str] = {}
     for tag in given:
         if not isinstance(tag, str):
             raise InvalidInput(f"tags must be text, not {type(tag).__name__}")
-        if len(tag) > LONGEST_TAG * 4:
-            raise InvalidInput(f"tags: one has {len(tag):,} characters; at most {LONGEST_TAG} are kept")
+        if len(tag) > MAX_TAG_CHARS * 4:
+            raise InvalidInput(f"tags: one has {len(tag):,} characters; at most {MAX_TAG_CHARS} are kept")
         if not (name := " ".join(clean_text(tag, "a tag").split() if tag.strip("\0 \t\r\n") else ())):
             continue
-        if len(name) > LONGEST_TAG:
-            raise InvalidInput(f"tags: {name[:20]!r}... has {len(name)} characters; at most {LONGEST_TAG} are kept")
+        if len(name) > MAX_TAG_CHARS:
+            raise InvalidInput(f"tags: {name[:20]!r}... has {len(name)} characters; at most {MAX_TAG_CHARS} are kept")
         kept.setdefault(tag_key(name), name)
-    if len(kept) > MOST_TAGS:
-        raise InvalidInput(f"tags: there are {len(kept):,}; a memory takes at most {MOST_TAGS}")
+    if len(kept) > MAX_TAGS:
+        raise InvalidInput(f"tags: there are {len(kept):,}; a memory takes at most {MAX_TAGS}")
     return tuple(kept.values())
 
 
@@ -148,40 +148,40 @@ def clean_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     if not metadata:
         return {}
     try:
-        made: dict[str, Any] = _storable(metadata, DEEPEST)
+        made: dict[str, Any] = _clean_json_value(metadata, MAX_METADATA_DEPTH)
         text = json.dumps(made, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"metadata must be plain JSON values: {error}"[:300]) from None
-    if len(text) > LONGEST_METADATA:
-        raise InvalidInput(f"metadata takes {len(text):,} characters as JSON; at most {LONGEST_METADATA:,} are kept")
+    if len(text) > MAX_METADATA_CHARS:
+        raise InvalidInput(f"metadata takes {len(text):,} characters as JSON; at most {MAX_METADATA_CHARS:,} are kept")
     return dict(json.loads(text))
 
 
-def _storable(value: Any, depth: int) -> Any:
+def _clean_json_value(value: Any, depth: int) -> Any:
     """Copy a JSON value with its texts as every engine can store them."""
     if depth < 0:
-        raise ValueError(f"they are nested more than {DEEPEST} deep")
+        raise ValueError(f"they are nested more than {MAX_METADATA_DEPTH} deep")
     if isinstance(value, str):
-        return storable(value)
+        return make_storable(value)
     if isinstance(value, Mapping):
         if wrong := [key for key in value if not isinstance(key, str)]:
             raise TypeError(f"a key must be text, not {type(wrong[0]).__name__}")
-        if ours := [key for key in value if key.startswith(OURS)]:
-            raise ValueError(f"keys that begin with {OURS!r} are Athena's own: {ours[0]!r:.60}")
-        return {storable(key): _storable(item, depth - 1) for key, item in value.items()}
+        if ours := [key for key in value if key.startswith(RESERVED_PREFIX)]:
+            raise ValueError(f"keys that begin with {RESERVED_PREFIX!r} are Athena's own: {ours[0]!r:.60}")
+        return {make_storable(key): _clean_json_value(item, depth - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_storable(item, depth - 1) for item in value]
+        return [_clean_json_value(item, depth - 1) for item in value]
     return value
 
 
-def theirs(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def strip_reserved_keys(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return what callers may see of metadata: all but what is Athena's own."""
-    return {key: value for key, value in metadata.items() if not key.startswith(OURS)}
+    return {key: value for key, value in metadata.items() if not key.startswith(RESERVED_PREFIX)}
 
 
-def distinction(metadata: Mapping[str, Any]) -> str | None:
+def compute_digest_salt(metadata: Mapping[str, Any]) -> str | None:
     """Return what keeps a text apart from the very same one elsewhere: its session, and a serial of our own."""
-    parts = [str(metadata[name]) for name in ("session_id", SERIAL) if metadata.get(name) is not None]
+    parts = [str(metadata[name]) for name in ("session_id", SERIAL_KEY) if metadata.get(name) is not None]
     return "\n".join(parts) if parts else None
 
 
@@ -193,7 +193,7 @@ def clean_name(text: str, name: str, longest: int = 60) -> str:
     return label
 
 
-def preview(content: str, longest: int = PREVIEW) -> str:
+def format_preview(content: str, longest: int = PREVIEW_CHARS) -> str:
     """Return the beginning of a text, on one line."""
     line = " ".join(content.lstrip()[: longest * 4].split())
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"

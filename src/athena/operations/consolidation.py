@@ -39,7 +39,7 @@ async def list_patterns(
     """
     from athena.memory.consolidation import browsing  # what it looks for is slow to load
 
-    return await browsing.listed(ctx.store, ctx.scope, type, min_confidence, limit, offset)
+    return await browsing.browse_patterns(ctx.store, ctx.scope, type, min_confidence, limit, offset)
 
 
 @operation(Effect.READ)
@@ -50,7 +50,7 @@ async def get_pattern(ctx: Context, pattern_id: Annotated[int | str, Param("The 
     """
     from athena.memory.consolidation import browsing  # what it looks for is slow to load
 
-    return await browsing.show(ctx.store, pattern_id, ctx.scope)
+    return await browsing.get_pattern(ctx.store, pattern_id, ctx.scope)
 
 
 @operation(Effect.READ)
@@ -61,4 +61,4 @@ async def consolidation_status(ctx: Context) -> list[Status]:
     """
     from athena.memory.consolidation import run  # what it looks for is slow to load
 
-    return await run.status(ctx.store, ctx.scope)
+    return await run.list_run_status(ctx.store, ctx.scope)

@@ -5,13 +5,13 @@ from typing import Annotated
 
 from athena.core import redaction
 from athena.core.operation import Effect, operation
-from athena.core.threads import aside
+from athena.core.threads import run_in_thread
 from athena.core.types import Param
 from athena.memory import inputs
 from athena.memory.documents import ingest
 from athena.memory.documents.ingest import Document
-from athena.memory.documents.pieces import cut
-from athena.memory.documents.reading import Skipped, read, vanished, whole_path
+from athena.memory.documents.pieces import split_document
+from athena.memory.documents.reading import SkippedFile, find_missing_files, read_files, resolve_path
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -38,26 +38,28 @@ async def ingest_document(
 
     >>> documents.ingest_document(path="README.md", tags=["docs"])
     """
-    number = await ingest.begin(ctx.store, ctx.call)
+    number = await ingest.record_import(ctx.store, ctx.call)
     count = pieces = 0
     skipped: list[str] = []
     redacted: list[str] = []
-    files = read(path)
-    while (one := await aside(next, files, None)) is not None:
-        if isinstance(one, Skipped):
+    files = read_files(path)
+    while (one := await run_in_thread(next, files, None)) is not None:
+        if isinstance(one, SkippedFile):
             skipped.append(f"{one.path}: {one.reason}")
             continue
         whole, kinds = redaction.redact(one.text)  # before it is cut: a key may lie across two pieces
         drafts = [
-            inputs.clean(text, tags, ingest.KIND, {"source": one.path, "session_id": one.path, ingest.PIECE: i})
-            for i, text in enumerate(cut(whole))
+            inputs.create_draft(
+                text, tags, ingest.DOCUMENT_TYPE, {"source": one.path, "session_id": one.path, ingest.PIECE_KEY: i}
+            )
+            for i, text in enumerate(split_document(whole))
         ]
         redacted += [*kinds, *(kind for made in drafts for kind in made.redacted)]
-        pieces += await ingest.replace(ctx.store, one.path, drafts, ctx.call, number)
+        pieces += await ingest.replace_document(ctx.store, one.path, drafts, ctx.call, number)
         count += 1
-    known = [one.source for one in await ingest.listed(ctx.store, ctx.scope)]
-    for source in await aside(vanished, path, known):
-        await ingest.replace(ctx.store, source, [], ctx.call, number)
+    known = [one.source for one in await ingest.list_documents(ctx.store, ctx.scope)]
+    for source in await run_in_thread(find_missing_files, path, known):
+        await ingest.replace_document(ctx.store, source, [], ctx.call, number)
     return Ingested(count, pieces, tuple(skipped), tuple(redacted))
 
 
@@ -67,7 +69,7 @@ async def list_documents(ctx: Context) -> list[Document]:
 
     >>> documents.list_documents()
     """
-    return await ingest.listed(ctx.store, ctx.scope)
+    return await ingest.list_documents(ctx.store, ctx.scope)
 
 
 @operation(Effect.READ)
@@ -76,7 +78,7 @@ async def get_document(ctx: Context, source: Source) -> list[str]:
 
     >>> documents.get_document(source="README.md")
     """
-    return await ingest.pieces(ctx.store, whole_path(source), ctx.scope)
+    return await ingest.list_pieces(ctx.store, resolve_path(source), ctx.scope)
 
 
 @operation(Effect.WRITE)
@@ -85,4 +87,4 @@ async def delete_document(ctx: Context, source: Source) -> int:
 
     >>> documents.delete_document(source="README.md")
     """
-    return await ingest.forget(ctx.store, whole_path(source), ctx.call)
+    return await ingest.forget_document(ctx.store, resolve_path(source), ctx.call)

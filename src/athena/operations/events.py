@@ -8,7 +8,7 @@ from athena.memory.sessions import briefing as briefings
 from athena.memory.sessions import events as recording
 from athena.memory.sessions import lessons, prompts
 from athena.memory.sessions import timeline as sessions_timeline
-from athena.memory.sessions.briefing_values import Briefing, Injection, Said, Surroundings
+from athena.memory.sessions.briefing_values import Briefing, GitContext, Injection, Utterance
 from athena.memory.sessions.lessons import Lesson
 from athena.memory.sessions.values import Chapter, Event, Recorded, Session, Summary
 from athena.operations import params
@@ -22,7 +22,7 @@ Budget = Annotated[int, Param("How many tokens it may take.", least=50, most=20_
 Facts = Annotated[dict[str, Any] | None, Param("Anything else worth knowing.")]
 
 
-class What(TypedDict):
+class EventFields(TypedDict):
     """What an event is at the least."""
 
     event_type: str
@@ -36,7 +36,7 @@ class Message(TypedDict):
     text: str
 
 
-class Happening(What, total=False):
+class Happening(EventFields, total=False):
     """An event to record."""
 
     outcome: str | None
@@ -65,7 +65,7 @@ async def record_event(
         event_type=event_type, content=content, outcome=outcome, session_id=session_id,
         duration_ms=duration_ms, metadata=metadata, happened=happened,
     )  # fmt: skip
-    return (await recording.record(ctx.store, [one], ctx.call))[0]
+    return (await recording.record_events(ctx.store, [one], ctx.call))[0]
 
 
 @operation(Effect.WRITE)
@@ -77,14 +77,15 @@ async def record_events(
 
     >>> events.record_events(items=[{"event_type": "action", "content": "opened the shop", "outcome": "success"}])
     """
-    return await recording.record(ctx.store, items, ctx.call)
+    return await recording.record_events(ctx.store, items, ctx.call)
 
 
 @operation(Effect.READ)
 async def recall_events(
     ctx: Context,
     query: Annotated[
-        str | None, Param("What to look for; a time, an outcome or a session in it is a filter.", least=1, most=20_000)
+        str | None,
+        Param("What to look for; a time, an outcome or a session in it is a filter.", least=1, most=20_000),
     ] = None,
     session_id: InSession = None,
     event_type: Annotated[str | None, Param("Only of this type.")] = None,
@@ -100,8 +101,8 @@ async def recall_events(
 
     >>> events.recall_events(query="what failed yesterday", limit=5)
     """
-    only = recording.narrowed(ctx.scope, session_id, event_type, outcome, since, until, ctx.store.clock())
-    return await recording.find(ctx.store, query, only, limit, offset)
+    only = recording.create_event_filter(ctx.scope, session_id, event_type, outcome, since, until, ctx.store.clock())
+    return await recording.find_events(ctx.store, query, only, limit, offset)
 
 
 @operation(Effect.READ)
@@ -120,8 +121,8 @@ async def timeline(
 
     >>> events.timeline(since="yesterday")
     """
-    only = recording.narrowed(ctx.scope, session_id, None, None, since, until, ctx.store.clock())
-    return await sessions_timeline.timeline(ctx.store, only, by, limit, offset)
+    only = recording.create_event_filter(ctx.scope, session_id, None, None, since, until, ctx.store.clock())
+    return await sessions_timeline.build_timeline(ctx.store, only, by, limit, offset)
 
 
 @operation(Effect.READ)
@@ -136,8 +137,8 @@ async def list_sessions(
 
     >>> events.list_sessions(since="last week")
     """
-    only = recording.narrowed(ctx.scope, None, None, None, since, until, ctx.store.clock())
-    return await sessions_timeline.sessions(ctx.store, only, limit, offset)
+    only = recording.create_event_filter(ctx.scope, None, None, None, since, until, ctx.store.clock())
+    return await sessions_timeline.list_sessions(ctx.store, only, limit, offset)
 
 
 @operation(Effect.READ)
@@ -150,13 +151,13 @@ async def session_summary(
 
     >>> events.session_summary(session_id="s1", sentences=3)
     """
-    return await sessions_timeline.summary(ctx.store, session_id, ctx.scope, sentences)
+    return await sessions_timeline.summarize_session(ctx.store, session_id, ctx.scope, sentences)
 
 
 @operation(Effect.READ)
 async def briefing(
     ctx: Context,
-    budget_tokens: Budget = briefings.BUDGET,
+    budget_tokens: Budget = briefings.BRIEFING_BUDGET_TOKENS,
     branch: Annotated[str | None, Param("The branch that is worked on.", most=1_000)] = None,
     files: Annotated[list[str] | None, Param("Files that were changed.", most=1_000)] = None,
     commits: Annotated[list[str] | None, Param("What the last commits say, the newest first.", most=100)] = None,
@@ -170,8 +171,10 @@ async def briefing(
 
     >>> events.briefing(budget_tokens=400, branch="fix/retries")
     """
-    around = Surroundings(branch, tuple(files or ()), tuple(commits or ()))
-    return await briefings.brief(ctx.store, ctx.scope, around, budget_tokens, session_id, afresh=again, key=ctx.key)
+    around = GitContext(branch, tuple(files or ()), tuple(commits or ()))
+    return await briefings.compose_briefing(
+        ctx.store, ctx.scope, around, budget_tokens, session_id, afresh=again, key=ctx.idempotency_key
+    )
 
 
 @operation(Effect.READ)
@@ -179,13 +182,13 @@ async def remind(
     ctx: Context,
     prompt: Annotated[str, Param("What was asked.", least=1, most=20_000)],
     session_id: Annotated[str | None, Param("The session that is told; nothing twice.", most=1_000)] = None,
-    budget_tokens: Budget = prompts.BUDGET,
+    budget_tokens: Budget = prompts.REMINDER_BUDGET_TOKENS,
 ) -> Briefing:
     """Tell what matters for a prompt; mostly nothing.
 
     >>> events.remind(prompt="why does the billing job retry failed charges?", session_id="s1")
     """
-    return await prompts.remind(ctx.store, ctx.scope, prompt, session_id, budget_tokens, ctx.key)
+    return await prompts.compose_reminder(ctx.store, ctx.scope, prompt, session_id, budget_tokens, ctx.idempotency_key)
 
 
 @operation(Effect.READ)
@@ -196,7 +199,7 @@ async def list_injections(
 
     >>> events.list_injections(limit=5)
     """
-    return await briefings.listed(ctx.store, ctx.scope, session_id, limit, offset)
+    return await briefings.list_briefing_log(ctx.store, ctx.scope, session_id, limit, offset)
 
 
 @operation(Effect.WRITE)
@@ -213,5 +216,7 @@ async def learn(
 
     >>> events.learn(session_id="s1", messages=[{"role": "user", "text": "We decided to use PostgreSQL for billing."}])
     """
-    said = [Said(one["role"], one["text"]) for one in messages or ()]
-    return await lessons.learn(ctx.store, recording.session(session_id), said, summary, ctx.call, keep)
+    said = [Utterance(one["role"], one["text"]) for one in messages or ()]
+    return await lessons.learn_from_session(
+        ctx.store, recording.clean_session_id(session_id), said, summary, ctx.call, keep
+    )

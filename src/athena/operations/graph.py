@@ -52,7 +52,7 @@ async def create_entities(
 
     >>> graph.create_entities(entities=[{"name": "Ann", "entityType": "person", "observations": ["likes tea"]}])
     """
-    return await graph_observations.create(ctx.store, entities, ctx.call.of("entity"))
+    return await graph_observations.create_entities(ctx.store, entities, ctx.call.with_kind("entity"))
 
 
 @operation(Effect.WRITE)
@@ -70,7 +70,7 @@ async def create_relations(
 
     >>> graph.create_relations(relations=[{"from": "Ann", "to": "Acme", "relationType": "works at", "since": "2024"}])
     """
-    return await graph_relations.relate(ctx.store, relations, ctx.call.of("entity"))
+    return await graph_relations.create_relations(ctx.store, relations, ctx.call.with_kind("entity"))
 
 
 @operation(Effect.WRITE)
@@ -84,7 +84,7 @@ async def add_observations(
 
     >>> graph.add_observations(observations=[{"entityName": "Ann", "contents": ["moved to Oslo"]}])
     """
-    return await graph_observations.add_observations(ctx.store, observations, ctx.call.of("entity"))
+    return await graph_observations.add_observations(ctx.store, observations, ctx.call.with_kind("entity"))
 
 
 @operation(Effect.WRITE)
@@ -95,7 +95,7 @@ async def delete_entities(ctx: Context, entityNames: Names) -> Done:  # noqa: N8
 
     >>> graph.delete_entities(entityNames=["Bob"])
     """
-    await graph_observations.delete(ctx.store, entityNames, ctx.call.of("entity"))
+    await graph_observations.delete_entities(ctx.store, entityNames, ctx.call.with_kind("entity"))
     return {"success": True, "message": "Entities deleted successfully"}
 
 
@@ -110,7 +110,7 @@ async def delete_observations(
 
     >>> graph.delete_observations(deletions=[{"entityName": "Ann", "observations": ["likes tea"]}])
     """
-    await graph_observations.delete_observations(ctx.store, deletions, ctx.call.of("entity"))
+    await graph_observations.delete_observations(ctx.store, deletions, ctx.call.with_kind("entity"))
     return {"success": True, "message": "Observations deleted successfully"}
 
 
@@ -123,7 +123,7 @@ async def delete_relations(
 
     >>> graph.delete_relations(relations=[{"from": "Ann", "to": "Acme", "relationType": "works at"}])
     """
-    await graph_relations.unrelate(ctx.store, relations, ctx.call.of("entity"))
+    await graph_relations.delete_relations(ctx.store, relations, ctx.call.with_kind("entity"))
     return {"success": True, "message": "Relations deleted successfully"}
 
 
@@ -133,7 +133,7 @@ async def read_graph(ctx: Context) -> Graph:
 
     >>> graph.read_graph()
     """
-    return await graph_entities.read(ctx.store, ctx.scope.of("entity"))
+    return await graph_entities.read_graph(ctx.store, ctx.scope.with_kind("entity"))
 
 
 @operation(Effect.READ)
@@ -145,7 +145,7 @@ async def search_nodes(
 
     >>> graph.search_nodes(query="tea")
     """
-    return await search.search_nodes(ctx.store, query, ctx.scope.of("entity"))
+    return await search.search_nodes(ctx.store, query, ctx.scope.with_kind("entity"))
 
 
 @operation(Effect.READ)
@@ -154,7 +154,7 @@ async def open_nodes(ctx: Context, names: Names) -> Graph:
 
     >>> graph.open_nodes(names=["Ann"])
     """
-    return await graph_entities.open_nodes(ctx.store, names, ctx.scope.of("entity"))
+    return await graph_entities.open_nodes(ctx.store, names, ctx.scope.with_kind("entity"))
 
 
 @operation(Effect.WRITE)
@@ -172,7 +172,7 @@ async def create_entity(
     >>> graph.create_entity(name="Bob", entity_type="person", observations=["plays chess"])
     """
     one: NewEntity = {"name": name, "entityType": entity_type, "observations": observations or []}
-    return await graph_observations.create_one(ctx.store, one, metadata, ctx.call.of("entity"))
+    return await graph_observations.create_entity(ctx.store, one, metadata, ctx.call.with_kind("entity"))
 
 
 @operation(Effect.READ)
@@ -181,7 +181,7 @@ async def search_graph(ctx: Context, query: params.Question, max_results: params
 
     >>> graph.search_graph(query="who likes tea", max_results=5)
     """
-    return await search.search_graph(ctx.store, inputs.question(query), max_results, ctx.scope.of("entity"))
+    return await search.search_graph(ctx.store, inputs.clean_query(query), max_results, ctx.scope.with_kind("entity"))
 
 
 @operation(Effect.READ)
@@ -198,8 +198,8 @@ async def neighbors(
 
     >>> graph.neighbors(name="Ann", depth=2, at="2025-06-01")
     """
-    way = search.Way(direction, relation_type, search.moment(at, ctx.store.clock()))
-    return await search.neighbors(ctx.store, name, depth, way, limit, ctx.scope.of("entity"))
+    way = search.RelationFilter(direction, relation_type, search.parse_relation_time(at, ctx.store.clock()))
+    return await search.find_neighbors(ctx.store, name, depth, way, limit, ctx.scope.with_kind("entity"))
 
 
 @operation(Effect.READ)
@@ -216,8 +216,8 @@ async def find_path(
 
     >>> graph.find_path(source="Ann", target="Acme")
     """
-    way = search.Way(direction, relation_type, search.moment(at, ctx.store.clock()))
-    return await search.find_path(ctx.store, source, target, max_depth, way, ctx.scope.of("entity"))
+    way = search.RelationFilter(direction, relation_type, search.parse_relation_time(at, ctx.store.clock()))
+    return await search.find_path(ctx.store, source, target, max_depth, way, ctx.scope.with_kind("entity"))
 
 
 @operation(Effect.WRITE)
@@ -230,7 +230,7 @@ async def merge_entities(
 
     >>> graph.merge_entities(source="Bob", into="Ann")
     """
-    return await graph_observations.merge(ctx.store, source, into, ctx.call.of("entity"))
+    return await graph_observations.merge_entities(ctx.store, source, into, ctx.call.with_kind("entity"))
 
 
 @operation(Effect.READ)
@@ -244,4 +244,4 @@ async def mentions(
 
     >>> graph.mentions(name="Ann")
     """
-    return await graph_mentions.of(ctx.store, inputs.question(name), k, offset, ctx.scope)
+    return await graph_mentions.find_mentioning(ctx.store, inputs.clean_query(name), k, offset, ctx.scope)

@@ -29,7 +29,7 @@ async def remember(
 
     >>> memory.remember(content="Deploys run on Fridays at 15:00", tags=["deploy"])
     """
-    made = inputs.clean(content, tags, memory_type, metadata, importance)
+    made = inputs.create_draft(content, tags, memory_type, metadata, importance)
     return (await remembering.remember(ctx.store, [made], ctx.call))[0]
 
 
@@ -39,7 +39,7 @@ async def remember_batch(ctx: Context, items: params.Items) -> list[Stored]:
 
     >>> memory.remember_batch(items=["one thing", {"content": "another", "tags": ["x"]}])
     """
-    drafts = inputs.batch(items)
+    drafts = inputs.parse_batch(items)
     return await remembering.remember(ctx.store, drafts, ctx.call)
 
 
@@ -62,8 +62,8 @@ async def recall(
 
     >>> memory.recall(query="how do we deploy", k=3)
     """
-    only = inputs.narrowed(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
-    asked = Query(inputs.question(query), only, k, offset, min_score, understand_time, explain)
+    only = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
+    asked = Query(inputs.clean_query(query), only, k, offset, min_score, understand_time, explain)
     return await recalling.recall_kinds(ctx.store, asked, kinds or ["memory"])
 
 
@@ -73,7 +73,7 @@ async def get_memory(ctx: Context, memory_id: params.Ref) -> WithRelated:
 
     >>> memory.get_memory(memory_id=1)
     """
-    return await browse.show(ctx.store, memory_id, ctx.scope)
+    return await browse.get_memory(ctx.store, memory_id, ctx.scope)
 
 
 @operation(Effect.READ)
@@ -90,8 +90,8 @@ async def list_memories(
 
     >>> memory.list_memories(k=10, since="last week")
     """
-    only = inputs.narrowed(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
-    return await browse.newest(ctx.store, only, k, offset)
+    only = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
+    return await browse.list_newest(ctx.store, only, k, offset)
 
 
 @operation(Effect.READ)
@@ -106,8 +106,8 @@ async def search_by_tag(
 
     >>> memory.search_by_tag(tags=["deploy"], match="any")
     """
-    only = inputs.tagged(ctx.scope, tags, match)
-    return await browse.newest(ctx.store, only, k, offset)
+    only = inputs.create_tag_filter(ctx.scope, tags, match)
+    return await browse.list_newest(ctx.store, only, k, offset)
 
 
 @operation(Effect.READ)
@@ -116,7 +116,7 @@ async def list_tags(ctx: Context) -> list[TagCount]:
 
     >>> memory.list_tags()
     """
-    return await browse.tags(ctx.store, ctx.scope)
+    return await browse.list_tags(ctx.store, ctx.scope)
 
 
 @operation(Effect.WRITE)
@@ -133,8 +133,8 @@ async def update_memory(
 
     >>> memory.update_memory(memory_id=1, content="Deploys run on Mondays at 15:00")
     """
-    changes, redacted = inputs.changes(content, tags, memory_type, metadata, importance)
-    return await edit.update(ctx.store, memory_id, changes, ctx.call, redacted)
+    changes, redacted = inputs.clean_changes(content, tags, memory_type, metadata, importance)
+    return await edit.update_memory(ctx.store, memory_id, changes, ctx.call, redacted)
 
 
 @operation(Effect.WRITE)
@@ -165,7 +165,7 @@ async def forget_by_tag(
 
     >>> memory.forget_by_tag(tags=["obsolete"], expect=0)
     """
-    return await edit.forget_matching(ctx.store, inputs.tagged(ctx.scope, tags, "any"), expect, ctx.call)
+    return await edit.forget_matching(ctx.store, inputs.create_tag_filter(ctx.scope, tags, "any"), expect, ctx.call)
 
 
 @operation(Effect.WRITE)
@@ -174,7 +174,7 @@ async def restore_memory(ctx: Context, memory_id: params.Ref, kind: params.OfKin
 
     >>> memory.restore_memory(memory_id=1)
     """
-    return await edit.restore(ctx.store, memory_id, kind, ctx.call)
+    return await edit.restore_memory(ctx.store, memory_id, kind, ctx.call)
 
 
 @operation(Effect.WRITE)
@@ -183,7 +183,7 @@ async def undo(ctx: Context) -> list[Change]:
 
     >>> memory.undo()
     """
-    return await edit.undo(ctx.store, ctx.call)
+    return await edit.undo_change(ctx.store, ctx.call)
 
 
 @operation(Effect.READ)
@@ -192,7 +192,7 @@ async def memory_history(ctx: Context, memory_id: params.Ref, kind: params.OfKin
 
     >>> memory.memory_history(memory_id=1)
     """
-    return await browse.changes(ctx.store, memory_id, kind, ctx.scope)
+    return await browse.list_changes(ctx.store, memory_id, kind, ctx.scope)
 
 
 @operation(Effect.WRITE)
@@ -206,7 +206,7 @@ async def relate_memories(
 
     >>> memory.relate_memories(memory_id=1, other_id=2, relation="explains")
     """
-    await edit.relate(ctx.store, memory_id, other_id, inputs.name(relation, "relation"), ctx.call)
+    await edit.relate_memories(ctx.store, memory_id, other_id, inputs.redact_name(relation, "relation"), ctx.call)
     return True
 
 
@@ -220,7 +220,7 @@ async def find_duplicates(
 
     >>> memory.find_duplicates(threshold=0.9)
     """
-    return await duplicates.find(ctx.store, ctx.scope, threshold, k)
+    return await duplicates.find_groups(ctx.store, ctx.scope, threshold, k)
 
 
 @operation(Effect.DESTROY, approval=True)
@@ -235,5 +235,5 @@ async def purge(
     >>> memory.purge(expect=0)
     """
     if dry_run:
-        return await edit.count_purge(ctx.store, memory_ids, ctx.scope)
+        return await edit.count_purgeable(ctx.store, memory_ids, ctx.scope)
     return await edit.purge(ctx.store, memory_ids, expect, ctx.call)

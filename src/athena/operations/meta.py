@@ -21,7 +21,7 @@ async def health(ctx: Context) -> Health:
 
     >>> meta.health()
     """
-    return await upkeep.health(ctx.store, ctx.scope)
+    return await upkeep.check_health(ctx.store, ctx.scope)
 
 
 @operation(Effect.READ)
@@ -36,7 +36,7 @@ async def stats(ctx: Context) -> dict[str, Any]:
 
     >>> meta.stats()
     """
-    return await upkeep.stats(ctx.store, ctx.scope)
+    return await upkeep.collect_stats(ctx.store, ctx.scope)
 
 
 @operation(Effect.READ)
@@ -51,7 +51,7 @@ async def expertise(
 
     >>> meta.expertise(topic="deploy")
     """
-    return await knowing.survey(ctx.store, ctx.scope, topic, limit)
+    return await knowing.survey_topics(ctx.store, ctx.scope, topic, limit)
 
 
 @operation(Effect.READ)
@@ -60,7 +60,7 @@ async def verify(ctx: Context) -> Verdict:
 
     >>> meta.verify()
     """
-    return await upkeep.verify(ctx.store)
+    return await upkeep.verify_store(ctx.store)
 
 
 @operation(Effect.READ)
@@ -69,7 +69,7 @@ async def token_savings(ctx: Context) -> Savings:
 
     >>> meta.token_savings()
     """
-    return await savings.savings(ctx.store, ctx.catalog)
+    return await savings.compute_savings(ctx.store, ctx.catalog)
 
 
 @operation(Effect.READ)
@@ -78,7 +78,7 @@ async def list_projects(ctx: Context) -> list[Project]:
 
     >>> meta.list_projects()
     """
-    return await projects.listed(ctx.store)
+    return await projects.list_projects(ctx.store)
 
 
 @operation(Effect.WRITE)
@@ -91,7 +91,7 @@ async def rename_project(
 
     >>> meta.rename_project(name="/home/ann/shop", to="shop")
     """
-    return await projects.rename(ctx.store, name, to, ctx.call)
+    return await projects.rename_project(ctx.store, name, to, ctx.call)
 
 
 @operation(Effect.WRITE)

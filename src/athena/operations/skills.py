@@ -31,7 +31,7 @@ async def save_skill(
 
     >>> skills.save(name="double", code="def double(n: int) -> int:\\n    return 2 * n", description="Double a number.", example="double(2)")
     """  # noqa: E501
-    return await skill_saving.save(ctx, name, code, description, example)
+    return await skill_saving.save_tested_skill(ctx, name, code, description, example)
 
 
 @operation(Effect.READ, short="find")
@@ -44,7 +44,7 @@ async def find_skills(
 
     >>> skills.find(query="summary of the week")
     """
-    return (await skill_saving.find(ctx, query))[:k]
+    return (await skill_saving.rank_skills(ctx, query))[:k]
 
 
 @operation(Effect.READ)
@@ -53,7 +53,7 @@ async def get_skill(ctx: Context, name: Name) -> KeptSkill:
 
     >>> skills.get_skill(name="weekly_summary")
     """
-    return await skill_saving.named(ctx, name)
+    return await skill_saving.require_skill(ctx, name)
 
 
 @operation(Effect.EXECUTE, short="run")
@@ -67,8 +67,8 @@ async def run_skill(
 
     >>> skills.run(name="weekly_summary", arguments={"days": 3})
     """
-    skill = await skill_saving.fitting(ctx, name, arguments or {})
-    where = keeping.clean_name(ctx.in_workspace(workspace))
+    skill = await skill_saving.find_fitting_skill(ctx, name, arguments or {})
+    where = keeping.clean_name(ctx.resolve_workspace(workspace))
     return await ctx.programs.run_skill(ctx.host, skill, arguments or {}, where)
 
 
@@ -78,8 +78,8 @@ async def delete_skill(ctx: Context, name: Name) -> bool:
 
     >>> skills.delete_skill(name="double")
     """
-    skill_saving.refuse_shipped(name, await storing.find(ctx.store, ctx.scope, name))
-    return await storing.delete(ctx.store, name, ctx.call)
+    skill_saving.refuse_shipped(name, await storing.find_skill(ctx.store, ctx.scope, name))
+    return await storing.delete_skill(ctx.store, name, ctx.call)
 
 
 @operation(Effect.READ)
@@ -88,4 +88,4 @@ async def export_skills(ctx: Context) -> dict[str, str]:
 
     >>> skills.export_skills()
     """
-    return await skill_saving.exported(ctx)
+    return await skill_saving.export_sources(ctx)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from athena.core.operation import Effect, operation
 from athena.core.types import Param
 from athena.memory import tasks as planning
-from athena.memory.task_values import Completed, Kept, Priority, State, Task, TaskKind
+from athena.memory.task_values import Completed, Kept, Task, TaskKind, TaskPriority, TaskState
 from athena.operations import params
 from athena.operations.context import Context
 
@@ -26,7 +26,7 @@ async def create_task(
     title: Annotated[str, Param("What is to be done, in one line.", least=1)],
     due: Due = None,
     details: Details = None,
-    priority: Annotated[Priority, Param("How much it matters.")] = "normal",
+    priority: Annotated[TaskPriority, Param("How much it matters.")] = "normal",
     depends_on: Needs = None,
     tags: params.Tags = None,
     metadata: Facts = None,
@@ -37,7 +37,7 @@ async def create_task(
     >>> tasks.create_task(title="Renew the certificate", due="next friday", priority="high")
     """
     plan = {"priority": priority, "kind": kind}
-    return await planning.create(ctx.store, title, details, tags, metadata, due, depends_on or (), plan, ctx.call)
+    return await planning.create_task(ctx.store, title, details, tags, metadata, due, depends_on or (), plan, ctx.call)
 
 
 @operation(Effect.READ)
@@ -57,7 +57,7 @@ async def list_tasks(
 
     >>> tasks.list_tasks(due_before="next week")
     """
-    return await planning.listed(ctx.store, ctx.scope, state, tags, due_before, due_after, limit, offset)
+    return await planning.list_tasks(ctx.store, ctx.scope, state, tags, due_before, due_after, limit, offset)
 
 
 @operation(Effect.WRITE)
@@ -67,8 +67,8 @@ async def update_task(
     title: Annotated[str | None, Param("The new title.", least=1)] = None,
     due: Annotated[str | float | None, Param("The new time; an empty text takes it away.")] = None,
     details: Annotated[str | None, Param("The new details; an empty text takes them away.")] = None,
-    priority: Annotated[Priority | None, Param("How much it matters.")] = None,
-    state: Annotated[State | None, Param("The new state.")] = None,
+    priority: Annotated[TaskPriority | None, Param("How much it matters.")] = None,
+    state: Annotated[TaskState | None, Param("The new state.")] = None,
     depends_on: Annotated[
         list[int | str] | None, Param("Ids of what must be finished first, instead.", most=100)
     ] = None,
@@ -82,7 +82,7 @@ async def update_task(
     >>> tasks.update_task(task_id=1, state="in_progress")
     """
     plan, more = {"priority": priority, "kind": kind}, (due, depends_on, state)
-    return await planning.update(ctx.store, task_id, title, details, tags, metadata, *more, plan, force, ctx.call)
+    return await planning.update_task(ctx.store, task_id, title, details, tags, metadata, *more, plan, force, ctx.call)
 
 
 @operation(Effect.WRITE)
@@ -96,7 +96,7 @@ async def complete_task(
 
     >>> tasks.complete_task(task_id=1, outcome="done on staging and production")
     """
-    return await planning.complete(ctx.store, task_id, outcome, force, ctx.call)
+    return await planning.complete_task(ctx.store, task_id, outcome, force, ctx.call)
 
 
 @operation(Effect.READ)
@@ -111,4 +111,4 @@ async def due_tasks(
 
     >>> tasks.due_tasks(within="3 days")
     """
-    return await planning.due(ctx.store, ctx.scope, within, limit)
+    return await planning.list_due(ctx.store, ctx.scope, within, limit)

@@ -24,8 +24,11 @@ async def search_tools(
 
     >>> tools.search(query="tag a memory")
     """
-    found = await finding.found(ctx, query, category)
-    return [*finding.written(found[:k], detail, finding.budget(ctx, budget)), *finding.waiting(ctx, category)]
+    found = await finding.rank_tools(ctx, query, category)
+    return [
+        *finding.format_entries(found[:k], detail, finding.resolve_budget(ctx, budget)),
+        *finding.format_waiting_tools(ctx, category),
+    ]
 
 
 @operation(Effect.READ, short="describe")
@@ -40,4 +43,4 @@ async def describe_tool(
     >>> tools.describe(name="recall")
     """
     names = [name] if isinstance(name, str) else name
-    return "\n".join([await finding.described(ctx, one) for one in names])
+    return "\n".join([await finding.describe_by_name(ctx, one) for one in names])

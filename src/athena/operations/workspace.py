@@ -26,8 +26,8 @@ async def write_file(
 
     >>> workspace.write(path="notes.txt", content="hello")
     """
-    return await keeping.write(
-        ctx.store.database, ctx.in_workspace(workspace), path, content, ctx.store.clock(), ctx.call
+    return await keeping.write_file(
+        ctx.store.database, ctx.resolve_workspace(workspace), path, content, ctx.store.clock(), ctx.call
     )
 
 
@@ -44,8 +44,8 @@ async def read_file(
 
     >>> workspace.read(path="notes.txt")
     """
-    name = ctx.in_workspace(workspace)
-    return await keeping.read(ctx.store.database, ctx.scope, name, path, offset, limit, raw=raw)
+    name = ctx.resolve_workspace(workspace)
+    return await keeping.read_file(ctx.store.database, ctx.scope, name, path, offset, limit, raw=raw)
 
 
 @operation(Effect.READ, short="list")
@@ -58,7 +58,7 @@ async def list_files(
 
     >>> workspace.list(prefix="reports/")
     """
-    return await keeping.listed(ctx.store.database, ctx.scope, ctx.in_workspace(workspace), prefix)
+    return await keeping.list_files(ctx.store.database, ctx.scope, ctx.resolve_workspace(workspace), prefix)
 
 
 @operation(Effect.DESTROY, short="delete")
@@ -67,4 +67,4 @@ async def delete_file(ctx: Context, path: Path, workspace: params.Workspace = No
 
     >>> workspace.delete(path="notes.txt")
     """
-    return await keeping.delete(ctx.store.database, ctx.in_workspace(workspace), path, ctx.call)
+    return await keeping.delete_file(ctx.store.database, ctx.resolve_workspace(workspace), path, ctx.call)

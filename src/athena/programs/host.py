@@ -12,14 +12,14 @@ from athena.programs.skill_values import Skill
 from athena.storage.database import Database
 
 
-class Host(NamedTuple):
+class RunContext(NamedTuple):
     database: Database
     clock: Clock
     catalog: Catalog
     call: Call
-    outer: str | None  # the run that this one is a part of
-    inside: Callable[[str, str], Caller]  # a run and its workspace to who calls from there
-    skills: Callable[[], Awaitable[list[Skill]]]
+    parent_run_id: str | None  # the run that this one is a part of
+    create_caller: Callable[[str, str], Caller]  # a run and its workspace to who calls from there
+    list_skills: Callable[[], Awaitable[list[Skill]]]
 
     @property
     def scope(self) -> Scope:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.operation import Effect
-from athena.programs.sandbox import Function, Names
+from athena.programs.sandbox import Function, Namespace
 from athena.programs.skill_values import Skill
 
-SKILLS = "skills"
+SKILLS_CATEGORY = "skills"
 # What others call it: the words of an operation that is not there, with or without their category.
 SYNONYMS = {
     word: meant
@@ -38,67 +38,70 @@ SYNONYMS = {
     }.items()
     for word in words.split()
 }
-REMEMBERED = 16  # sets of skills, each with its names
+MAX_CACHED_SKILL_SETS = 16  # sets of skills, each with its names
 
 
-class _Known(NamedTuple):
+class _CatalogNames(NamedTuple):
     """What a catalog gives to programs, as it was at one version."""
 
     version: int
     functions: list[Function]
-    names: Names
+    names: Namespace
     operations: dict[str, AnyOperation]
-    with_skills: dict[tuple[Skill, ...], Names]  # the last few
+    names_by_skills: dict[tuple[Skill, ...], Namespace]  # the last few
 
 
-_made: "weakref.WeakKeyDictionary[Catalog, _Known]" = weakref.WeakKeyDictionary()
+_names_cache: "weakref.WeakKeyDictionary[Catalog, _CatalogNames]" = weakref.WeakKeyDictionary()
 
 
-def path(operation: AnyOperation) -> str:
+def get_path(operation: AnyOperation) -> str:
     return operation.path
 
 
-def names_of(catalog: Catalog, skills: Mapping[str, Skill]) -> Names:
+def build_names(catalog: Catalog, skills: Mapping[str, Skill]) -> Namespace:
     """Return every name that a program has."""
-    known = _known(catalog)
+    known = _get_catalog_names(catalog)
     if not skills:
         return known.names
-    if (found := known.with_skills.get(key := tuple(skills.values()))) is None:
-        while len(known.with_skills) >= REMEMBERED:
-            known.with_skills.pop(next(iter(known.with_skills)), None)
-        found = known.with_skills[key] = Names(
-            [*known.functions, *_skills(key)], SYNONYMS, catalog.away, catalog.trouble
+    if (found := known.names_by_skills.get(key := tuple(skills.values()))) is None:
+        while len(known.names_by_skills) >= MAX_CACHED_SKILL_SETS:
+            known.names_by_skills.pop(next(iter(known.names_by_skills)), None)
+        found = known.names_by_skills[key] = Namespace(
+            [*known.functions, *_create_skill_functions(key)], SYNONYMS, catalog.unavailable, catalog.problem
         )
     return found
 
 
-def operations_of(catalog: Catalog) -> dict[str, AnyOperation]:
+def list_operations(catalog: Catalog) -> dict[str, AnyOperation]:
     """Return the operations that programs can call, by path."""
-    return _known(catalog).operations
+    return _get_catalog_names(catalog).operations
 
 
-def _known(catalog: Catalog) -> _Known:
+def _get_catalog_names(catalog: Catalog) -> _CatalogNames:
     """Put together once what a catalog gives to programs."""
-    known, version = _made.get(catalog), catalog.version
+    known, version = _names_cache.get(catalog), catalog.version
     if known is None or known.version != version:
-        operations = {path(one): one for one in catalog if one.programs}
-        functions = [_function(one) for one in operations.values()]
-        known = _made[catalog] = _Known(
-            version, functions, Names(functions, SYNONYMS, catalog.away, catalog.trouble), operations, {}
+        operations = {get_path(one): one for one in catalog if one.programs}
+        functions = [_create_function(one) for one in operations.values()]
+        known = _names_cache[catalog] = _CatalogNames(
+            version, functions, Namespace(functions, SYNONYMS, catalog.unavailable, catalog.problem), operations, {}
         )
     return known
 
 
-def _function(operation: AnyOperation) -> Function:
+def _create_function(operation: AnyOperation) -> Function:
     return Function(
-        path(operation),
+        get_path(operation),
         operation.arguments_schema,
-        operation.short or None,
+        operation.short_name or None,
         operation.summary,
         operation.approval,
-        operation.effect is Effect.EXECUTE and not operation.foreign,
+        operation.effect is Effect.EXECUTE and not operation.is_foreign,
     )
 
 
-def _skills(skills: Iterable[Skill]) -> list[Function]:
-    return [Function(f"{SKILLS}.{one.name}", one.parameters, None, one.description, runs=True) for one in skills]
+def _create_skill_functions(skills: Iterable[Skill]) -> list[Function]:
+    return [
+        Function(f"{SKILLS_CATEGORY}.{one.name}", one.parameters, None, one.description, runs_program=True)
+        for one in skills
+    ]

@@ -7,40 +7,40 @@ from functools import cache
 from typing import Any
 
 from athena.core.clock import Clock
-from athena.core.hashing import serial
+from athena.core.hashing import create_serial
 from athena.core.scope import Scope
-from athena.core.types import plain
+from athena.core.types import to_json
 from athena.errors import InvalidInput
 from athena.programs.sandbox import Run
 from athena.programs.sandbox.state import State, unseal
 from athena.programs.values import Fault, Past, Result, Waiting
 from athena.storage import runs, workspaces
 from athena.storage.database import Transaction
-from athena.storage.workspaces import Workspace
+from athena.storage.workspaces import WorkspaceRow
 
-ROOM = 256 << 20  # bytes of all variables of a project
-WORKSPACES = 100  # with variables, of a project
-LATE = 600.0  # seconds after which a run that somebody else began cannot be under way any more
+MAX_VARIABLES_BYTES = 256 << 20  # bytes of all variables of a project
+MAX_WORKSPACES = 100  # with variables, of a project
+LOST_AFTER_S = 600.0  # seconds after which a run that somebody else began cannot be under way any more
 
 
-def here() -> str:
+def get_process_name() -> str:
     """Name this process."""
-    return f"{_host()}:{os.getpid()}"
+    return f"{_get_hostname()}:{os.getpid()}"
 
 
 @cache
-def _host() -> str:
+def _get_hostname() -> str:
     return socket.gethostname()[:200]
 
 
-def is_lost(row: runs.Row, now: float) -> bool:
+def is_lost(row: runs.RunRow, now: float) -> bool:
     """Tell whether a run that is said to be under way has lost its process."""
     if row.status != "running":
         return False
     host, _, process = row.process.rpartition(":")
-    if now - (row.claimed or row.started) > LATE:
+    if now - (row.claimed or row.started) > LOST_AFTER_S:
         return True
-    if host != _host():
+    if host != _get_hostname():
         return False
     try:
         os.kill(int(process), 0)
@@ -51,22 +51,22 @@ def is_lost(row: runs.Row, now: float) -> bool:
     return False
 
 
-def past(row: runs.Row, now: float) -> Past:
+def to_past(row: runs.RunRow, now: float) -> Past:
     """Return a run as it is listed: whether one ended whose process is gone, nobody knows."""
     status: Any = "unknown" if is_lost(row, now) else row.status
     return Past(
-        row.id, row.workspace, status, row.started, row.elapsed_ms, row.calls, row.engine, row.error, waiting(row)
+        row.id, row.workspace, status, row.started, row.elapsed_ms, row.calls, row.engine, row.error, to_waiting(row)
     )
 
 
-def waiting(row: runs.Row) -> Waiting | None:
+def to_waiting(row: runs.RunRow) -> Waiting | None:
     if row.waits_for is None:
         return None
     kept = json.loads(row.waits_for)
     return Waiting(kept["operation"], kept["arguments"])
 
 
-def lost_result(row: runs.Row) -> Result:
+def create_lost_result(row: runs.RunRow) -> Result:
     """Answer for a run of which nobody knows how it ended."""
     fault = Fault(
         "Unknown",
@@ -77,16 +77,16 @@ def lost_result(row: runs.Row) -> Result:
     return Result(False, "unknown", "", None, fault, row.elapsed_ms or 0.0, row.calls, row.id)
 
 
-def without_answer(row: runs.Row) -> Result:
+def create_gone_result(row: runs.RunRow) -> Result:
     """Answer for a run whose answer is not kept: how it ended is known, unless its process was lost."""
     if row.status not in ("done", "failed"):
-        return lost_result(row)
+        return create_lost_result(row)
     fault = Fault("Gone", f"this run is {row.status}; its answer is not kept any more", hint="it is not repeated")
     done: Any = row.status
     return Result(row.status == "done", done, "", None, fault, row.elapsed_ms or 0.0, row.calls, row.id)
 
 
-def answered(row: runs.Row) -> Result | None:
+def parse_answer(row: runs.RunRow) -> Result | None:
     """Return the answer that was given, if it is still known."""
     if row.answer is None:
         return None
@@ -95,7 +95,7 @@ def answered(row: runs.Row) -> Result | None:
     return Result(**kept, error=fault and Fault(**fault), waiting=asked and Waiting(**asked))
 
 
-def result(run: Run, number: str, handle: str | None) -> Result:
+def to_result(run: Run, number: str, handle: str | None) -> Result:
     """Put into words what a run came to."""
     fault = None
     if run.error is not None:
@@ -123,41 +123,43 @@ def result(run: Run, number: str, handle: str | None) -> Result:
     )
 
 
-def as_json(made: Result) -> str:
-    return json.dumps(plain(made), ensure_ascii=False)
+def dump_result(made: Result) -> str:
+    return json.dumps(to_json(made), ensure_ascii=False)
 
 
-async def keep_variables(
-    tx: Transaction, scope: Scope, name: str, key: bytes, before: Workspace, after: Workspace, clock: Clock
+async def write_variables(
+    tx: Transaction, scope: Scope, name: str, key: bytes, before: WorkspaceRow, after: WorkspaceRow, clock: Clock
 ) -> list[str]:
     """Write down the variables that a run left; return those that cannot be kept.
 
     Another process may have run a program in this workspace meanwhile: then plain values are put beside its own.
     """
-    count, size = await workspaces.used(tx, scope, name)
-    if size + len(after.state or b"") + len(after.variables) > ROOM or (before.state is None and count >= WORKSPACES):
+    count, size = await workspaces.fetch_workspace_usage(tx, scope, name)
+    if size + len(after.state or b"") + len(after.variables) > MAX_VARIABLES_BYTES or (
+        before.state is None and count >= MAX_WORKSPACES
+    ):
         return ["all variables: the project's workspaces are full"]
     lost: list[str] = []
     for _ in range(3):
-        if await workspaces.put(tx, scope, name, after, before.updated):
+        if await workspaces.upsert_workspace(tx, scope, name, after, before.updated):
             return lost
-        there = await workspaces.find(tx, scope, name)
+        there = await workspaces.fetch_workspace(tx, scope, name)
         if there is None:
             return ["all variables"]
-        after, lost = _merged(key, before, there, after, clock())
+        after, lost = _merge_variables(key, before, there, after, clock())
         before = there
     return ["all variables: other processes use this workspace"]
 
 
-def _merged(
-    key: bytes, before: Workspace, there: Workspace, after: Workspace, now: float
-) -> tuple[Workspace, list[str]]:
+def _merge_variables(
+    key: bytes, before: WorkspaceRow, there: WorkspaceRow, after: WorkspaceRow, now: float
+) -> tuple[WorkspaceRow, list[str]]:
     """Put the plain values that a run changed into what somebody else has written meanwhile."""
     old: dict[str, Any] = json.loads(before.variables)
-    ours = State.opened(key, after.owner, after.state)
+    ours = State.from_sealed(key, after.owner, after.state)
     changed = {name: value for name, value in ours.plain.items() if name not in old or old[name] != value}
-    state = usable_state(key, there)
-    theirs = State.opened(key, there.owner, state)
+    state = load_state(key, there)
+    theirs = State.from_sealed(key, there.owner, state)
     known = set(theirs.known)
     lost = [name for name in ours.known if name not in ours.plain and name not in known]
     lost += [name for name, value in changed.items() if name in known and theirs.plain.get(name) != value]
@@ -165,15 +167,15 @@ def _merged(
     theirs.known = list(dict.fromkeys([*theirs.known, *changed]))
     theirs.newer = list(dict.fromkeys([*theirs.newer, *changed]))
     variables = json.dumps(theirs.plain, ensure_ascii=False)
-    return Workspace(there.owner, theirs.sealed(key, there.owner), variables, now), lost
+    return WorkspaceRow(there.owner, theirs.to_sealed(key, there.owner), variables, now), lost
 
 
-async def opened(tx: Transaction, scope: Scope, name: str) -> Workspace:
+async def load_workspace(tx: Transaction, scope: Scope, name: str) -> WorkspaceRow:
     """Return a workspace, or a new one."""
-    return await workspaces.find(tx, scope, name) or Workspace(serial(), None, "{}", 0.0)
+    return await workspaces.fetch_workspace(tx, scope, name) or WorkspaceRow(create_serial(), None, "{}", 0.0)
 
 
-def usable_state(key: bytes, kept: Workspace) -> bytes | None:
+def load_state(key: bytes, kept: WorkspaceRow) -> bytes | None:
     """Return the variables as the sandbox takes them: sealed by this installation, else those that are plain JSON."""
     if kept.state is None:
         return None
@@ -181,17 +183,19 @@ def usable_state(key: bytes, kept: Workspace) -> bytes | None:
         unseal(key, "state", kept.owner, kept.state)
     except InvalidInput:
         values: dict[str, Any] = json.loads(kept.variables)
-        return State(plain=values, known=list(values), newer=list(values)).sealed(key, kept.owner) if values else None
+        return (
+            State(plain=values, known=list(values), newer=list(values)).to_sealed(key, kept.owner) if values else None
+        )
     return kept.state
 
 
-def left(key: bytes, kept: Workspace, state: bytes | None, now: float) -> Workspace | None:
+def find_changed_workspace(key: bytes, kept: WorkspaceRow, state: bytes | None, now: float) -> WorkspaceRow | None:
     """Return a workspace with the variables that a run left in it; None if they are what they were."""
     if state is None or state == kept.state:
         return None
-    found = State.opened(key, kept.owner, state)
+    found = State.from_sealed(key, kept.owner, state)
     variables = json.dumps(found.plain, ensure_ascii=False)
     # Only where every variable is plain can nothing else have changed, such as what a function remembers.
     if kept.state is not None and variables == kept.variables and found.plain.keys() >= set(found.known):
         return None
-    return Workspace(kept.owner, state, variables, now)
+    return WorkspaceRow(kept.owner, state, variables, now)

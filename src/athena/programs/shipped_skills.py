@@ -2,10 +2,10 @@
 
 from functools import cache
 
-from athena.programs.skill_source import read
+from athena.programs.skill_source import parse_skill
 from athena.programs.skill_values import Skill
 
-_BACK_UP = '''
+_BACK_UP_SOURCE = '''
 def back_up_entities(path: str = "backups/entities.json") -> dict:
     """Write all entities and relations of the knowledge graph to a file of the workspace."""
     graph_now = graph.read_graph()
@@ -18,7 +18,7 @@ def back_up_entities(path: str = "backups/entities.json") -> dict:
     }
 '''
 
-_DUPLICATES = '''
+_DUPLICATES_SOURCE = '''
 def duplicate_report(threshold: float = 0.92, path: str = "reports/duplicates.json") -> dict:
     """List memories that say nearly the same, with which to keep and which to forget; nothing is changed."""
     groups = []
@@ -39,7 +39,7 @@ def duplicate_report(threshold: float = 0.92, path: str = "reports/duplicates.js
     return {"groups": len(groups), "superfluous": superfluous, "path": path if groups else None, "first": groups[:5]}
 '''
 
-_WEEK = '''
+_WEEKLY_SOURCE = '''
 def weekly_summary(days: int = 7, limit: int = 20) -> dict:
     """Sum up the last days: what was kept, what happened, what is due, and the most used tags."""
     since = f"{days} days ago"
@@ -67,13 +67,13 @@ def weekly_summary(days: int = 7, limit: int = 20) -> dict:
 
 
 @cache
-def shipped() -> dict[str, Skill]:
+def load_shipped_skills() -> dict[str, Skill]:
     """Return them by name."""
     return {
         one.name: one
         for one in (
-            read("back_up_entities", _BACK_UP.lstrip(), example="back_up_entities()"),
-            read("duplicate_report", _DUPLICATES.lstrip(), example="duplicate_report(threshold=0.95)"),
-            read("weekly_summary", _WEEK.lstrip(), example="weekly_summary(days=7)"),
+            parse_skill("back_up_entities", _BACK_UP_SOURCE.lstrip(), example="back_up_entities()"),
+            parse_skill("duplicate_report", _DUPLICATES_SOURCE.lstrip(), example="duplicate_report(threshold=0.95)"),
+            parse_skill("weekly_summary", _WEEKLY_SOURCE.lstrip(), example="weekly_summary(days=7)"),
         )
     }

@@ -8,51 +8,63 @@ from typing import Any
 from athena.errors import InvalidInput
 from athena.programs.skill_values import Skill
 
-LONGEST = 32 << 10  # bytes; a program that calls it must fit beside it
-LONGEST_NAME = 60
-LONGEST_DESCRIPTION = 2_000
-PLAIN = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
-LISTS = {"list", "List", "tuple", "Tuple", "Sequence", "Iterable", "set", "Set"}
-OBJECTS = {"dict", "Dict", "Mapping"}
-HOW = 'def name(argument: str, limit: int = 10) -> list: """What it does."""'
+MAX_SKILL_BYTES = 32 << 10  # bytes; a program that calls it must fit beside it
+MAX_SKILL_NAME_CHARS = 60
+MAX_DESCRIPTION_CHARS = 2_000
+JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
+LIST_TYPES = {"list", "List", "tuple", "Tuple", "Sequence", "Iterable", "set", "Set"}
+OBJECT_TYPES = {"dict", "Dict", "Mapping"}
+SKILL_FORM_HINT = 'def name(argument: str, limit: int = 10) -> list: """What it does."""'
 
 
-def read(name: str, code: str, description: str | None = None, example: str = "") -> Skill:
+def parse_skill(name: str, code: str, description: str | None = None, example: str = "") -> Skill:
     """Read a skill from its source, or say what is wrong with it."""
-    function = _function(check_name(name), _parsed(code), code)
+    function = _find_function(check_skill_name(name), _parse_code(code), code)
     said = (description or ast.get_docstring(function) or "").strip()
     if not said:
         raise InvalidInput("a skill needs a description", hint="give description, or write a docstring")
-    if len(said) > LONGEST_DESCRIPTION:
-        raise InvalidInput(f"description has {len(said):,} characters; at most {LONGEST_DESCRIPTION:,} are kept")
+    if len(said) > MAX_DESCRIPTION_CHARS:
+        raise InvalidInput(f"description has {len(said):,} characters; at most {MAX_DESCRIPTION_CHARS:,} are kept")
     arguments = function.args
     if arguments.posonlyargs or arguments.vararg or arguments.kwarg:
-        raise InvalidInput(f"line {function.lineno}: a skill takes named arguments only, without * and **", hint=HOW)
+        raise InvalidInput(
+            f"line {function.lineno}: a skill takes named arguments only, without * and **", hint=SKILL_FORM_HINT
+        )
     returns = ast.unparse(function.returns) if function.returns else "Any"
-    return Skill(name, said, code.rstrip() + "\n", _signature(arguments), returns, _schema(arguments), example.strip())
+    return Skill(
+        name,
+        said,
+        code.rstrip() + "\n",
+        _format_signature(arguments),
+        returns,
+        _build_schema(arguments),
+        example.strip(),
+    )
 
 
-def check_name(name: str) -> str:
+def check_skill_name(name: str) -> str:
     """Return a name that a program can call."""
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or name.startswith("_"):
         raise InvalidInput(f"{name!r:.60} is no name of a function", hint="letters, digits and _, e.g. weekly_report")
-    if len(name) > LONGEST_NAME:
-        raise InvalidInput(f"name has {len(name)} characters; at most {LONGEST_NAME} are kept")
+    if len(name) > MAX_SKILL_NAME_CHARS:
+        raise InvalidInput(f"name has {len(name)} characters; at most {MAX_SKILL_NAME_CHARS} are kept")
     return name
 
 
-def _parsed(code: str) -> ast.Module:
-    if len(code.encode("utf-8", "replace")) > LONGEST:
-        raise InvalidInput(f"code has more than {LONGEST:,} bytes", hint="save it as several skills that call others")
+def _parse_code(code: str) -> ast.Module:
+    if len(code.encode("utf-8", "replace")) > MAX_SKILL_BYTES:
+        raise InvalidInput(
+            f"code has more than {MAX_SKILL_BYTES:,} bytes", hint="save it as several skills that call others"
+        )
     try:
         return ast.parse(code)
     except SyntaxError as error:
-        raise InvalidInput(f"line {error.lineno}: {error.msg}", hint=HOW) from None
+        raise InvalidInput(f"line {error.lineno}: {error.msg}", hint=SKILL_FORM_HINT) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise InvalidInput(f"code cannot be read: {error}") from None
 
 
-def _function(name: str, tree: ast.Module, code: str) -> ast.FunctionDef:
+def _find_function(name: str, tree: ast.Module, code: str) -> ast.FunctionDef:
     """Return the function of that name; beside it may stand imports, constants and other functions."""
     found: ast.FunctionDef | None = None
     for node in tree.body:
@@ -64,71 +76,71 @@ def _function(name: str, tree: ast.Module, code: str) -> ast.FunctionDef:
             isinstance(node, ast.AnnAssign) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
         ):
             raise InvalidInput(
-                f"line {node.lineno}: a skill holds definitions only; put calls into `example`", hint=HOW
+                f"line {node.lineno}: a skill holds definitions only; put calls into `example`", hint=SKILL_FORM_HINT
             )
     if found is None:
-        raise InvalidInput(f"code does not define a function {name!r}", hint=HOW)
+        raise InvalidInput(f"code does not define a function {name!r}", hint=SKILL_FORM_HINT)
     if bare := [one.arg for one in (*found.args.args, *found.args.kwonlyargs) if one.annotation is None]:
-        raise InvalidInput(f"line {found.lineno}: the argument {bare[0]!r} has no type", hint=HOW)
+        raise InvalidInput(f"line {found.lineno}: the argument {bare[0]!r} has no type", hint=SKILL_FORM_HINT)
     return found
 
 
-def _schema(arguments: ast.arguments) -> dict[str, Any]:
+def _build_schema(arguments: ast.arguments) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required: list[str] = []
-    for one, default in _with_defaults(arguments):
-        properties[one.arg] = _type(one.annotation)
+    for one, default in _iter_parameters(arguments):
+        properties[one.arg] = _type_schema(one.annotation)
         if default is None:
             required.append(one.arg)
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def _signature(arguments: ast.arguments) -> str:
+def _format_signature(arguments: ast.arguments) -> str:
     written = []
-    for one, default in _with_defaults(arguments):
+    for one, default in _iter_parameters(arguments):
         kind = f"{one.arg}: {ast.unparse(one.annotation)}" if one.annotation else one.arg
         written.append(kind if default is None else f"{kind} = {ast.unparse(default)}")
     return ", ".join(written)
 
 
-def _with_defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None]]:
+def _iter_parameters(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None]]:
     missing = len(arguments.args) - len(arguments.defaults)
     yield from zip(arguments.args, [*[None] * missing, *arguments.defaults], strict=True)
     yield from zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
 
 
-def _type(node: ast.expr | None) -> dict[str, Any]:
+def _type_schema(node: ast.expr | None) -> dict[str, Any]:
     """Describe a type; what JSON Schema lacks is described as anything."""
     if isinstance(node, ast.Constant):
         return {"type": "null"} if node.value is None else {}
     if isinstance(node, ast.Name):
-        if node.id in PLAIN:
-            return {"type": PLAIN[node.id]}
-        return {"type": "array"} if node.id in LISTS else {"type": "object"} if node.id in OBJECTS else {}
+        if node.id in JSON_TYPES:
+            return {"type": JSON_TYPES[node.id]}
+        return {"type": "array"} if node.id in LIST_TYPES else {"type": "object"} if node.id in OBJECT_TYPES else {}
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return {"anyOf": [_type(node.left), _type(node.right)]}
+        return {"anyOf": [_type_schema(node.left), _type_schema(node.right)]}
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-        return _subscript(node.value.id, node.slice)
+        return _subscript_schema(node.value.id, node.slice)
     return {}
 
 
-def _subscript(name: str, inside: ast.expr) -> dict[str, Any]:
+def _subscript_schema(name: str, inside: ast.expr) -> dict[str, Any]:
     if name == "Literal":
         values = inside.elts if isinstance(inside, ast.Tuple) else [inside]
         return {"enum": [one.value for one in values if isinstance(one, ast.Constant)]}
     if name == "Optional":
-        return {"anyOf": [_type(inside), {"type": "null"}]}
-    if name in LISTS:
-        return {"type": "array"} | ({"items": _type(inside)} if name in ("list", "List", "Sequence") else {})
-    return {"type": "object"} if name in OBJECTS else {}
+        return {"anyOf": [_type_schema(inside), {"type": "null"}]}
+    if name in LIST_TYPES:
+        return {"type": "array"} | ({"items": _type_schema(inside)} if name in ("list", "List", "Sequence") else {})
+    return {"type": "object"} if name in OBJECT_TYPES else {}
 
 
-def with_example(skill: Skill) -> str:
+def build_example_program(skill: Skill) -> str:
     """Write the program that shows that a skill works."""
     return f"{skill.code}\n{skill.example}\n"
 
 
-def exported(skill: Skill) -> str:
+def format_skill_file(skill: Skill) -> str:
     """Write a skill as a file that people can read and review."""
     example = "".join(f"#   {line}\n" for line in skill.example.splitlines())
     lines = "".join(f"# {line}".rstrip() + "\n" for line in skill.description.splitlines())

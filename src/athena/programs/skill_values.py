@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-GIVEN = "given__"
+ARGUMENTS_VARIABLE = "given__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Skill:
     @property
     def program(self) -> str:
         """A program that calls it with what the variable `GIVEN` holds."""
-        return f"{self.code.rstrip()}\n\n{self.name}(**{GIVEN})\n"
+        return f"{self.code.rstrip()}\n\n{self.name}(**{ARGUMENTS_VARIABLE})\n"
 
 
 @dataclass(frozen=True, slots=True)

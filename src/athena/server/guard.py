@@ -16,24 +16,24 @@ from typing import Any
 
 from athena.errors import AthenaError, Denied, InvalidInput, Unauthenticated, Unavailable
 
-Scope = MutableMapping[str, Any]
+AsgiScope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+AsgiApp = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
-BODY = 16 << 20  # bytes of a request
-HEAD = 16 << 10  # bytes of its address and headers
-ARRIVES = 20.0  # seconds in which a body must have arrived
-GLANCE = 0.5  # seconds between two looks at whether the server is to stop
-ANSWERED = 120.0  # seconds in which a request must be answered
-WAITING = 1_000  # requests that may wait for their turn
-HELD = 256 << 20  # bytes of all requests that are being read or answered
-OPEN = ("/health",)
-STOPPING = "the server is stopping"
-ONCE = {"host", "origin", "sec-fetch-site", "authorization", "content-length", "content-type"}
-ONCE |= {"idempotency-key", "x-athena-project"}
-HEADERS = (
+MAX_BODY_BYTES = 16 << 20  # bytes of a request
+MAX_HEAD_BYTES = 16 << 10  # bytes of its address and headers
+BODY_TIMEOUT_S = 20.0  # seconds in which a body must have arrived
+STOP_POLL_INTERVAL_S = 0.5  # seconds between two looks at whether the server is to stop
+REQUEST_TIMEOUT_S = 120.0  # seconds in which a request must be answered
+MAX_PENDING_REQUESTS = 1_000  # requests that may wait for their turn
+MAX_BUFFERED_BYTES = 256 << 20  # bytes of all requests that are being read or answered
+PUBLIC_PATHS = ("/health",)
+STOPPING_MESSAGE = "the server is stopping"
+SINGLE_VALUE_HEADERS = {"host", "origin", "sec-fetch-site", "authorization", "content-length", "content-type"}
+SINGLE_VALUE_HEADERS |= {"idempotency-key", "x-athena-project"}
+SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
@@ -41,31 +41,31 @@ HEADERS = (
 )
 
 
-class Malformed(InvalidInput):
+class MalformedRequest(InvalidInput):
     """The request itself is wrong, whatever it asks for."""
 
     code, http = "malformed", 400
 
 
-class TooLarge(AthenaError):
+class RequestTooLarge(AthenaError):
     """More than a request may hold."""
 
     code, http = "too_large", 413
 
 
-class NotJson(AthenaError):
+class UnsupportedMediaType(AthenaError):
     """The body is of another kind."""
 
     code, http = "not_json", 415
 
 
-class TooSlow(AthenaError):
+class BodyTimeout(AthenaError):
     """The body did not arrive in time."""
 
     code, http = "too_slow", 408
 
 
-class NoSuchMethod(AthenaError):
+class MethodNotAllowed(AthenaError):
     """The route has another method."""
 
     code, http = "method_not_allowed", 405
@@ -73,12 +73,12 @@ class NoSuchMethod(AthenaError):
 
 
 @dataclass
-class Policy:
+class AccessPolicy:
     """Who may ask."""
 
     hosts: frozenset[str]  # as a browser writes them, with the port
     token: str | None  # None lets everybody in
-    trusted: Callable[[Scope], bool] = lambda scope: False  # e.g. the owner, by a socket of their own
+    is_trusted: Callable[[AsgiScope], bool] = lambda scope: False  # e.g. the owner, by a socket of their own
     origins: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,70 +88,72 @@ class Policy:
 class Guard:
     """The outermost layer. What passes has a known sender, a bounded body and a deadline."""
 
-    def __init__(self, app: Asgi, policy: Policy, log: Callable[[dict[str, Any]], None] | None = None) -> None:
+    def __init__(self, app: AsgiApp, policy: AccessPolicy, log: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._app = app
         self.policy = policy
         self._log = log
-        self._inside = 0
-        self.held = 0
-        self.last = time.monotonic()
-        self.draining = False
+        self._active_count = 0
+        self.buffered_bytes = 0
+        self.last_active_at = time.monotonic()
+        self.is_draining = False
 
     @property
-    def inside(self) -> int:
-        return self._inside
+    def active_count(self) -> int:
+        return self._active_count
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
-            return await _close(receive, send)
-        answer = Answer(send, secrets.token_hex(8))
-        scope["request_id"] = answer.number
+            return await _refuse_websocket(receive, send)
+        answer = GuardedResponse(send, secrets.token_hex(8))
+        scope["request_id"] = answer.request_id
         began = time.perf_counter()
-        self._inside += 1
+        self._active_count += 1
         try:
-            await self._pass(scope, receive, answer)
+            await self._check_and_forward(scope, receive, answer)
         except AthenaError as error:
-            await answer.fail(error)
+            await answer.send_error(error)
         except TimeoutError:
-            await answer.fail(
+            await answer.send_error(
                 Unavailable("this took too long", hint="it may still be done; repeat it with the same key")
             )
         except asyncio.CancelledError:
-            if answer.status or not self.draining:
+            if answer.status or not self.is_draining:
                 raise
-            await answer.fail(Unavailable(STOPPING, hint="it may still be done; repeat it with the same key"))
-        except _Gone:
+            await answer.send_error(
+                Unavailable(STOPPING_MESSAGE, hint="it may still be done; repeat it with the same key")
+            )
+        except _ResponseAborted:
             raise
         except Exception as error:  # noqa: BLE001  # a bug of ours; the caller gets a number to report
-            self._report(scope, answer, error)
-            await answer.fail(AthenaError(f"something went wrong here (request {answer.number})"))
+            self._print_traceback(scope, answer, error)
+            await answer.send_error(AthenaError(f"something went wrong here (request {answer.request_id})"))
         finally:
-            self._inside -= 1
-            self.last = time.monotonic()
-            self._note(scope, answer, time.perf_counter() - began)
+            self._active_count -= 1
+            self.last_active_at = time.monotonic()
+            self._log_request(scope, answer, time.perf_counter() - began)
         return None
 
-    async def _pass(self, scope: Scope, receive: Receive, answer: "Answer") -> None:
-        headers = _headers(scope)
+    async def _check_and_forward(self, scope: AsgiScope, receive: Receive, answer: "GuardedResponse") -> None:
+        headers = _parse_headers(scope)
         self._check_site(scope, headers)
         self._check_token(scope, headers)
-        if self.draining:
-            raise Unavailable(STOPPING, hint="try again in a moment")
-        if self._inside > WAITING:
+        if self.is_draining:
+            raise Unavailable(STOPPING_MESSAGE, hint="try again in a moment")
+        if self._active_count > MAX_PENDING_REQUESTS:
             raise Unavailable("too many requests are waiting", hint="try again in a moment")
         scope["head"] = headers
-        async with asyncio.timeout(ANSWERED):
-            body = _Body(receive, headers, self)
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            body = _BoundedBody(receive, headers, self)
             try:
                 await self._app(scope, body, answer)
             finally:
-                self.held -= body.taken
+                self.buffered_bytes -= body.received_bytes
 
-    def _check_site(self, scope: Scope, headers: dict[str, str]) -> None:
+    def _check_site(self, scope: AsgiScope, headers: dict[str, str]) -> None:
         # No browser comes by a Unix socket, so any name will do there.
-        if headers.get("host", "").lower() not in self.policy.hosts and not self.policy.trusted(scope):
+        if headers.get("host", "").lower() not in self.policy.hosts and not self.policy.is_trusted(scope):
             raise Denied("this server does not answer for that Host", hint="use http://localhost and its port")
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in self.policy.origins:
@@ -159,8 +161,8 @@ class Guard:
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             raise Denied("requests from other sites are refused")
 
-    def _check_token(self, scope: Scope, headers: dict[str, str]) -> None:
-        if self.policy.token is None or scope["path"] in OPEN or self.policy.trusted(scope):
+    def _check_token(self, scope: AsgiScope, headers: dict[str, str]) -> None:
+        if self.policy.token is None or scope["path"] in PUBLIC_PATHS or self.policy.is_trusted(scope):
             return
         kind, _, given = headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode(), self.policy.token.encode())
@@ -171,34 +173,34 @@ class Guard:
             hint="send it as Authorization: Bearer ...; `athena token` prints it",
         )
 
-    def _note(self, scope: Scope, answer: "Answer", took: float) -> None:
+    def _log_request(self, scope: AsgiScope, answer: "GuardedResponse", took: float) -> None:
         if self._log is not None:
             self._log(
                 {
-                    "request": answer.number,
+                    "request": answer.request_id,
                     "method": scope["method"],
-                    "path": self._masked(scope["path"][:200]),
+                    "path": self._mask_token(scope["path"][:200]),
                     "status": answer.status,
                     "ms": round(took * 1000, 1),
                 }
             )
 
-    def _masked(self, path: str) -> str:
+    def _mask_token(self, path: str) -> str:
         return path.replace(self.policy.token, "...") if self.policy.token else path
 
-    def _report(self, scope: Scope, answer: "Answer", error: Exception) -> None:
+    def _print_traceback(self, scope: AsgiScope, answer: "GuardedResponse", error: Exception) -> None:
         import traceback  # only when there is something to print
 
         lines = traceback.format_exception(error)
-        print(json.dumps({"request": answer.number, "error": "".join(lines)}), file=sys.stderr, flush=True)
+        print(json.dumps({"request": answer.request_id, "error": "".join(lines)}), file=sys.stderr, flush=True)
 
 
-class Answer:
+class GuardedResponse:
     """The way back, with the headers that every answer has."""
 
     def __init__(self, send: Send, number: str) -> None:
         self._send = send
-        self.number = number
+        self.request_id = number
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
@@ -207,94 +209,97 @@ class Answer:
             given = list(message.get("headers", ()))
             if not any(name == b"cache-control" for name, _ in given):
                 given.append((b"cache-control", b"no-store"))
-            message["headers"] = [*given, *HEADERS, (b"x-request-id", self.number.encode())]
+            message["headers"] = [*given, *SECURITY_HEADERS, (b"x-request-id", self.request_id.encode())]
         await self._send(message)
 
-    async def fail(self, error: AthenaError) -> None:
+    async def send_error(self, error: AthenaError) -> None:
         """Send an error, unless an answer has begun."""
         if self.status:
-            raise _Gone
-        headers, body = refusal(error)
+            raise _ResponseAborted
+        headers, body = format_error_response(error)
         await self({"type": "http.response.start", "status": error.http, "headers": headers})
         await self({"type": "http.response.body", "body": body})
 
 
-def refusal(error: AthenaError) -> tuple[list[tuple[bytes, bytes]], bytes]:
+def format_error_response(error: AthenaError) -> tuple[list[tuple[bytes, bytes]], bytes]:
     """Write an error as headers and a body."""
     body = json.dumps({"success": False, "error": error.to_json()}, separators=(",", ":")).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if error.http == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    if isinstance(error, NoSuchMethod):
+    if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allow.encode()))
     if error.retry:
         headers.append((b"retry-after", b"1"))
-    if isinstance(error, TooLarge | TooSlow | Malformed | NotJson):
+    if isinstance(error, RequestTooLarge | BodyTimeout | MalformedRequest | UnsupportedMediaType):
         headers.append((b"connection", b"close"))  # what is still to come of the body is not read
     return headers, body
 
 
-class _Gone(Exception):
+class _ResponseAborted(Exception):
     """The answer broke off in the middle; only closing the connection tells that."""
 
 
-class _Body:
+class _BoundedBody:
     """A body that is counted and timed while it arrives."""
 
     def __init__(self, receive: Receive, headers: dict[str, str], guard: Guard) -> None:
         self._receive = receive
         self._guard = guard
-        self.taken = 0
-        self._deadline = time.monotonic() + ARRIVES
-        self._whole = False
+        self.received_bytes = 0
+        self._deadline = time.monotonic() + BODY_TIMEOUT_S
+        self._is_complete = False
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
-            raise Malformed("Content-Length is not a number")
-        if len(length) > 18 or int(length) > BODY:
-            raise TooLarge(f"a request may have {BODY >> 20} MB", hint="send several smaller ones")
+            raise MalformedRequest("Content-Length is not a number")
+        if len(length) > 18 or int(length) > MAX_BODY_BYTES:
+            raise RequestTooLarge(f"a request may have {MAX_BODY_BYTES >> 20} MB", hint="send several smaller ones")
 
     async def __call__(self) -> Message:
-        if self._whole:
+        if self._is_complete:
             return await self._receive()  # waits for the end of the connection
-        message = await self._arrived()
+        message = await self._receive_message()
         if message["type"] == "http.request":
             more = len(message.get("body", b""))
-            self.taken += more
-            self._guard.held += more
-            self._whole = not message.get("more_body", False)
-            if self._guard.held > HELD:
+            self.received_bytes += more
+            self._guard.buffered_bytes += more
+            self._is_complete = not message.get("more_body", False)
+            if self._guard.buffered_bytes > MAX_BUFFERED_BYTES:
                 raise Unavailable("too much is being sent at once", hint="try again in a moment")
-            if self.taken > BODY:
-                raise TooLarge(f"a request may have {BODY >> 20} MB", hint="send several smaller ones")
+            if self.received_bytes > MAX_BODY_BYTES:
+                raise RequestTooLarge(f"a request may have {MAX_BODY_BYTES >> 20} MB", hint="send several smaller ones")
         return message
 
-    async def _arrived(self) -> Message:
+    async def _receive_message(self) -> Message:
         """Wait for the next piece, but not past the deadline, and not while the server is told to stop."""
         while (left := self._deadline - time.monotonic()) > 0:
             try:
-                async with asyncio.timeout(min(left, GLANCE)):
+                async with asyncio.timeout(min(left, STOP_POLL_INTERVAL_S)):
                     return await self._receive()
             except TimeoutError:
-                if self._guard.draining:
-                    raise Unavailable(STOPPING, hint="try again in a moment") from None
-        raise TooSlow(f"the body did not arrive within {ARRIVES:.0f} s")
+                if self._guard.is_draining:
+                    raise Unavailable(STOPPING_MESSAGE, hint="try again in a moment") from None
+        raise BodyTimeout(f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s")
 
 
-def _headers(scope: Scope) -> dict[str, str]:
+def _parse_headers(scope: AsgiScope) -> dict[str, str]:
     """Read the headers; those that decide who asks may stand there once."""
-    if len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(n) + len(v) for n, v in scope["headers"]) > HEAD:
-        raise Malformed(f"address and headers may have {HEAD >> 10} kB")
+    if (
+        len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(n) + len(v) for n, v in scope["headers"])
+        > MAX_HEAD_BYTES
+    ):
+        raise MalformedRequest(f"address and headers may have {MAX_HEAD_BYTES >> 10} kB")
     found: dict[str, str] = {}
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
-        raise Malformed("there are two ways to tell where the body ends")
+        raise MalformedRequest("there are two ways to tell where the body ends")
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1")
-        if name in found and name in ONCE:
-            raise Malformed(f"there are two {name} headers")
+        if name in found and name in SINGLE_VALUE_HEADERS:
+            raise MalformedRequest(f"there are two {name} headers")
         found[name] = value.decode("latin-1")
     return found
 
 
-async def _close(receive: Receive, send: Send) -> None:
+async def _refuse_websocket(receive: Receive, send: Send) -> None:
     await receive()
     await send({"type": "websocket.close", "code": 1008})

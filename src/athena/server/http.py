@@ -18,73 +18,73 @@ from starlette.types import Receive, Scope, Send
 from athena.core import tokens
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.page import Page
-from athena.core.threads import start
-from athena.core.types import DEEPEST, plain, too_deep
+from athena.core.threads import start_in_thread
+from athena.core.types import MAX_JSON_DEPTH, is_too_deep, to_json
 from athena.core.version import __version__
 from athena.errors import AthenaError, InvalidInput, NotFound
 from athena.operations import finding
 from athena.server import openapi, registry
-from athena.server.admission import Calls
-from athena.server.guard import Malformed, NoSuchMethod, NotJson
-from athena.server.openapi import LONGEST_KEY, LONGEST_NAME
+from athena.server.admission import CallDispatcher
+from athena.server.guard import MalformedRequest, MethodNotAllowed, UnsupportedMediaType
+from athena.server.openapi import MAX_IDEMPOTENCY_KEY_CHARS, MAX_PROJECT_HEADER_CHARS
 
-LARGE = 256 << 10  # bytes of a body that is read on another thread
-KEPT = 1_000  # answers that are kept
-LINES = 500  # of a stream, sent together
-JSON = "application/json"
-NDJSON = "application/x-ndjson"
+LARGE_BODY_BYTES = 256 << 10  # bytes of a body that is read on another thread
+MAX_CACHED_RESPONSES = 1_000  # answers that are kept
+STREAM_BATCH_LINES = 500  # of a stream, sent together
+JSON_MEDIA_TYPE = "application/json"
+NDJSON_MEDIA_TYPE = "application/x-ndjson"
 
-Open = Callable[[str | None, str | None], Any]  # project and idempotency key to a caller
-Ready = Callable[[], Awaitable[dict[str, Any]]]
+CallerFactory = Callable[[str | None, str | None], Any]  # project and idempotency key to a caller
+HealthProbe = Callable[[], Awaitable[dict[str, Any]]]
 
 
-class Registry:
+class HttpApi:
     """The routes of one catalog. `caller` makes the context of a call, `ready` asks the store how it is."""
 
     def __init__(
         self,
         catalog: Catalog,
-        caller: Open,
-        ready: Ready,
+        caller: CallerFactory,
+        ready: HealthProbe,
         facts: dict[str, Any],
         *,
         stopping: Callable[[], bool],
         at_once: int,
     ) -> None:
-        self.calls = Calls(catalog, stopping=stopping, at_once=at_once)
-        self.metrics = self.calls.metrics
-        self._caller = caller
-        self._ready = ready
+        self.dispatcher = CallDispatcher(catalog, stopping=stopping, at_once=at_once)
+        self.metrics = self.dispatcher.metrics
+        self._caller_factory = caller
+        self._probe_health = ready
         self._facts = facts
-        self._asking = asyncio.Lock()
-        self._kept: dict[str, tuple[bytes, str]] = {}
-        self._well = (0.0, False)
+        self._health_lock = asyncio.Lock()
+        self._response_cache: dict[str, tuple[bytes, str]] = {}
+        self._last_health = (0.0, False)
 
     @property
     def catalog(self) -> Catalog:
-        return self.calls.catalog
+        return self.dispatcher.catalog
 
-    def routes(self) -> list[Route]:
+    def create_routes(self) -> list[Route]:
         return [
-            Route("/tools/discover", self._discover),
-            Route("/tools/list", self._list),
-            Route("/tools/search", self._search),
-            Route("/tools/{name}", self._tool),
-            Route("/tools/{name}/execute", self._execute, methods=["POST"]),
-            Route("/health", self._health),
-            Route("/info", self._info),
-            Route("/metrics", self._metrics),
-            Route("/openapi.json", self._openapi),
+            Route("/tools/discover", self._discover_tools),
+            Route("/tools/list", self._list_tools),
+            Route("/tools/search", self._search_tools),
+            Route("/tools/{name}", self._get_tool),
+            Route("/tools/{name}/execute", self._execute_tool, methods=["POST"]),
+            Route("/health", self._get_health),
+            Route("/info", self._get_info),
+            Route("/metrics", self._get_metrics),
+            Route("/openapi.json", self._get_openapi),
         ]
 
-    async def _discover(self, request: Request) -> Response:
-        return self._constant(request, "discover", lambda: registry.discover(self.catalog))
+    async def _discover_tools(self, request: Request) -> Response:
+        return self._respond_cached(request, "discover", lambda: registry.describe_catalog(self.catalog))
 
-    async def _list(self, request: Request) -> Response:
+    async def _list_tools(self, request: Request) -> Response:
         category = request.query_params.get("category")
-        return self._constant(request, f"list {category}", lambda: registry.listed(self.catalog, category))
+        return self._respond_cached(request, f"list {category}", lambda: registry.list_tools(self.catalog, category))
 
-    async def _search(self, request: Request) -> Response:
+    async def _search_tools(self, request: Request) -> Response:
         query, limit = request.query_params.get("q", ""), request.query_params.get("limit", "10")
         if not query.strip():
             raise InvalidInput("q is missing", hint="/tools/search?q=tag+a+memory")
@@ -93,139 +93,158 @@ class Registry:
         if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= 100):
             raise InvalidInput(f"limit must be a number from 1 to 100, not {limit!r:.40}")
         category = request.query_params.get("category")
-        return _json(await registry.search(self._calling(request), query, int(limit), category))
+        return _create_json_response(
+            await registry.search_tools(self._create_caller(request), query, int(limit), category)
+        )
 
-    async def _tool(self, request: Request) -> Response:
+    async def _get_tool(self, request: Request) -> Response:
         name = request.path_params["name"]
         own = name.startswith("skills.") and name not in self.catalog
-        if own and (skill := await finding.skill(self._calling(request), name)) is not None:
-            return _json(registry.skill(skill))
-        operation = self._operation(request)
-        return self._constant(request, f"tool {operation.name}", lambda: registry.tool(operation))
+        if own and (skill := await finding.find_skill(self._create_caller(request), name)) is not None:
+            return _create_json_response(registry.describe_skill(skill))
+        operation = self._find_operation(request)
+        return self._respond_cached(request, f"tool {operation.name}", lambda: registry.describe_operation(operation))
 
-    async def _openapi(self, request: Request) -> Response:
-        return self._constant(request, "openapi", lambda: openapi.document(self.catalog))
+    async def _get_openapi(self, request: Request) -> Response:
+        return self._respond_cached(request, "openapi", lambda: openapi.create_document(self.catalog))
 
-    async def _info(self, request: Request) -> Response:
-        return _json({"name": "athena", "version": __version__, "tools": len(self.catalog)} | self._facts)
+    async def _get_info(self, request: Request) -> Response:
+        return _create_json_response(
+            {"name": "athena", "version": __version__, "tools": len(self.catalog)} | self._facts
+        )
 
-    async def _health(self, request: Request) -> Response:
+    async def _get_health(self, request: Request) -> Response:
         """Answer at once: the store is asked again only after a second."""
-        async with self._asking:
-            asked, well = self._well
+        async with self._health_lock:
+            asked, well = self._last_health
             if time.monotonic() - asked > 1.0:
                 try:
                     async with asyncio.timeout(5.0):
-                        well = (await self._ready())["status"] != "error"
+                        well = (await self._probe_health())["status"] != "error"
                 except (AthenaError, TimeoutError):
                     well = False
-                self._well = (time.monotonic(), well)
-        return _json({"live": True, "ready": well}, 200 if well else 503)
+                self._last_health = (time.monotonic(), well)
+        return _create_json_response({"live": True, "ready": well}, 200 if well else 503)
 
-    async def _metrics(self, request: Request) -> Response:
+    async def _get_metrics(self, request: Request) -> Response:
         figures: dict[str, tuple[str, float]] = {}
         try:
-            stats = await self._ready()
+            stats = await self._probe_health()
             figures["memories"] = ("Memories in the server's own project and in `user`.", stats["count"])
             figures["store_bytes"] = ("Size of the store.", stats["bytes"])
         except AthenaError:
             pass
-        return Response(self.metrics.text(figures), media_type="text/plain; version=0.0.4")
+        return Response(self.metrics.format_text(figures), media_type="text/plain; version=0.0.4")
 
-    def _constant(self, request: Request, key: str, make: Callable[[], Any]) -> Response:
+    def _respond_cached(self, request: Request, key: str, make: Callable[[], Any]) -> Response:
         """Answer with what changes only with the catalog; a client that has it is told so."""
         key = f"{self.catalog.version} {key}"
-        if key not in self._kept:
-            if len(self._kept) > KEPT:
-                self._kept.clear()  # of catalogs that are no more
+        if key not in self._response_cache:
+            if len(self._response_cache) > MAX_CACHED_RESPONSES:
+                self._response_cache.clear()  # of catalogs that are no more
             body = json.dumps(make(), ensure_ascii=False, separators=(",", ":")).encode()
-            self._kept[key] = body, f'"{hashlib.sha256(body).hexdigest()[:24]}"'
-        body, tag = self._kept[key]
+            self._response_cache[key] = body, f'"{hashlib.sha256(body).hexdigest()[:24]}"'
+        body, tag = self._response_cache[key]
         headers = {"etag": tag, "cache-control": "private, no-cache"}
         known = request.headers.get("if-none-match", "")
         if known.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in known.split(",")):
             return Response(status_code=304, headers=headers)
-        return Response(body, media_type=JSON, headers=headers)
+        return Response(body, media_type=JSON_MEDIA_TYPE, headers=headers)
 
-    def _operation(self, request: Request) -> AnyOperation:
-        return self.catalog.find(request.path_params["name"])
+    def _find_operation(self, request: Request) -> AnyOperation:
+        return self.catalog.get_operation(request.path_params["name"])
 
-    def _calling(self, request: Request) -> Any:
+    def _create_caller(self, request: Request) -> Any:
         """Return the caller that the headers name."""
-        return self._caller(named_project(request), _header(request, "Idempotency-Key", LONGEST_KEY))
+        return self._caller_factory(
+            get_project_header(request), _get_header(request, "Idempotency-Key", MAX_IDEMPOTENCY_KEY_CHARS)
+        )
 
-    async def _execute(self, request: Request) -> Response:
-        operation = self._operation(request)
+    async def _execute_tool(self, request: Request) -> Response:
+        operation = self._find_operation(request)
         try:
             raw = await request.body()
         except ClientDisconnect:
-            raise Malformed("the body broke off") from None
-        arguments = _arguments(request, raw) if len(raw) < LARGE else await start(_arguments, request, raw)
-        caller = self._calling(request)
+            raise MalformedRequest("the body broke off") from None
+        arguments = (
+            _parse_arguments(request, raw)
+            if len(raw) < LARGE_BODY_BYTES
+            else await start_in_thread(_parse_arguments, request, raw)
+        )
+        caller = self._create_caller(request)
         began = time.perf_counter()
-        result = await self.calls.make(operation, arguments, caller)
+        result = await self.dispatcher.dispatch(operation, arguments, caller)
         took = time.perf_counter() - began
-        if isinstance(result, list | tuple) and _wants_lines(request.headers.get("accept", "")):
-            self.metrics.moved(operation.name, "http", tokens.estimate(raw.decode()), tokens.measure(result))
+        if isinstance(result, list | tuple) and _accepts_ndjson(request.headers.get("accept", "")):
+            self.metrics.count_tokens(
+                operation.name, "http", tokens.estimate_tokens(raw.decode()), tokens.estimate_json_tokens(result)
+            )
             headers = {"athena-total": str(result.total)} if isinstance(result, Page) else {}
-            return StreamingResponse(_lines(result), media_type=NDJSON, headers=headers)
-        answer: dict[str, Any] = {"success": True, "data": plain(result), "elapsed_ms": round(took * 1000, 2)}
+            return StreamingResponse(_stream_lines(result), media_type=NDJSON_MEDIA_TYPE, headers=headers)
+        answer: dict[str, Any] = {"success": True, "data": to_json(result), "elapsed_ms": round(took * 1000, 2)}
         if isinstance(result, Page):
             answer["total"] = result.total
         body = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-        self.metrics.moved(operation.name, "http", tokens.estimate(raw.decode()), tokens.estimate(body))
-        return Response(body.encode(), media_type=JSON)
+        self.metrics.count_tokens(
+            operation.name, "http", tokens.estimate_tokens(raw.decode()), tokens.estimate_tokens(body)
+        )
+        return Response(body.encode(), media_type=JSON_MEDIA_TYPE)
 
 
-def named_project(request: Request) -> str | None:
+def get_project_header(request: Request) -> str | None:
     """Return the project that a request names, if it does."""
-    named = _header(request, "X-Athena-Project", LONGEST_NAME)
+    named = _get_header(request, "X-Athena-Project", MAX_PROJECT_HEADER_CHARS)
     return None if named is None else unquote(named, errors="replace")
 
 
-def _header(request: Request, name: str, most: int) -> str | None:
+def _get_header(request: Request, name: str, most: int) -> str | None:
     value: str | None = request.headers.get(name)
     if value is not None and not (value.strip() and len(value) <= most and value.isascii() and value.isprintable()):
-        raise Malformed(f"{name} must have 1 to {most} printable ASCII characters", hint="percent-encode all others")
+        raise MalformedRequest(
+            f"{name} must have 1 to {most} printable ASCII characters", hint="percent-encode all others"
+        )
     return value
 
 
-async def _lines(items: Any) -> AsyncIterator[bytes]:
+async def _stream_lines(items: Any) -> AsyncIterator[bytes]:
     """Write a list as a line for each item, some lines at a time."""
-    for at in range(0, len(items), LINES):
-        lines = [json.dumps(plain(item), ensure_ascii=False, separators=(",", ":")) for item in items[at : at + LINES]]
+    for at in range(0, len(items), STREAM_BATCH_LINES):
+        lines = [
+            json.dumps(to_json(item), ensure_ascii=False, separators=(",", ":"))
+            for item in items[at : at + STREAM_BATCH_LINES]
+        ]
         yield ("\n".join(lines) + "\n").encode()
 
 
-def _wants_lines(accept: str) -> bool:
+def _accepts_ndjson(accept: str) -> bool:
     kinds = [part.replace(" ", "").lower() for part in accept.split(",")]
-    return any(kind.startswith(NDJSON) and not kind.endswith((";q=0", ";q=0.0")) for kind in kinds)
+    return any(kind.startswith(NDJSON_MEDIA_TYPE) and not kind.endswith((";q=0", ";q=0.0")) for kind in kinds)
 
 
-def _arguments(request: Request, raw: bytes) -> dict[str, Any]:
+def _parse_arguments(request: Request, raw: bytes) -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON:
-        raise NotJson("the body must be JSON", hint="send Content-Type: application/json")
+    if kind != JSON_MEDIA_TYPE:
+        raise UnsupportedMediaType("the body must be JSON", hint="send Content-Type: application/json")
     if not raw.strip():
-        raise Malformed("the body is empty", hint='for no arguments, send "{}"')
+        raise MalformedRequest("the body is empty", hint='for no arguments, send "{}"')
     try:
-        made = json.loads(raw.decode(), parse_constant=_no_constant, object_pairs_hook=_once)
+        made = json.loads(raw.decode(), parse_constant=_reject_constant, object_pairs_hook=_reject_duplicate_keys)
     except UnicodeDecodeError:
-        raise Malformed("the body is not UTF-8") from None
+        raise MalformedRequest("the body is not UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"the body is not valid JSON: {str(error)[:200]}") from None
+        raise MalformedRequest(f"the body is not valid JSON: {str(error)[:200]}") from None
     if not isinstance(made, dict):
-        raise Malformed("the body must be a JSON object", hint='for no arguments, send "{}"')
-    if raw.count(b"[") + raw.count(b"{") > DEEPEST and too_deep(made):
-        raise Malformed(f"the body is nested more than {DEEPEST} levels deep")
+        raise MalformedRequest("the body must be a JSON object", hint='for no arguments, send "{}"')
+    if raw.count(b"[") + raw.count(b"{") > MAX_JSON_DEPTH and is_too_deep(made):
+        raise MalformedRequest(f"the body is nested more than {MAX_JSON_DEPTH} levels deep")
     return made
 
 
-def _no_constant(name: str) -> Any:
+def _reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make an object; whoever reads the same key twice may take the first or the last, so neither is taken."""
     made = dict(pairs)
     if len(made) < len(pairs):
@@ -233,12 +252,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _json(value: Any, status: int = 200) -> Response:
+def _create_json_response(value: Any, status: int = 200) -> Response:
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    return Response(body, status, media_type=JSON)
+    return Response(body, status, media_type=JSON_MEDIA_TYPE)
 
 
-class Application:
+class AsgiApplication:
     """The routes as one ASGI application. Errors are raised, and written down by the guard."""
 
     def __init__(self, routes: list[Route], lifespan: Callable[[Any], AbstractAsyncContextManager[None]]) -> None:
@@ -250,10 +269,10 @@ class Application:
             await self._router(scope, receive, send)
         except HTTPException as error:
             if error.status_code == 405:
-                refused = NoSuchMethod(f"{scope['method']} is not allowed here", hint=METHODS)
+                refused = MethodNotAllowed(f"{scope['method']} is not allowed here", hint=METHOD_HINT)
                 refused.allow = (error.headers or {}).get("Allow", refused.allow)
                 raise refused from None
             raise NotFound("there is no such route", hint="GET /tools/discover lists what there is") from None
 
 
-METHODS = "execute is a POST, all else is a GET"
+METHOD_HINT = "execute is a POST, all else is a GET"

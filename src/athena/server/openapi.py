@@ -16,7 +16,7 @@ from athena.errors import (
     Unavailable,
 )
 
-FAILURES: dict[str, str] = {
+ERROR_DESCRIPTIONS: dict[str, str] = {
     "400": "The request is malformed.",
     **{str(kind.http): (kind.__doc__ or "").strip() for kind in (Unauthenticated, Denied, NotFound, Conflict)},
     "405": "The route has another method.",
@@ -25,41 +25,45 @@ FAILURES: dict[str, str] = {
     "415": "The body is not JSON.",
     **{str(kind.http): (kind.__doc__ or "").strip() for kind in (InvalidInput, LimitExceeded, Unavailable)},
 }
-TEXT = {"type": "string"}
+TEXT_SCHEMA = {"type": "string"}
 
 
-def document(catalog: Catalog) -> dict[str, Any]:
+def create_document(catalog: Catalog) -> dict[str, Any]:
     """Describe every route."""
     paths: dict[str, Any] = {
-        "/tools/discover": _get("discover", "List all operations by category, in few words.", "Discovery"),
-        "/tools/list": _get("list", "List operations.", "Tools", [_query("category", TEXT, "Only this category.")]),
-        "/tools/search": _get(
+        "/tools/discover": _describe_get("discover", "List all operations by category, in few words.", "Discovery"),
+        "/tools/list": _describe_get(
+            "list", "List operations.", "Tools", [_describe_query("category", TEXT_SCHEMA, "Only this category.")]
+        ),
+        "/tools/search": _describe_get(
             "search",
             "Find operations by what they do.",
             "Tools",
             [
-                _query("q", {"type": "string", "minLength": 1, "maxLength": 2_000}, "What is to be done.", True),
-                _query("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 10}, "How many."),
+                _describe_query(
+                    "q", {"type": "string", "minLength": 1, "maxLength": 2_000}, "What is to be done.", True
+                ),
+                _describe_query("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 10}, "How many."),
             ],
             tagged=False,
         ),
-        "/tools/{name}": _get(
+        "/tools/{name}": _describe_get(
             "describe",
             "Describe an operation in full.",
             "Tool",
-            [{"name": "name", "in": "path", "required": True, "schema": TEXT, "description": "Its name."}],
+            [{"name": "name", "in": "path", "required": True, "schema": TEXT_SCHEMA, "description": "Its name."}],
         ),
-        "/info": _get("info", "Say what this server is.", "Info", tagged=False),
-        "/openapi.json": _get("openapi", "This document.", "Anything"),
+        "/info": _describe_get("info", "Say what this server is.", "Info", tagged=False),
+        "/openapi.json": _describe_get("openapi", "This document.", "Anything"),
         "/health": {
             "get": {
                 "operationId": "health_of_the_server",
                 "summary": "Say whether the server lives and is ready.",
                 "security": [],
                 "responses": {
-                    "200": _answer("It is ready.", "Alive"),
-                    "503": _answer("It lives, but is not ready.", "Alive"),
-                    "default": _answer("Refused.", "Failure"),
+                    "200": _describe_response("It is ready.", "Alive"),
+                    "503": _describe_response("It lives, but is not ready.", "Alive"),
+                    "default": _describe_response("Refused.", "Failure"),
                 },
             }
         },
@@ -67,15 +71,15 @@ def document(catalog: Catalog) -> dict[str, Any]:
             "get": {
                 "operationId": "metrics",
                 "summary": "Count calls, for Prometheus.",
-                "responses": {"200": {"description": "Counters.", "content": {"text/plain": {"schema": TEXT}}}}
-                | _failures(),
+                "responses": {"200": {"description": "Counters.", "content": {"text/plain": {"schema": TEXT_SCHEMA}}}}
+                | _reference_errors(),
             }
         },
     }
     for operation in catalog:
-        if operation.foreign:  # servers come and go, and their schemas refer to places of their own
+        if operation.is_foreign:  # servers come and go, and their schemas refer to places of their own
             continue
-        paths[f"/tools/{operation.name}/execute"] = {"post": _execute(operation)}
+        paths[f"/tools/{operation.name}/execute"] = {"post": _describe_execute(operation)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Athena", "version": __version__, "description": "Long-term memory for agents, over HTTP."},
@@ -84,13 +88,13 @@ def document(catalog: Catalog) -> dict[str, Any]:
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": SCHEMAS,
-            "responses": {code: _answer(words, "Failure") for code, words in FAILURES.items()},
+            "responses": {code: _describe_response(words, "Failure") for code, words in ERROR_DESCRIPTIONS.items()},
         },
     }
 
 
-def _execute(operation: AnyOperation) -> dict[str, Any]:
-    data = types.schema(operation.result)
+def _describe_execute(operation: AnyOperation) -> dict[str, Any]:
+    data = types.to_json_schema(operation.result_type)
     answer = {
         "type": "object",
         "properties": {
@@ -103,7 +107,7 @@ def _execute(operation: AnyOperation) -> dict[str, Any]:
     }
     content: dict[str, Any] = {"application/json": {"schema": answer}}
     if data.get("type") == "array":
-        content["application/x-ndjson"] = {"schema": TEXT}
+        content["application/x-ndjson"] = {"schema": TEXT_SCHEMA}
     made: dict[str, Any] = {
         "operationId": operation.name,
         "tags": [operation.category],
@@ -111,99 +115,118 @@ def _execute(operation: AnyOperation) -> dict[str, Any]:
         "description": operation.documentation.details or operation.summary,
         "x-effect": str(operation.effect),
         "x-examples": list(operation.documentation.examples),
-        "parameters": [PROJECT],
-        "requestBody": {"required": True, "content": {"application/json": _body(operation)}},
-        "responses": {"200": {"description": "What it returned.", "content": content}} | _failures(),
+        "parameters": [PROJECT_HEADER],
+        "requestBody": {"required": True, "content": {"application/json": _describe_body(operation)}},
+        "responses": {"200": {"description": "What it returned.", "content": content}} | _reference_errors(),
     }
     if operation.effect is not Effect.READ:
-        made["parameters"] = [PROJECT, IDEMPOTENCY]
+        made["parameters"] = [PROJECT_HEADER, IDEMPOTENCY_HEADER]
     return made
 
 
-def _body(operation: AnyOperation) -> dict[str, Any]:
-    return {"schema": operation.arguments_schema, "example": operation.example}
+def _describe_body(operation: AnyOperation) -> dict[str, Any]:
+    return {"schema": operation.arguments_schema, "example": operation.example_arguments}
 
 
-def _get(
+def _describe_get(
     name: str, summary: str, schema: str, parameters: list[dict[str, Any]] | None = None, *, tagged: bool = True
 ) -> dict[str, Any]:
     unchanged = {"304": {"description": "As before."}} if tagged else {}
     made: dict[str, Any] = {
         "operationId": f"{name}_tools" if name in ("discover", "list", "search", "describe") else name,
         "summary": summary,
-        "responses": {"200": _answer("It.", schema)} | unchanged | _failures(),
+        "responses": {"200": _describe_response("It.", schema)} | unchanged | _reference_errors(),
     }
     if parameters:
         made["parameters"] = parameters
     return {"get": made}
 
 
-def _query(name: str, schema: dict[str, Any], words: str, required: bool = False) -> dict[str, Any]:
+def _describe_query(name: str, schema: dict[str, Any], words: str, required: bool = False) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": required, "schema": schema, "description": words}
 
 
-def _failures() -> dict[str, Any]:
-    return {code: {"$ref": f"#/components/responses/{code}"} for code in FAILURES}
+def _reference_errors() -> dict[str, Any]:
+    return {code: {"$ref": f"#/components/responses/{code}"} for code in ERROR_DESCRIPTIONS}
 
 
-def _answer(words: str, schema: str) -> dict[str, Any]:
+def _describe_response(words: str, schema: str) -> dict[str, Any]:
     reference = {"$ref": f"#/components/schemas/{schema}"}
     return {"description": words, "content": {"application/json": {"schema": reference}}}
 
 
-LONGEST_KEY = 200
-LONGEST_NAME = 9_000  # a project's name of 1,000 characters, percent-encoded
-PROJECT = {
+MAX_IDEMPOTENCY_KEY_CHARS = 200
+MAX_PROJECT_HEADER_CHARS = 9_000  # a project's name of 1,000 characters, percent-encoded
+PROJECT_HEADER = {
     "name": "X-Athena-Project",
     "in": "header",
-    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    "schema": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": MAX_PROJECT_HEADER_CHARS,
+        "pattern": "^[!-~]([ -~]*[!-~])?$",
+    },
     "description": "Whose memories, percent-encoded; the server's own project without it.",
 }
-IDEMPOTENCY = {
+IDEMPOTENCY_HEADER = {
     "name": "Idempotency-Key",
     "in": "header",
-    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    "schema": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": MAX_IDEMPOTENCY_KEY_CHARS,
+        "pattern": "^[!-~]([ -~]*[!-~])?$",
+    },
     "description": "A call that is repeated with the same key happens once.",
 }
 
 
-def _object(**properties: Any) -> dict[str, Any]:
+def _create_object_schema(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-_SUMMARY = _object(name=TEXT, description=TEXT, category=TEXT)
+_SUMMARY_SCHEMA = _create_object_schema(name=TEXT_SCHEMA, description=TEXT_SCHEMA, category=TEXT_SCHEMA)
 SCHEMAS: dict[str, Any] = {
     "Anything": {"type": "object"},
-    "Alive": _object(live={"type": "boolean"}, ready={"type": "boolean"}),
-    "Failure": _object(
+    "Alive": _create_object_schema(live={"type": "boolean"}, ready={"type": "boolean"}),
+    "Failure": _create_object_schema(
         success={"const": False},
-        error=_object(code=TEXT, message=TEXT, hint={"anyOf": [TEXT, {"type": "null"}]}, retry={"type": "boolean"}),
+        error=_create_object_schema(
+            code=TEXT_SCHEMA,
+            message=TEXT_SCHEMA,
+            hint={"anyOf": [TEXT_SCHEMA, {"type": "null"}]},
+            retry={"type": "boolean"},
+        ),
     ),
-    "Discovery": _object(
+    "Discovery": _create_object_schema(
         categories={
             "type": "object",
-            "additionalProperties": _object(
-                description=TEXT,
+            "additionalProperties": _create_object_schema(
+                description=TEXT_SCHEMA,
                 count={"type": "integer"},
-                tools={"type": "array", "items": _object(name=TEXT, description=TEXT)},
+                tools={"type": "array", "items": _create_object_schema(name=TEXT_SCHEMA, description=TEXT_SCHEMA)},
             ),
         },
         total_tools={"type": "integer"},
     ),
-    "Tools": _object(tools={"type": "array", "items": _SUMMARY}, count={"type": "integer"}),
-    "Tool": _object(
-        name=TEXT,
-        description=TEXT,
-        category=TEXT,
-        details=TEXT,
+    "Tools": _create_object_schema(tools={"type": "array", "items": _SUMMARY_SCHEMA}, count={"type": "integer"}),
+    "Tool": _create_object_schema(
+        name=TEXT_SCHEMA,
+        description=TEXT_SCHEMA,
+        category=TEXT_SCHEMA,
+        details=TEXT_SCHEMA,
         parameters={
             "type": "array",
-            "items": _object(name=TEXT, type=TEXT, description=TEXT, required={"type": "boolean"}, default={}),
+            "items": _create_object_schema(
+                name=TEXT_SCHEMA, type=TEXT_SCHEMA, description=TEXT_SCHEMA, required={"type": "boolean"}, default={}
+            ),
         },
-        returns=_object(type=TEXT, description=TEXT),
+        returns=_create_object_schema(type=TEXT_SCHEMA, description=TEXT_SCHEMA),
         effect={"enum": [str(effect) for effect in Effect]},
-        examples={"type": "array", "items": TEXT},
-        call=_object(method=TEXT, path=TEXT, body={"type": "object"}),
+        examples={"type": "array", "items": TEXT_SCHEMA},
+        call=_create_object_schema(method=TEXT_SCHEMA, path=TEXT_SCHEMA, body={"type": "object"}),
     ),
-    "Info": _object(name=TEXT, version=TEXT, tools={"type": "integer"}, project=TEXT, backend=TEXT),
+    "Info": _create_object_schema(
+        name=TEXT_SCHEMA, version=TEXT_SCHEMA, tools={"type": "integer"}, project=TEXT_SCHEMA, backend=TEXT_SCHEMA
+    ),
 }

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     from athena.storage.database import Floats, Ids
 
-WIDTH = 16  # bytes of signs for one token
+TOKEN_SIGN_BYTES = 16  # bytes of signs for one token
 
 
-def distinct(values: "Ids") -> "Ids":
+def sort_unique(values: "Ids") -> "Ids":
     """Return the values in order, each once."""
     import numpy as np
 
@@ -23,16 +23,16 @@ def distinct(values: "Ids") -> "Ids":
     return ordered[np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))]
 
 
-def union(one: "Ids", other: "Ids") -> "Ids":
+def merge_unique(one: "Ids", other: "Ids") -> "Ids":
     import numpy as np
 
-    return distinct(np.concatenate([one, other]))
+    return sort_unique(np.concatenate([one, other]))
 
 
-AT_ONCE = 1 << 18  # multiplications that OpenBLAS does on the thread that asks
+MAX_UNTHREADED_PRODUCTS = 1 << 18  # multiplications that OpenBLAS does on the thread that asks
 
 
-def product(rows: "NDArray[Any]", columns: "NDArray[Any]") -> "NDArray[Any]":
+def multiply_on_one_thread(rows: "NDArray[Any]", columns: "NDArray[Any]") -> "NDArray[Any]":
     """Multiply as `@` does, on this thread alone.
 
     OpenBLAS would share it out, saving little, and its other threads would then burn the CPU for longer than a whole
@@ -43,14 +43,14 @@ def product(rows: "NDArray[Any]", columns: "NDArray[Any]") -> "NDArray[Any]":
     if columns.ndim == 1:
         summed: NDArray[Any] = np.einsum("ij,j->i", rows, columns)
         return summed
-    some = max(1, AT_ONCE // max(1, columns.size))
+    some = max(1, MAX_UNTHREADED_PRODUCTS // max(1, columns.size))
     made = np.empty((len(rows), columns.shape[1]), rows.dtype)
     for at in range(0, len(rows), some):
         np.matmul(rows[at : at + some], columns, out=made[at : at + some])
     return made
 
 
-def encode(vectors: "Floats") -> list[bytes]:
+def quantize_vectors(vectors: "Floats") -> list[bytes]:
     """Return each vector as signed bytes; only directions count, so the scale is dropped."""
     import numpy as np
 
@@ -59,7 +59,7 @@ def encode(vectors: "Floats") -> list[bytes]:
     return [row.tobytes() for row in np.round(vectors * (127 / largest)).astype(np.int8)]
 
 
-def token_sets(found: dict[int, bytes], around: "NDArray[Any]", owners: "Ids") -> TokenSets:
+def build_token_sets(found: dict[int, bytes], around: "NDArray[Any]", owners: "Ids") -> TokenSets:
     """Put the signs of passages together; `around` names them by id, five to a row, -1 for none."""
     import numpy as np
 
@@ -68,12 +68,12 @@ def token_sets(found: dict[int, bytes], around: "NDArray[Any]", owners: "Ids") -
     index[index == len(numbers)] = 0
     known = (numbers[index] == around) if len(numbers) else np.zeros(around.shape, bool)
     blobs = [found[number] for number in numbers.tolist()]
-    starts = np.cumsum([0, *(len(blob) // WIDTH for blob in blobs)])[:-1]
-    signs = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, WIDTH)
+    starts = np.cumsum([0, *(len(blob) // TOKEN_SIGN_BYTES for blob in blobs)])[:-1]
+    signs = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, TOKEN_SIGN_BYTES)
     return TokenSets(signs, starts, np.where(known, index, -1), owners)
 
 
-def likest(owners: "Ids", codes: "NDArray[Any]", threshold: float) -> list[tuple[int, int, float]]:
+def find_nearest_pairs(owners: "Ids", codes: "NDArray[Any]", threshold: float) -> list[tuple[int, int, float]]:
     """Return each memory with the one most like it, if at least this much, from codes in the same order."""
     import numpy as np
 

@@ -7,73 +7,73 @@ from athena.core.call import Call
 from athena.storage import calls, usage
 from athena.storage.database import Database, Transaction
 from athena.storage.sqlite import fork
-from athena.storage.usage import DAY, Spent
+from athena.storage.usage import DAY_S, TokenUsage
 
-FULL = 1_000  # entries of a page
+MAX_BATCH_ENTRIES = 1_000  # entries of a page
 
 
-class _Page:
+class _LogBatch:
     """What is written at once."""
 
     def __init__(self) -> None:
         self.entries = 0
         self.calls: list[tuple[Call, str, float]] = []
-        self.spent: dict[tuple[str, int, str, str], list[int]] = {}  # calls, given, returned, shown
+        self.usage: dict[tuple[str, int, str, str], list[int]] = {}  # calls, given, returned, shown
 
 
-class Ledger:
+class CallLog:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._guard = threading.Lock()
-        self._page: _Page | None = None
-        fork.stores.add(self)
+        self._lock = threading.Lock()
+        self._batch: _LogBatch | None = None
+        fork.fork_aware_stores.add(self)
 
-    def note(self, call: Call, outcome: str, elapsed_ms: float) -> None:
+    def log_call(self, call: Call, outcome: str, elapsed_ms: float) -> None:
         """Note that there was a call, and what came of it."""
-        with self._guard:
-            self._open().calls.append((call, outcome, elapsed_ms))
+        with self._lock:
+            self._get_batch().calls.append((call, outcome, elapsed_ms))
 
-    def spend(self, project: str, at: float, operation: str, surface: str, spent: Spent) -> None:
+    def log_usage(self, project: str, at: float, operation: str, surface: str, spent: TokenUsage) -> None:
         """Note how many tokens went in and out."""
-        with self._guard:
-            sums = self._open().spent.setdefault((project, int(at // DAY), operation, surface), [0, 0, 0, 0])
+        with self._lock:
+            sums = self._get_batch().usage.setdefault((project, int(at // DAY_S), operation, surface), [0, 0, 0, 0])
             for i, more in enumerate((1, *spent)):
                 sums[i] += more
 
-    def _open(self) -> _Page:
+    def _get_batch(self) -> _LogBatch:
         """Return the page to write on: a new one where it is full, or on its way into the store."""
-        page = self._page
-        if page is None or page.entries >= FULL:
-            self._page = page = _Page()
+        page = self._batch
+        if page is None or page.entries >= MAX_BATCH_ENTRIES:
+            self._batch = page = _LogBatch()
             # Two, which are written apart where that fails: others count into the same rows.
-            self._database.later(partial(self._write_calls, page))
-            self._database.later(partial(self._write_spent, page))
+            self._database.defer_write(partial(self._write_calls, page))
+            self._database.defer_write(partial(self._write_usage, page))
         page.entries += 1
         return page
 
-    def _turn(self, page: _Page) -> None:
+    def _seal_batch(self, page: _LogBatch) -> None:
         """Let nobody write on a page any more."""
-        with self._guard:
-            if self._page is page:
-                self._page = None
+        with self._lock:
+            if self._batch is page:
+                self._batch = None
 
-    async def _write_calls(self, page: _Page, tx: Transaction) -> None:
-        self._turn(page)
+    async def _write_calls(self, page: _LogBatch, tx: Transaction) -> None:
+        self._seal_batch(page)
         for call, outcome, elapsed_ms in page.calls:
-            await calls.record(tx, call, outcome, elapsed_ms)
+            await calls.record_call(tx, call, outcome, elapsed_ms)
 
-    async def _write_spent(self, page: _Page, tx: Transaction) -> None:
-        self._turn(page)
+    async def _write_usage(self, page: _LogBatch, tx: Transaction) -> None:
+        self._seal_batch(page)
         # In one order, since each holds its rows until the end.
-        for (project, day, operation, surface), (number, *spent) in sorted(page.spent.items()):
-            await usage.add(tx, project, day, operation, surface, Spent(*spent), number)
+        for (project, day, operation, surface), (number, *spent) in sorted(page.usage.items()):
+            await usage.add_usage(tx, project, day, operation, surface, TokenUsage(*spent), number)
 
     # --- around a fork ------------------------------------------------------------------------------------------------
 
-    def pause(self) -> None: ...
+    def before_fork(self) -> None: ...
 
-    def go_on(self) -> None: ...
+    def after_fork_in_parent(self) -> None: ...
 
-    def abandon(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In the child: what is noted here the parent writes, and another thread may have been writing just then."""
-        self._guard, self._page = threading.Lock(), None
+        self._lock, self._batch = threading.Lock(), None

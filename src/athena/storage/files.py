@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 from athena.core.scope import Scope
 
-HANDLES = "handles/"  # where values that were too long to show are kept
+HANDLES_PREFIX = "handles/"  # where values that were too long to show are kept
 
 
-class Row(NamedTuple):
+class FileRow(NamedTuple):
     """A file without its content."""
 
     path: str
@@ -15,16 +15,16 @@ class Row(NamedTuple):
     updated: float
 
 
-class Used(NamedTuple):
+class FileUsage(NamedTuple):
     """How much room is used, apart from one path."""
 
     files: int
-    size: int
+    workspace_bytes: int
     workspaces: int  # other ones of the project
-    project: int  # bytes of all
+    project_bytes: int  # bytes of all
 
 
-async def read(tx: Any, scope: Scope, workspace: str, path: str) -> str | None:
+async def fetch_file(tx: Any, scope: Scope, workspace: str, path: str) -> str | None:
     row = await tx.fetch_one(
         "SELECT content FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
         scope=scope.project,
@@ -34,7 +34,7 @@ async def read(tx: Any, scope: Scope, workspace: str, path: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-async def used(tx: Any, scope: Scope, workspace: str, besides: str) -> Used:
+async def fetch_file_usage(tx: Any, scope: Scope, workspace: str, besides: str) -> FileUsage:
     row = await tx.fetch_one(
         """SELECT coalesce(sum(CASE WHEN workspace = :workspace THEN 1 ELSE 0 END), 0),
                   coalesce(sum(CASE WHEN workspace = :workspace THEN size ELSE 0 END), 0),
@@ -45,10 +45,10 @@ async def used(tx: Any, scope: Scope, workspace: str, besides: str) -> Used:
         workspace=workspace,
         path=besides,
     )
-    return Used(*map(int, row))
+    return FileUsage(*map(int, row))
 
 
-async def put(tx: Any, scope: Scope, workspace: str, path: str, content: str, size: int, now: float) -> None:
+async def upsert_file(tx: Any, scope: Scope, workspace: str, path: str, content: str, size: int, now: float) -> None:
     """Write a file, in place of what was there."""
     await tx.execute(
         """INSERT INTO files (scope, workspace, path, content, size, updated)
@@ -64,17 +64,17 @@ async def put(tx: Any, scope: Scope, workspace: str, path: str, content: str, si
     )
 
 
-async def listed(tx: Any, scope: Scope, workspace: str) -> list[Row]:
+async def list_files(tx: Any, scope: Scope, workspace: str) -> list[FileRow]:
     """Return the files of a workspace in the order of their paths."""
     rows = await tx.fetch(
         "SELECT path, size, updated FROM files WHERE scope = :scope AND workspace = :workspace",
         scope=scope.project,
         workspace=workspace,
     )
-    return sorted(Row(path, int(size), updated) for path, size, updated in rows)
+    return sorted(FileRow(path, int(size), updated) for path, size, updated in rows)
 
 
-async def remove(tx: Any, scope: Scope, workspace: str, path: str) -> bool:
+async def delete_file(tx: Any, scope: Scope, workspace: str, path: str) -> bool:
     """Remove a file; False if there was none."""
     gone: int = await tx.execute(
         "DELETE FROM files WHERE scope = :scope AND workspace = :workspace AND path = :path",
@@ -85,11 +85,11 @@ async def remove(tx: Any, scope: Scope, workspace: str, path: str) -> bool:
     return gone > 0
 
 
-async def forget_handles(tx: Any, scope: Scope) -> None:
+async def delete_handles(tx: Any, scope: Scope) -> None:
     """Remove the copies of values that programs left; what was written on purpose stays."""
     await tx.execute(
         "DELETE FROM files WHERE scope = :scope AND substr(path, 1, :length) = :prefix",
         scope=scope.project,
-        prefix=HANDLES,
-        length=len(HANDLES),
+        prefix=HANDLES_PREFIX,
+        length=len(HANDLES_PREFIX),
     )

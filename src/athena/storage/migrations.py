@@ -228,7 +228,7 @@ STEPS: tuple[str, ...] = (
 )
 
 
-def statements(number: int, dialect: Mapping[str, str], indexes: tuple[str, ...]) -> Iterator[str]:
+def iter_statements(number: int, dialect: Mapping[str, str], indexes: tuple[str, ...]) -> Iterator[str]:
     """Return one step's statements; the first brings the engine's own indexes too."""
     for statement in STEPS[number].split(";"):
         if statement.strip():

@@ -4,25 +4,25 @@ import json
 from typing import Any, NamedTuple
 
 from athena.core.scope import Kind
-from athena.storage.database import Indexed
+from athena.storage.database import IndexedPassage
 
-SPAN = 1 << 32  # passage ids of one scope: a range of their own, so that an index can be cut by scope
+PASSAGE_IDS_PER_SCOPE = 1 << 32  # passage ids of one scope: a range of their own, so that an index can be cut by scope
 
 # In which order passages get their vectors: people ask for memories, and of events there are many.
-OF_MEMORIES = "IN (SELECT id FROM scopes WHERE kind = 'memory')"
-MEMORIES_FIRST = (OF_MEMORIES, f"NOT {OF_MEMORIES}")
+IN_MEMORY_SCOPES = "IN (SELECT id FROM scopes WHERE kind = 'memory')"
+MEMORY_SCOPES_FIRST = (IN_MEMORY_SCOPES, f"NOT {IN_MEMORY_SCOPES}")
 
 
-def by_turns(kind: Kind | None) -> tuple[str, ...]:
+def list_scope_conditions(kind: Kind | None) -> tuple[str, ...]:
     """Return the conditions on scopes by which passages are taken one after another: of one kind, or of all."""
-    return MEMORIES_FIRST if kind is None else (f"IN (SELECT id FROM scopes WHERE kind = '{kind}')",)
+    return MEMORY_SCOPES_FIRST if kind is None else (f"IN (SELECT id FROM scopes WHERE kind = '{kind}')",)
 
 
-def scope_of(passage: int) -> int:
-    return passage // SPAN
+def get_passage_scope_id(passage: int) -> int:
+    return passage // PASSAGE_IDS_PER_SCOPE
 
 
-async def session(tx: Any, scope: int, memory: int, name: str | None) -> tuple[int, int | None]:
+async def fetch_passage_session(tx: Any, scope: int, memory: int, name: str | None) -> tuple[int, int | None]:
     """Return the number of a session, which is that of its first memory, and its last passage if it has any."""
     if name is None:
         return memory, None
@@ -43,7 +43,7 @@ async def session(tx: Any, scope: int, memory: int, name: str | None) -> tuple[i
     return int(row[0]), last[0]
 
 
-async def of_memory(tx: Any, scope: int, memory: int) -> list[Indexed]:
+async def list_memory_passages(tx: Any, scope: int, memory: int) -> list[IndexedPassage]:
     """Return a memory's passages with the text and label they are indexed under."""
     content, label = await tx.fetch_one(
         "SELECT content, label FROM memories WHERE scope = :scope AND id = :memory", scope=scope, memory=memory
@@ -53,13 +53,13 @@ async def of_memory(tx: Any, scope: int, memory: int) -> list[Indexed]:
         scope=scope,
         memory=memory,
     )
-    return [Indexed(number, content[start : start + length], label) for number, start, length in rows]
+    return [IndexedPassage(number, content[start : start + length], label) for number, start, length in rows]
 
 
-TEXT = "substr(m.content, CAST(p.start + 1 AS INTEGER), CAST(p.length AS INTEGER))"
+PASSAGE_TEXT_SQL = "substr(m.content, CAST(p.start + 1 AS INTEGER), CAST(p.length AS INTEGER))"
 
 
-class Placed(NamedTuple):
+class PassageInSession(NamedTuple):
     """A passage with what stands around it in its session."""
 
     id: int
@@ -68,20 +68,20 @@ class Placed(NamedTuple):
     created: float
     before: str
     after: str
-    known: bool  # its tokens are there already, read by the model in use
+    has_tokens: bool  # its tokens are there already, read by the model in use
 
 
-async def placed(tx: Any, numbers: list[int], model: str) -> list[Placed]:
+async def fetch_passages_in_session(tx: Any, numbers: list[int], model: str) -> list[PassageInSession]:
     """Return passages by number, each with its text, its memory's facts, and its neighbours' texts."""
-    found: list[Placed] = []
+    found: list[PassageInSession] = []
     for number in numbers:
         row = await tx.fetch_one(
-            f"""SELECT {TEXT}, m.metadata, m.created, p.scope, p.session,
+            f"""SELECT {PASSAGE_TEXT_SQL}, m.metadata, m.created, p.scope, p.session,
                       EXISTS (SELECT 1 FROM tokens t JOIN models d ON d.name = :model
                               WHERE t.scope = p.scope AND t.passage = p.id AND d.id = p.model)
                FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
                WHERE p.scope = :scope AND p.id = :id""",
-            scope=scope_of(number),
+            scope=get_passage_scope_id(number),
             id=number,
             model=model,
         )
@@ -90,7 +90,7 @@ async def placed(tx: Any, numbers: list[int], model: str) -> list[Placed]:
         text, metadata, created, scope, session_number, known_tokens = row
         beside = [
             await tx.fetch_one(
-                f"""SELECT {TEXT}
+                f"""SELECT {PASSAGE_TEXT_SQL}
                     FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
                     WHERE p.scope = :scope AND p.session = :session AND p.live = 1 AND p.id {side} LIMIT 1""",
                 scope=scope,
@@ -100,5 +100,5 @@ async def placed(tx: Any, numbers: list[int], model: str) -> list[Placed]:
             for side in ("< :id ORDER BY p.id DESC", "> :id ORDER BY p.id")
         ]
         before, after = (one[0] if one else "" for one in beside)
-        found.append(Placed(number, text, json.loads(metadata), created, before, after, bool(known_tokens)))
+        found.append(PassageInSession(number, text, json.loads(metadata), created, before, after, bool(known_tokens)))
     return found

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from athena.core.scope import Scope
 
-KEPT = 30 * 86_400.0  # seconds
-ANSWERED = 86_400.0  # seconds that an answer can be asked for again
+RUN_TTL_S = 30 * 86_400.0  # seconds
+ANSWER_TTL_S = 86_400.0  # seconds that an answer can be asked for again
 
 
-class Row(NamedTuple):
+class RunRow(NamedTuple):
     id: str
     workspace: str
     status: str
@@ -29,68 +29,68 @@ class Row(NamedTuple):
     claimed: float | None = None  # when it went on after it had waited
 
 
-COLUMNS = ", ".join(Row._fields)
-_LIGHT = COLUMNS.replace("snapshot, answer", "NULL, NULL")
+RUN_COLUMNS = ", ".join(RunRow._fields)
+_RUN_LIST_COLUMNS = RUN_COLUMNS.replace("snapshot, answer", "NULL, NULL")
 
 
-def _row(found: Any) -> Row:
-    made = Row(*found)
+def _parse_run(found: Any) -> RunRow:
+    made = RunRow(*found)
     return made._replace(snapshot=None if made.snapshot is None else bytes(made.snapshot))
 
 
-async def find(tx: Any, scope: Scope, number: str) -> Row | None:
+async def fetch_run(tx: Any, scope: Scope, number: str) -> RunRow | None:
     row = await tx.fetch_one(
-        f"SELECT {COLUMNS} FROM runs WHERE scope = :scope AND id = :id", scope=scope.project, id=number
+        f"SELECT {RUN_COLUMNS} FROM runs WHERE scope = :scope AND id = :id", scope=scope.project, id=number
     )
-    return None if row is None else _row(row)
+    return None if row is None else _parse_run(row)
 
 
-async def newest(tx: Any, scope: Scope, limit: int, status: str | None) -> list[Row]:
+async def list_runs(tx: Any, scope: Scope, limit: int, status: str | None) -> list[RunRow]:
     """Return the latest runs, without snapshots and answers."""
     only = "" if status is None else "AND status = :status"
     bound = {} if status is None else {"status": status}
     rows = await tx.fetch(
-        f"SELECT {_LIGHT} FROM runs WHERE scope = :scope {only} ORDER BY started DESC, id LIMIT :limit",
+        f"SELECT {_RUN_LIST_COLUMNS} FROM runs WHERE scope = :scope {only} ORDER BY started DESC, id LIMIT :limit",
         scope=scope.project,
         limit=limit,
         **bound,
     )
-    return [_row(row) for row in rows]
+    return [_parse_run(row) for row in rows]
 
 
-async def add(tx: Any, scope: Scope, run: Row) -> bool:
+async def insert_run(tx: Any, scope: Scope, run: RunRow) -> bool:
     """Write down a run that is new; False if there is one of that name, which stays as it is."""
-    given = ", ".join(f":{name}" for name in Row._fields)
+    given = ", ".join(f":{name}" for name in RunRow._fields)
     added: int = await tx.execute(
-        f"INSERT INTO runs (scope, {COLUMNS}) VALUES (:scope, {given}) ON CONFLICT (scope, id) DO NOTHING",
+        f"INSERT INTO runs (scope, {RUN_COLUMNS}) VALUES (:scope, {given}) ON CONFLICT (scope, id) DO NOTHING",
         scope=scope.project,
         **run._asdict(),
     )
     return added > 0
 
 
-async def put(tx: Any, scope: Scope, run: Row) -> None:
+async def upsert_run(tx: Any, scope: Scope, run: RunRow) -> None:
     """Write down how a run stands, by whoever began it."""
-    given = ", ".join(f":{name}" for name in Row._fields)
-    changed = ", ".join(f"{name} = excluded.{name}" for name in Row._fields[1:])
+    given = ", ".join(f":{name}" for name in RunRow._fields)
+    changed = ", ".join(f"{name} = excluded.{name}" for name in RunRow._fields[1:])
     await tx.execute(
-        f"""INSERT INTO runs (scope, {COLUMNS}) VALUES (:scope, {given})
+        f"""INSERT INTO runs (scope, {RUN_COLUMNS}) VALUES (:scope, {given})
             ON CONFLICT (scope, id) DO UPDATE SET {changed}""",
         scope=scope.project,
         **run._asdict(),
     )
     if run.id.startswith("00"):  # now and then
-        await _prune(tx, scope, run.started)
+        await _prune_runs(tx, scope, run.started)
 
 
-async def count(tx: Any, scope: Scope, status: str) -> int:
+async def count_runs(tx: Any, scope: Scope, status: str) -> int:
     row = await tx.fetch_one(
         "SELECT count(*) FROM runs WHERE scope = :scope AND status = :status", scope=scope.project, status=status
     )
     return int(row[0])
 
 
-async def claim(tx: Any, scope: Scope, number: str, process: str, now: float) -> bool:
+async def claim_run(tx: Any, scope: Scope, number: str, process: str, now: float) -> bool:
     """Take a run that waits for a person, so that nobody else goes on with it too, and it never goes on twice."""
     taken: int = await tx.execute(
         """UPDATE runs SET status = 'running', process = :process, claimed = :now, snapshot = NULL, waits_for = NULL
@@ -103,7 +103,7 @@ async def claim(tx: Any, scope: Scope, number: str, process: str, now: float) ->
     return taken > 0
 
 
-async def forget_words(tx: Any, scope: Scope) -> None:
+async def clear_run_contents(tx: Any, scope: Scope) -> None:
     """Let go of what was kept of programs and their answers; what waited cannot go on any more."""
     await tx.execute(
         """UPDATE runs SET status = 'failed', error = 'Purged', waits_for = NULL, snapshot = NULL
@@ -113,14 +113,14 @@ async def forget_words(tx: Any, scope: Scope) -> None:
     await tx.execute("UPDATE runs SET answer = NULL WHERE scope = :scope", scope=scope.project)
 
 
-async def _prune(tx: Any, scope: Scope, now: float) -> None:
+async def _prune_runs(tx: Any, scope: Scope, now: float) -> None:
     await tx.execute(
         "DELETE FROM runs WHERE scope = :scope AND started < :oldest AND status <> 'needs_approval'",
         scope=scope.project,
-        oldest=now - KEPT,
+        oldest=now - RUN_TTL_S,
     )
     await tx.execute(
         "UPDATE runs SET answer = NULL WHERE scope = :scope AND started < :oldest AND answer IS NOT NULL",
         scope=scope.project,
-        oldest=now - ANSWERED,
+        oldest=now - ANSWER_TTL_S,
     )

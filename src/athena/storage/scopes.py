@@ -3,41 +3,41 @@
 from typing import Any
 
 from athena.core.scope import Scope
-from athena.storage.database import listed
+from athena.storage.database import bind_list
 
 
-async def visible(tx: Any, scope: Scope) -> list[int]:
+async def fetch_visible_ids(tx: Any, scope: Scope) -> list[int]:
     """Return the numbers of the scopes that a read sees, the project first; one never written to has none."""
-    names, bound = listed("name", scope.visible)
+    names, bound = bind_list("name", scope.visible_projects)
     rows = await tx.fetch(
         f"SELECT name, id FROM scopes WHERE kind = :kind AND name IN ({names})", kind=scope.kind, **bound
     )
-    return [number for _, number in sorted(rows, key=lambda row: scope.visible.index(row[0]))]
+    return [number for _, number in sorted(rows, key=lambda row: scope.visible_projects.index(row[0]))]
 
 
-async def own(tx: Any, scope: Scope) -> list[int]:
+async def fetch_own_ids(tx: Any, scope: Scope) -> list[int]:
     """Return the number of the project alone, if it has one."""
     rows = await tx.fetch("SELECT id FROM scopes WHERE name = :project AND kind = :kind", **scope._asdict())
     return [row[0] for row in rows]
 
 
-async def every(tx: Any, scope: Scope) -> list[int]:
+async def fetch_project_ids(tx: Any, scope: Scope) -> list[int]:
     """Return the numbers of the project alone, whatever the kind."""
     return [row[0] for row in await tx.fetch("SELECT id FROM scopes WHERE name = :name", name=scope.project)]
 
 
-async def every_visible(tx: Any, scope: Scope) -> list[int]:
+async def fetch_all_visible_ids(tx: Any, scope: Scope) -> list[int]:
     """Return the numbers of the scopes that reads see, whatever the kind."""
-    names, bound = listed("name", scope.visible)
+    names, bound = bind_list("name", scope.visible_projects)
     return [row[0] for row in await tx.fetch(f"SELECT id FROM scopes WHERE name IN ({names})", **bound)]
 
 
-async def kind(tx: Any, number: int) -> str:
+async def fetch_scope_kind(tx: Any, number: int) -> str:
     row = await tx.fetch_one("SELECT kind FROM scopes WHERE id = :id", id=number)
     return str(row[0])
 
 
-async def ensure(tx: Any, scope: Scope) -> int:
+async def ensure_scope(tx: Any, scope: Scope) -> int:
     """Return the number of the project, giving it one if it has none."""
     row = await tx.fetch_one("SELECT id FROM scopes WHERE name = :project AND kind = :kind", **scope._asdict())
     if row is None:
@@ -47,7 +47,7 @@ async def ensure(tx: Any, scope: Scope) -> int:
     return int(row[0])
 
 
-async def counted(tx: Any) -> list[tuple[str, int, float | None]]:
+async def list_projects(tx: Any) -> list[tuple[str, int, float | None]]:
     """Return every project with how many memories it has and when the last one changed."""
     rows = await tx.fetch(
         """SELECT s.name, count(m.id), max(m.updated) FROM scopes s
@@ -58,7 +58,7 @@ async def counted(tx: Any) -> list[tuple[str, int, float | None]]:
     return [(name, int(count), updated) for name, count, updated in rows]
 
 
-async def rename(tx: Any, name: str, to: str) -> bool:
+async def rename_project(tx: Any, name: str, to: str) -> bool:
     """Give a project another name, with its calls and receipts; False if there is none of that name."""
     await tx.execute(  # an emptied project is none, but its number stays
         """UPDATE scopes SET name = 'emptied ' || CAST(id AS TEXT) WHERE name = :new

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import apsw
 
-SATURATION, LENGTH_WEIGHT, LABEL_WEIGHT = 1.2, 0.5, 1.0  # BM25's k1 and b; what a tag or speaker counts
-NEARBY = (0.4, 0.2, 0.1)  # what a term counts one, two and three passages away in the same session
-STOP_WEIGHT = 0.7  # what a stop word weighs where tokens are compared
-MOST_TERMS = 64  # of one question
+BM25_K1, BM25_B, LABEL_WEIGHT = 1.2, 0.5, 1.0  # BM25's k1 and b; what a tag or speaker counts
+NEIGHBOR_WEIGHTS = (0.4, 0.2, 0.1)  # what a term counts one, two and three passages away in the same session
+STOP_WORD_WEIGHT = 0.7  # what a stop word weighs where tokens are compared
+MAX_QUERY_TERMS = 64  # of one question
 
 STOP_WORDS = frozenset(
     """a about above after again against all also am an and any are as at be because been before being below
@@ -23,12 +23,14 @@ STOP_WORDS = frozenset(
     what when where which while who whom whose why will with would you your yours""".split()  # noqa: SIM905  # readable as a text
 )
 # Scripts that put no space between words: each character becomes a word of its own.
-UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+UNSPACED_CHAR_PATTERN = re.compile(
+    "[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
 
 
-def spaced(text: str) -> str:
+def add_word_spaces(text: str) -> str:
     """Put spaces around the characters of scripts that have none."""
-    return text if text.isascii() else UNSPACED.sub(r" \g<0> ", text)
+    return text if text.isascii() else UNSPACED_CHAR_PATTERN.sub(r" \g<0> ", text)
 
 
 class Term(NamedTuple):
@@ -37,26 +39,30 @@ class Term(NamedTuple):
     passages: int | None = None  # how many hold it, where that was looked up
 
 
-def tokenizer(connection: apsw.Connection) -> Any:
+def create_tokenizer(connection: apsw.Connection) -> Any:
     return connection.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
 
 
-def stems(tokenizer: Any, text: str) -> list[str]:
+def stem_text(tokenizer: Any, text: str) -> list[str]:
     """Return the stems of a text that is to be found by them, in their order."""
     found: list[str] = tokenizer(
-        spaced(text).encode(), apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False
+        add_word_spaces(text).encode(),
+        apsw.FTS5_TOKENIZE_DOCUMENT,
+        None,
+        include_offsets=False,
+        include_colocated=False,
     )
     return found
 
 
-def terms_of(tokenizer: Any, question: str) -> list[Term]:
+def parse_query_terms(tokenizer: Any, question: str) -> list[Term]:
     """Cut a question into distinct stems, without stop words where anything else is left."""
-    raw = spaced(question).encode()
+    raw = add_word_spaces(question).encode()
     found: dict[str, Term] = {}
     for start, end, stem in tokenizer(raw, apsw.FTS5_TOKENIZE_QUERY, None, include_colocated=False):
         found.setdefault(stem, Term(raw[start:end].decode(), stem))
     telling = [term for term in found.values() if term.word.casefold() not in STOP_WORDS]
-    return (telling or list(found.values()))[:MOST_TERMS]
+    return (telling or list(found.values()))[:MAX_QUERY_TERMS]
 
 
 def idf(holding: int, passages: int) -> float:
@@ -64,18 +70,20 @@ def idf(holding: int, passages: int) -> float:
     return math.log(1 + (passages - holding + 0.5) / (holding + 0.5))
 
 
-def saturated(frequency: Any) -> Any:
+def saturate_frequency(frequency: Any) -> Any:
     """Return what occurrences count: each further one less."""
-    return (SATURATION + 1) * frequency / (frequency + SATURATION)
+    return (BM25_K1 + 1) * frequency / (frequency + BM25_K1)
 
 
-def word_weights(tokenizer: Any, question: str, known: dict[str, float], live: int) -> list[tuple[int, int, float]]:
+def weigh_query_words(
+    tokenizer: Any, question: str, known: dict[str, float], live: int
+) -> list[tuple[int, int, float]]:
     """Return where each word of a question stands, and what it weighs; one found nowhere weighs most."""
     raw = question.encode()
     spans = []
     for start, end, stem in tokenizer(raw, apsw.FTS5_TOKENIZE_QUERY, None, include_colocated=False):
         word = raw[start:end].decode()
-        rare = STOP_WEIGHT if word.casefold() in STOP_WORDS else math.log(2 * live + 2)
+        rare = STOP_WORD_WEIGHT if word.casefold() in STOP_WORDS else math.log(2 * live + 2)
         first = len(raw[:start].decode())
         spans.append((first, first + len(word), known.get(stem, rare)))
     return spans

@@ -2,10 +2,10 @@
 
 from typing import Any, NamedTuple
 
-DAY = 86_400
+DAY_S = 86_400
 
 
-class Spent(NamedTuple):
+class TokenUsage(NamedTuple):
     """What one call moved: its arguments, its whole result, and what of that a model was shown."""
 
     given: int
@@ -13,7 +13,7 @@ class Spent(NamedTuple):
     shown: int
 
 
-class Used(NamedTuple):
+class UsageRow(NamedTuple):
     """The calls of one operation by one surface, summed up."""
 
     operation: str
@@ -24,7 +24,9 @@ class Used(NamedTuple):
     shown: int
 
 
-async def add(tx: Any, project: str, day: int, operation: str, surface: str, spent: Spent, calls: int = 1) -> None:
+async def add_usage(
+    tx: Any, project: str, day: int, operation: str, surface: str, spent: TokenUsage, calls: int = 1
+) -> None:
     """Add calls of an operation on a day, and what they moved together."""
     await tx.execute(
         """INSERT INTO usage (scope, day, operation, surface, calls, given, returned, shown)
@@ -41,17 +43,17 @@ async def add(tx: Any, project: str, day: int, operation: str, surface: str, spe
     )
 
 
-async def lately(tx: Any, project: str, now: float, days: int) -> dict[str, int]:
+async def count_recent_calls(tx: Any, project: str, now: float, days: int) -> dict[str, int]:
     """Return how often each operation was called with success in a project, in the last days."""
     rows = await tx.fetch(
         """SELECT operation, sum(calls) FROM usage WHERE scope = :scope AND day >= :first GROUP BY operation""",
         scope=project,
-        first=int(now // DAY) - days,
+        first=int(now // DAY_S) - days,
     )
     return {row[0]: int(row[1]) for row in rows}
 
 
-async def summed(tx: Any, without: str) -> tuple[list[Used], int]:
+async def sum_usage(tx: Any, without: str) -> tuple[list[UsageRow], int]:
     """Return what was used but by one surface, the most first, and on how many days anything was."""
     rows = await tx.fetch(
         """SELECT operation, surface, sum(calls), sum(given), sum(returned), sum(shown) FROM usage
@@ -60,4 +62,4 @@ async def summed(tx: Any, without: str) -> tuple[list[Used], int]:
         without=without,
     )
     (days,) = await tx.fetch_one("SELECT count(DISTINCT day) FROM usage WHERE surface <> :without", without=without)
-    return [Used(row[0], row[1], *map(int, row[2:])) for row in rows], int(days)
+    return [UsageRow(row[0], row[1], *map(int, row[2:])) for row in rows], int(days)

@@ -22,8 +22,8 @@ import psycopg
 import pytest
 
 from athena.app.compose import App
-from athena.core.threads import drive
-from athena.storage.postgres.store import PATIENCE, Postgres
+from athena.core.threads import run_sync
+from athena.storage.postgres.store import RECONNECT_TIMEOUT_S, Postgres
 from conftest import _model
 from patience import LONG
 
@@ -46,7 +46,7 @@ MORTAL = (*DURABLE, "fsync=off", "full_page_writes=off")  # a dead process does 
 
 
 @contextmanager
-def opened(url: str, patience: float = PATIENCE, **settings: Any) -> Generator[App]:
+def opened(url: str, patience: float = RECONNECT_TIMEOUT_S, **settings: Any) -> Generator[App]:
     """Open a store, and close it at the end."""
     app = App(Postgres(url, patience), _model, **settings)
     try:
@@ -62,7 +62,7 @@ def wait_for_it(app: App, seconds: float) -> None:
 
 def call(app: App, name: str, project: str = PROJECT, key: str | None = None, **arguments: Any) -> Any:
     """Call an operation as a program would."""
-    return drive(app.catalog.find(name)(app.context(project, "test", key), **arguments))
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
 
 
 def query(url: str, sql: str, *values: Any) -> list[Any]:
@@ -293,10 +293,10 @@ url, threads = sys.argv[1], int(sys.argv[2])
 from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError
-from athena.core.types import plain
+from athena.core.types import to_json as plain
 from athena.storage.postgres.store import Postgres
-from athena.core.threads import drive
-MiniLM().vectors(["warm up"])
+from athena.core.threads import run_sync as drive
+MiniLM().embed(["warm up"])
 print("ready", flush=True)
 sys.stdin.readline()
 app = App(Postgres(url), MiniLM())

@@ -7,11 +7,11 @@ import pytest
 from postgres_tools import begin, call, hear, new_database, opened, others, query
 
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.memory.index import reembed
-from athena.storage.arrays import encode
+from athena.storage.arrays import quantize_vectors
 from athena.storage.database import Transaction
-from athena.storage.postgres.vectors import LEASE
+from athena.storage.postgres.vectors import CLAIM_LEASE_S
 from conftest import _model
 from patience import until
 
@@ -65,7 +65,7 @@ CLAIMING = """
 import sys, time
 from athena.embedding.minilm import MiniLM
 from athena.storage.postgres.store import Postgres
-from athena.core.threads import drive
+from athena.core.threads import run_sync as drive
 database = Postgres(sys.argv[1])
 print(len(drive(database.write(lambda tx: database.vectors.claim(tx, MiniLM().name, 20, time.time())))), flush=True)
 sys.stdin.readline()
@@ -83,9 +83,9 @@ def test_what_a_killed_process_had_taken_is_taken_over_after_a_while(url: str, b
     with opened(url, time=lambda: moment) as app:
         assert call(app, "reembed", limit=1_000).done == PASSAGES - 20
         assert call(app, "reembed", limit=1_000).done == 0
-        moment = now + LEASE - 1
+        moment = now + CLAIM_LEASE_S - 1
         assert call(app, "reembed", limit=1_000).done == 0
-        moment = now + LEASE + 1
+        moment = now + CLAIM_LEASE_S + 1
         progress = call(app, "reembed", limit=1_000)
         assert (progress.done, progress.remaining) == (20, 0)
         assert call(app, "verify").ok
@@ -105,7 +105,7 @@ def test_long_texts_from_several_processes_at_once_all_get_their_vectors(url: st
 def test_a_vector_that_comes_too_late_leaves_nothing_behind(url: str, behind: App, change: str) -> None:
     """The text is removed or replaced between the moment a passage is taken and the moment its vector is kept."""
     vectors, model = behind.store.database.vectors, behind.store.encoder.name
-    taken = drive(behind.store.database.write(lambda tx: vectors.claim(tx, model, 1_000, 0.0)))
+    taken = run_sync(behind.store.database.write(lambda tx: vectors.claim_passages(tx, model, 1_000, 0.0)))
     assert len(taken) == PASSAGES
     if change == "purge":
         call(behind, "purge", memory_ids=[1], expect=1)
@@ -113,11 +113,11 @@ def test_a_vector_that_comes_too_late_leaves_nothing_behind(url: str, behind: Ap
         call(behind, "update_memory", memory_id=1, content="all of it was a dream")
 
     async def keep(tx: Transaction) -> None:
-        code = encode(_model.vectors(["anything"]))[0]
-        await vectors.put(tx, [(number, code) for number in taken], model)
-        await vectors.put_tokens(tx, [(number, b"x" * 16) for number in taken])
+        code = quantize_vectors(_model.embed(["anything"]))[0]
+        await vectors.set_vectors(tx, [(number, code) for number in taken], model)
+        await vectors.set_tokens(tx, [(number, b"x" * 16) for number in taken])
 
-    drive(behind.store.database.write(keep))
+    run_sync(behind.store.database.write(keep))
     orphans = "SELECT count(*) FROM tokens t WHERE passage NOT IN (SELECT id FROM passages)"
     assert query(url, orphans) == [(0,)]
     assert query(url, "SELECT count(*) FROM tokens") == [(0 if change == "purge" else 1,)]
@@ -125,7 +125,7 @@ def test_a_vector_that_comes_too_late_leaves_nothing_behind(url: str, behind: Ap
 
 
 def test_a_memory_that_is_forgotten_and_brought_back_keeps_its_vectors(url: str, behind: App) -> None:
-    drive(reembed(behind.store, 1_000))
+    run_sync(reembed(behind.store, 1_000))
     call(behind, "forget", memory_id=1)
     assert call(behind, "reembed", limit=10).done == 0
     call(behind, "undo")

@@ -23,7 +23,7 @@ from postgres_tools import (
     wait_for_it,
 )
 
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import Unavailable
 from athena.storage.database import Transaction
 from athena.storage.postgres import store
@@ -185,7 +185,7 @@ def test_what_is_kept_about_commits_does_not_grow_for_ever(url: str, monkeypatch
         call(app, "remember", content="first")
         query(url, "UPDATE commits SET at = at - interval '1 hour'")
         assert query(url, "SELECT count(*) FROM commits")[0][0] >= 1
-        monkeypatch.setattr(store, "FOLDED", 2)  # smaller
+        monkeypatch.setattr(store, "TALLY_FOLD_WRITES", 2)  # smaller
         for i in range(4):
             call(app, "remember", content=f"item {i}")
     assert query(url, "SELECT count(*) FROM commits WHERE at < now() - interval '10 minutes'") == [(0,)]
@@ -202,7 +202,7 @@ def test_work_that_takes_longer_than_the_patience_is_still_resolved(url: str, pr
             return number
 
         proxy.at_commit(lose_the_answer, b"pg_sleep")
-        assert drive(app.store.database.write(slowly)) == number
+        assert run_sync(app.store.database.write(slowly)) == number
         assert kept(url) == [("before", 2, 1)]
 
 
@@ -220,6 +220,6 @@ def test_work_that_takes_longer_than_the_patience_and_loses_a_race_is_run_again(
             await tx.fetch("SELECT pg_sleep(0.4)")
             await tx.execute("UPDATE memories SET occurrences = occurrences + 1 WHERE id = :id", id=number)
 
-        drive(app.store.database.write(slowly))
+        run_sync(app.store.database.write(slowly))
         assert kept(url) == [("before", 12, 1)]
         assert len(tries) == 2

@@ -18,7 +18,7 @@ from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.errors import Unavailable
 from athena.storage.postgres.store import Postgres
-from athena.core.threads import drive
+from athena.core.threads import run_sync as drive
 url, name = sys.argv[1:]
 app = App(Postgres(url), MiniLM())
 context = app.context("test", "test")

@@ -10,7 +10,7 @@ import pytest
 from postgres_tools import begin, call, end, hear, name_of, new_database, opened, query, say
 
 from athena import api
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import InvalidInput, Unavailable
 from athena.storage.database import Transaction
 from patience import until
@@ -124,7 +124,7 @@ def test_a_limit_on_the_time_of_transactions_is_told(url: str) -> None:
 
         for run in (app.store.database.read, app.store.database.write):
             with pytest.raises(Unavailable, match="too long"):
-                drive(run(slowly))
+                run_sync(run(slowly))
         assert call(app, "recall", query="before")
 
 

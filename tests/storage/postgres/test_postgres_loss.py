@@ -31,10 +31,10 @@ from postgres_tools import (
 import athena
 from athena import api
 from athena.app.compose import App
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import Misconfigured, Unavailable
 from athena.storage.database import Transaction
-from athena.storage.postgres.store import CONNECTIONS
+from athena.storage.postgres.store import MAX_POOL_CONNECTIONS
 from patience import LONG, until
 
 # Who stores waits for a lock; what was put off waits for one too.
@@ -57,16 +57,16 @@ def url(mortal: postgres.Server) -> str:
 
 def fill_pool(app: App) -> None:
     """Have as many connections open as there may be, all idle in the end."""
-    together = threading.Barrier(CONNECTIONS)
+    together = threading.Barrier(MAX_POOL_CONNECTIONS)
 
     def hold(_: int) -> None:
         async def work(tx: object) -> None:
             together.wait(LONG)
 
-        drive(app.store.database.read(work))
+        run_sync(app.store.database.read(work))
 
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        list(pool.map(hold, range(CONNECTIONS)))
+    with ThreadPoolExecutor(MAX_POOL_CONNECTIONS) as pool:
+        list(pool.map(hold, range(MAX_POOL_CONNECTIONS)))
 
 
 def test_calls_say_in_time_that_the_server_is_gone_and_work_again_when_it_is_back(
@@ -248,7 +248,7 @@ def test_an_interrupt_is_one_although_the_driver_fails_to_cancel(url: str) -> No
             await tx.fetch("SELECT 1/0")
 
     with opened(url) as app, pytest.raises(KeyboardInterrupt):
-        drive(app.store.database.write(work))
+        run_sync(app.store.database.write(work))
 
 
 def test_a_program_that_is_interrupted_while_it_waits_can_go_on(url: str) -> None:
@@ -294,7 +294,7 @@ def test_a_lock_that_somebody_holds_for_long_is_told(url: str) -> None:
                 await tx.execute("UPDATE memories SET occurrences = 2")
 
             with pytest.raises(Unavailable, match="too long") as caught:
-                drive(app.store.database.write(patient))
+                run_sync(app.store.database.write(patient))
             assert caught.value.retry
             wait_for_it(app, LONG)
             assert call(app, "recall", query="before"), "reading goes on"
@@ -302,15 +302,15 @@ def test_a_lock_that_somebody_holds_for_long_is_told(url: str) -> None:
 
 
 def test_a_call_that_finds_all_connections_in_use_is_told_and_the_next_one_works(url: str) -> None:
-    with opened(url, patience=LONG) as app, ThreadPoolExecutor(CONNECTIONS) as pool:
+    with opened(url, patience=LONG) as app, ThreadPoolExecutor(MAX_POOL_CONNECTIONS) as pool:
         call(app, "remember", content="before")
-        full, leave = threading.Barrier(CONNECTIONS + 1), threading.Event()
+        full, leave = threading.Barrier(MAX_POOL_CONNECTIONS + 1), threading.Event()
 
         async def hold(tx: object) -> None:
             full.wait(LONG)
             leave.wait(LONG)
 
-        held = [pool.submit(lambda: drive(app.store.database.read(hold))) for _ in range(CONNECTIONS)]
+        held = [pool.submit(lambda: run_sync(app.store.database.read(hold))) for _ in range(MAX_POOL_CONNECTIONS)]
         full.wait(LONG)
         wait_for_it(app, 0.5)
         with pytest.raises(Unavailable, match="in use"):

@@ -17,13 +17,13 @@ from postgres_tools import Other, call, new_database, opened, others, query
 from athena.app.compose import App
 from athena.core.call import Call
 from athena.core.scope import Scope
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import Conflict, NotFound
 from athena.memory.values import Filter
-from athena.storage.call_log import Ledger
+from athena.storage.call_log import CallLog
 from athena.storage.database import Transaction
 from athena.storage.postgres import store
-from athena.storage.usage import Spent
+from athena.storage.usage import TokenUsage
 from conftest import _model, rounds
 from patience import LONG, until
 
@@ -55,15 +55,15 @@ def app(shared: str, crowd: list[Other]) -> Generator[App]:
 
 def nearest(app: App, text: str) -> int:
     """Return the memory whose vector is nearest to that of a text, whatever its words."""
-    vector = _model.vectors([text])[0]
+    vector = _model.embed([text])[0]
 
     async def work(tx: Transaction) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder
-        among = await vectors.select(tx, Filter(Scope("test")), encoder.name, encoder.dimensions)
-        near = await vectors.nearest(tx, among, vector, 1, None)
+        among = await vectors.select_candidates(tx, Filter(Scope("test")), encoder.name, encoder.dimensions)
+        near = await vectors.search_nearest(tx, among, vector, 1, None)
         return int(near.memories[near.cosines.argmax()])
 
-    return drive(app.store.database.read(work))
+    return run_sync(app.store.database.read(work))
 
 
 def at_once(*works: Callable[[], Any]) -> list[Any]:
@@ -240,15 +240,15 @@ def test_threads_that_use_the_same_memories_while_they_are_written_lose_nothing(
 def test_sums_that_another_process_holds_cost_no_note_of_a_call(server: postgres.Server) -> None:
     url = new_database(server)
     database = store.Postgres(url, soon=0.05)
-    ledger = Ledger(database)
+    ledger = CallLog(database)
     counted = "SELECT calls FROM usage"
-    ledger.spend("test", 0.0, "recall", "test", Spent(1, 1, 1))
+    ledger.log_usage("test", 0.0, "recall", "test", TokenUsage(1, 1, 1))
     until(lambda: query(url, counted))
     with psycopg.connect(url) as other:
         other.execute("UPDATE athena.usage SET calls = calls + 10")
         for _ in range(3):
-            ledger.note(Call("recall", "test", Scope.named("test"), 0.0, None, "", None), "done", 1.0)
-            ledger.spend("test", 0.0, "recall", "test", Spent(1, 1, 1))
+            ledger.log_call(Call("recall", "test", Scope.from_name("test"), 0.0, None, "", None), "done", 1.0)
+            ledger.log_usage("test", 0.0, "recall", "test", TokenUsage(1, 1, 1))
         until(lambda: query(url, "SELECT count(*) FROM calls") == [(3,)])
         assert query(url, counted) == [(1,)]  # which waits for the other still
     database.close()
@@ -257,7 +257,7 @@ def test_sums_that_another_process_holds_cost_no_note_of_a_call(server: postgres
 def test_programs_that_each_write_once_do_not_leave_a_count_behind_for_ever(
     server: postgres.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "FOLDED", 4)  # smaller
+    monkeypatch.setattr(store, "TALLY_FOLD_WRITES", 4)  # smaller
     url = new_database(server)
     for i in range(24):
         with opened(url) as app:
@@ -268,7 +268,7 @@ def test_programs_that_each_write_once_do_not_leave_a_count_behind_for_ever(
 FORKING = """
 import os, sys
 from athena import api
-from athena.core.threads import drive
+from athena.core.threads import run_sync as drive
 first = api.store("from the parent")
 assert api.search("parent").total == 1
 

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from postgres_tools import call, name_of, new_database, query
 
 from athena.app.compose import App
-from athena.core.hashing import digest
+from athena.core.hashing import hash_text
 from athena.core.scope import Scope
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.memory.values import Filter
-from athena.storage.database import Indexed, Transaction
-from athena.storage.passages import SPAN
+from athena.storage.database import IndexedPassage, Transaction
+from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
 from athena.storage.postgres import store, vectors
-from athena.storage.postgres.fulltext import PostgresWords
+from athena.storage.postgres.fulltext import PostgresFullText
 from athena.storage.postgres.store import Postgres
-from athena.storage.terms import terms_of
+from athena.storage.terms import parse_query_terms
 from conftest import rounds
 from patience import until
 
@@ -40,13 +40,13 @@ class Bag:
 
     def load(self) -> None: ...
 
-    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         sums = np.array([sum(map(self._word, text.lower().split()), np.zeros(self.dimensions)) for text in texts])
         made: NDArray[np.float32] = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)).astype("f4")
         return made
 
     def _word(self, word: str) -> NDArray[np.float64]:
-        return np.random.default_rng(int(digest(word)[:8], 16)).normal(size=self.dimensions)
+        return np.random.default_rng(int(hash_text(word)[:8], 16)).normal(size=self.dimensions)
 
 
 def bag_app(url: str, embedder: Bag | None = None) -> App:
@@ -55,7 +55,7 @@ def bag_app(url: str, embedder: Bag | None = None) -> App:
 
 def fill(url: str, project: str, count: int, each: int = 1) -> None:
     """Write a project of many memories straight into the tables, `each` passages to a memory, all at random."""
-    chance, words = np.random.default_rng(count), PostgresWords()
+    chance, words = np.random.default_rng(count), PostgresFullText()
     codes = np.clip(chance.normal(size=(count * each, DIMENSIONS)) * 40, -127, 127).astype(int)
     with psycopg.connect(url, autocommit=False) as connection:
         connection.execute("SET search_path TO athena, public")
@@ -70,16 +70,16 @@ def fill(url: str, project: str, count: int, each: int = 1) -> None:
         memories, passages, lexemes = [], [], []
         for i in range(count):
             number, text = first[0] + i, " ".join(f"filler stone{i} grey{i % 50} p{j}." for j in range(each))
-            name = digest(f"{project}{text}")
-            memories.append((number, scope, digest(text), name[:12], text, "", "[]", "note", "{}", i, i, i, 0.5))
+            name = hash_text(f"{project}{text}")
+            memories.append((number, scope, hash_text(text), name[:12], text, "", "[]", "note", "{}", i, i, i, 0.5))
             start = 0
             for j in range(each):
                 piece = f"filler stone{i} grey{i % 50} p{j}."
-                passage = scope * SPAN + first[0] * 50 + i * each + j
+                passage = scope * PASSAGE_IDS_PER_SCOPE + first[0] * 50 + i * each + j
                 code = f"[{','.join(map(str, codes[i * each + j]))}]"
                 size = len(piece.split())
                 passages.append((passage, scope, number, start, len(piece), size, number, 0, 1, 1, 0, model[0], code))
-                kept = words.lexemes(scope, Indexed(passage, piece, ""))
+                kept = words.to_tsvector(scope, IndexedPassage(passage, piece, ""))
                 lexemes.append((scope, passage, number, None if each == 1 else number, size, kept))
                 start += len(piece) + 1
         _copy(connection, "memories (id, scope, digest, hash, content, label, tags, memory_type, metadata, happened,"
@@ -122,7 +122,7 @@ def large(server: postgres.Server) -> str:
              memory_type="note" if i < 40 else "decision", project="small")  # fmt: skip
     fill(url, "crowd", CROWD)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(vectors, "EXACT", 1_000)
+        patched.setattr(vectors, "MAX_SCANNED_PASSAGES", 1_000)
         call(app, "recall", project="crowd", query="stone7 grey7")
         until(lambda: graphs(url) == [(GRAPH, True)])
     assert call(app, "verify").problems == ()
@@ -133,7 +133,7 @@ def large(server: postgres.Server) -> str:
 @pytest.fixture
 def grown(large: str, monkeypatch: pytest.MonkeyPatch) -> Generator[App]:
     """The store with the large project, which is searched by its graph."""
-    monkeypatch.setattr(vectors, "EXACT", 1_000)
+    monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 1_000)
     app = bag_app(large)
     yield app
     app.close()
@@ -144,14 +144,14 @@ def near(app: App, project: str, vector: NDArray[np.float32], limit: int) -> lis
 
     async def work(tx: Transaction) -> list[int]:
         found, encoder = app.store.database.vectors, app.store.encoder
-        among = await found.select(tx, Filter(Scope(project)), encoder.name, encoder.dimensions)
-        made = await found.nearest(tx, among, vector, limit, None)
+        among = await found.select_candidates(tx, Filter(Scope(project)), encoder.name, encoder.dimensions)
+        made = await found.search_nearest(tx, among, vector, limit, None)
         best: dict[int, float] = {}
         for memory, cosine in zip(made.memories.tolist(), made.cosines.tolist(), strict=True):
             best[memory] = max(cosine, best.get(memory, -1.0))
         return sorted(best, key=lambda memory: -best[memory])
 
-    return drive(app.store.database.read(work))
+    return run_sync(app.store.database.read(work))
 
 
 def test_the_number_of_occurrences_is_read_back_right_with_and_without_a_label(server: postgres.Server) -> None:
@@ -163,15 +163,15 @@ def test_the_number_of_occurrences_is_read_back_right_with_and_without_a_label(s
     ]
     items.append({"content": "only in the label", "tags": ["kettle"]})
     stored = call(app, "remember_batch", items=items)
-    words: Any = app.store.database.words
+    words: Any = app.store.database.fulltext
 
     async def work(tx: Transaction) -> dict[int, tuple[float, bool]]:
-        among = await app.store.database.vectors.select(tx, Filter(Scope("test")), "bag", DIMENSIONS)
-        nodes, _ = await words._find(tx, among, terms_of(words._tokenizer(), "kettle"), 0)
+        among = await app.store.database.vectors.select_candidates(tx, Filter(Scope("test")), "bag", DIMENSIONS)
+        nodes, _ = await words._find(tx, among, parse_query_terms(words._tokenizer(), "kettle"), 0)
         rows = zip(nodes.memories.tolist(), nodes.text[0].tolist(), nodes.label[0].tolist(), strict=True)
         return {memory: (text, label) for memory, text, label in rows}
 
-    found = drive(app.store.database.read(work))
+    found = run_sync(app.store.database.read(work))
     counts = [(n, label) for n in range(1, 41) for label in (False, True)]
     assert [found[one.id] for one in stored] == [*counts, (0, True)]
     app.close()
@@ -181,7 +181,7 @@ def test_a_small_project_beside_a_large_one_gives_all_that_it_has(grown: App) ->
     found = call(grown, "recall", project="small", query="lantern", k=10)
     assert len(found) == 10
     assert {hit.project for hit in found} == {"small"}
-    assert len(near(grown, "small", Bag().vectors(["stone5 grey5"])[0], 50)) == 50
+    assert len(near(grown, "small", Bag().embed(["stone5 grey5"])[0], 50)) == 50
     for i in (0, 17, 49):
         assert call(grown, "recall", project="small", query=f"rare{i}", k=1)[0].content.startswith(f"rare{i} ")
 
@@ -191,7 +191,7 @@ def test_a_rare_tag_in_a_large_project_gives_all_that_have_it(grown: App, monkey
         call(grown, "remember", project="crowd", content=f"pebble{i} on the beach", tags=["rare"]) for i in range(8)
     ]
     for exact in (1_000, 10):  # compared one by one, or by a graph that goes on until it has found them all
-        monkeypatch.setattr(vectors, "EXACT", exact)
+        monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", exact)
         found = call(grown, "recall", project="crowd", query="something else entirely", k=20, tags=["rare"])
         assert {hit.id for hit in found} == {one.id for one in tagged}
     call(grown, "forget_batch", project="crowd", memory_ids=[one.id for one in tagged])
@@ -203,7 +203,7 @@ def test_the_graph_finds_nearly_what_a_full_scan_finds(grown: App, monkeypatch: 
     chance = np.random.default_rng(5)
     asked = chance.normal(size=(20, DIMENSIONS)).astype("f4")
     by_graph = [near(grown, "crowd", vector, 100)[:10] for vector in asked]
-    monkeypatch.setattr(vectors, "EXACT", 10_000_000)  # larger
+    monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 10_000_000)  # larger
     exactly = [near(grown, "crowd", vector, 100)[:10] for vector in asked]
     shared = [len(set(one) & set(other)) for one, other in zip(by_graph, exactly, strict=True)]
     assert sum(shared) / len(shared) >= 9
@@ -216,7 +216,7 @@ def test_a_search_of_a_large_project_goes_by_its_graph(grown: App, large: str) -
 
     before = used()
     for i in range(3):
-        near(grown, "crowd", Bag().vectors([f"stone{i}"])[0], 10)
+        near(grown, "crowd", Bag().embed([f"stone{i}"])[0], 10)
     grown.close()  # its connections say at their end what they did
     assert until(lambda: used() >= before + 3)
 
@@ -284,7 +284,7 @@ def test_deep_pages_show_every_memory_once(
     fill(url, "test", 120, each=12)
     for i in range(60):
         call(app, "remember", content=f"lonely{i} thing without company")
-    monkeypatch.setattr(vectors, "EXACT", exact)
+    monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", exact)
     call(app, "recall", query="stone7")
     if exact < 1_000:
         until(lambda: graphs(url) == [(GRAPH, True)])
@@ -313,7 +313,7 @@ def drawing(url: str) -> bool:
 @pytest.fixture
 def middling(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[str, App]]:
     """A project that is large enough for a graph, and has none yet."""
-    monkeypatch.setattr(vectors, "EXACT", 100)  # smaller
+    monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 100)  # smaller
     url = new_database(server)
     app = bag_app(url)
     call(app, "remember", content="lantern")
@@ -346,7 +346,7 @@ def test_a_store_works_while_its_graph_is_being_drawn(middling: tuple[str, App])
 def test_a_graph_that_was_left_unfinished_is_drawn_again(
     middling: tuple[str, App], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "LATER", 600)  # time
+    monkeypatch.setattr(store, "GRAPH_RETRY_DELAY_S", 600)  # time
     url, app = middling
     with psycopg.connect(url, autocommit=True) as holding:
         building(url, holding)
@@ -360,7 +360,7 @@ def test_a_graph_that_was_left_unfinished_is_drawn_again(
     assert call(app, "recall", project="crowd", query="stone8", k=1)[0].content.startswith("filler stone8 ")
     assert "graph cannot be drawn" in call(app, "health").problems[0]
     # It is tried again after a while, by the next search that wants it.
-    monkeypatch.setattr(store, "LATER", 0.1)
+    monkeypatch.setattr(store, "GRAPH_RETRY_DELAY_S", 0.1)
     app.store.database._not_before = 0.0  # type: ignore[attr-defined]
     until(lambda: call(app, "recall", project="crowd", query="stone8") and graphs(url) == [(GRAPH, True)])
     assert call(app, "verify").problems == ()

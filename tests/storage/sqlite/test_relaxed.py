@@ -9,9 +9,9 @@ import apsw
 import pytest
 
 from athena.app.compose import App
-from athena.core.foreign_operation import Defined, Definition
-from athena.core.threads import drive
-from athena.core.types import plain
+from athena.core.foreign_operation import ForeignOperation, ToolDefinition
+from athena.core.threads import run_sync
+from athena.core.types import to_json
 from athena.errors import Unavailable
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite.store import Sqlite
@@ -64,14 +64,14 @@ class _Files(apsw.VFS):
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Generator[Disk]:
     watched = Disk()
-    whole = sqlite_connection.sync
+    whole = sqlite_connection.fsync_log
 
     def sync(path: str) -> None:
         whole(path)
         assert path.endswith("-wal")
         watched.synced()
 
-    monkeypatch.setattr(sqlite_connection, "sync", sync)  # to see it
+    monkeypatch.setattr(sqlite_connection, "fsync_log", sync)  # to see it
     files = _Files(watched)
     yield watched
     files.unregister()
@@ -85,7 +85,7 @@ def app(tmp_path: Path, disk: Disk) -> Generator[App]:
 
 
 def call(app: App, name: str, **arguments: Any) -> Any:
-    return plain(drive(app.catalog.find(name)(app.context("test", "python"), **arguments)))
+    return to_json(run_sync(app.catalog.get_operation(name)(app.create_context("test", "python"), **arguments)))
 
 
 async def work(tx: Any) -> None:
@@ -123,8 +123,10 @@ def test_before_a_program_reaches_others_what_it_wrote_is_on_the_disk(app: App, 
     async def tell(ctx: Any, arguments: dict[str, Any]) -> Any:
         seen.append(disk.pending)
 
-    told = Defined(Definition("others", "tell", "Tell them.", arguments={"type": "object", "properties": {}}), tell)
-    app.catalog.put("others", "Somebody else.", [told])
+    told = ForeignOperation(
+        ToolDefinition("others", "tell", "Tell them.", arguments={"type": "object", "properties": {}}), tell
+    )
+    app.catalog.replace_category("others", "Somebody else.", [told])
     program = """
 for i in range(3):
     graph.create_entities(entities=[{"name": f"Ann {i}", "entityType": "person", "observations": []}])
@@ -136,14 +138,14 @@ for i in range(3):
 
 def test_a_relaxed_write_is_seen_at_once_and_a_caller_who_comes_after_it_waits_for_both(app: App, disk: Disk) -> None:
     database = app.store.database
-    drive(database.relaxed.write(work))
+    run_sync(database.deferred_sync.write(work))
     assert disk.pending > 0
-    assert drive(database.read(count)) == 1
-    drive(database.write(work))
-    assert (disk.pending, drive(database.read(count))) == (0, 2)
-    drive(database.relaxed.write(work))
-    drive(database.sync())
-    assert (disk.pending, drive(database.read(count))) == (0, 3)
+    assert run_sync(database.read(count)) == 1
+    run_sync(database.write(work))
+    assert (disk.pending, run_sync(database.read(count))) == (0, 2)
+    run_sync(database.deferred_sync.write(work))
+    run_sync(database.sync())
+    assert (disk.pending, run_sync(database.read(count))) == (0, 3)
 
 
 def test_a_caller_who_finds_it_done_already_waits_for_who_did_it(app: App, disk: Disk) -> None:
@@ -153,9 +155,9 @@ def test_a_caller_who_finds_it_done_already_waits_for_who_did_it(app: App, disk:
         return int(await tx.execute("UPDATE counters SET value = value WHERE name LIKE 'at %'"))
 
     for number, found in enumerate((count, write_the_same), start=1):
-        drive(database.relaxed.write(work))
+        run_sync(database.deferred_sync.write(work))
         assert disk.pending > 0
-        assert drive(database.write(found)) == number
+        assert run_sync(database.write(found)) == number
         assert disk.pending == 0
 
 
@@ -178,9 +180,9 @@ def test_a_store_behind_a_link_is_synced_where_its_log_is(tmp_path: Path, monkey
         synced.append(os.fstat(file).st_ino)
 
     monkeypatch.setattr(os, "fsync", watched)
-    drive(store.relaxed.write(work))
-    drive(store.sync())
-    drive(store.sync())  # there is nothing more to wait for
+    run_sync(store.deferred_sync.write(work))
+    run_sync(store.sync())
+    run_sync(store.sync())  # there is nothing more to wait for
     assert synced == [(tmp_path / "disk" / "real.db-wal").stat().st_ino]
     store.close()
 
@@ -189,7 +191,7 @@ def test_an_interrupt_in_a_relaxed_write_leaves_no_caller_without_the_disk(
     app: App, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database, change = app.store.database, sqlite_connection.set_durable
-    drive(database.write(work))
+    run_sync(database.write(work))
 
     def interrupted(connection: apsw.Connection, durable: bool) -> None:
         change(connection, durable)
@@ -198,11 +200,11 @@ def test_an_interrupt_in_a_relaxed_write_leaves_no_caller_without_the_disk(
     with monkeypatch.context() as patched:
         patched.setattr(sqlite_connection, "set_durable", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            drive(database.relaxed.write(work))
-    drive(database.write(work))
-    assert (disk.pending, drive(database.read(count))) == (0, 2)
+            run_sync(database.deferred_sync.write(work))
+    run_sync(database.write(work))
+    assert (disk.pending, run_sync(database.read(count))) == (0, 2)
 
 
 def test_a_log_that_cannot_be_synced_is_told_of(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be written"):
-        sqlite_connection.sync(str(tmp_path))
+        sqlite_connection.fsync_log(str(tmp_path))

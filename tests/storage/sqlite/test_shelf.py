@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from athena.app.compose import App
 from athena.core.scope import Scope
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.memory.values import Filter
-from athena.storage.arrays import encode
-from athena.storage.database import Near
-from athena.storage.sqlite.connection import MEMORY
+from athena.storage.arrays import quantize_vectors
+from athena.storage.database import VectorMatches
+from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 from athena.storage.sqlite.vector_cache import pack_signs
 
@@ -35,35 +35,35 @@ class Scattered:
 
     def load(self) -> None: ...
 
-    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         made = np.array([_topic(crc32(text.encode()) % 40) + 0.5 * _topic(crc32(text.encode())) for text in texts])
         unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
         return unit
 
 
 def remember(app: App, texts: list[str]) -> list[int]:
-    context = app.context("p", "test")
-    stored = drive(app.catalog.find("remember_batch")(context, items=texts))
+    context = app.create_context("p", "test")
+    stored = run_sync(app.catalog.get_operation("remember_batch")(context, items=texts))
     return [one.id for one in stored]
 
 
-def nearest(app: App, vector: Any, limit: int, only: Filter | None = None) -> Near:
-    async def work(tx: Any) -> Near:
+def nearest(app: App, vector: Any, limit: int, only: Filter | None = None) -> VectorMatches:
+    async def work(tx: Any) -> VectorMatches:
         vectors = app.store.database.vectors
-        among = await vectors.select(tx, only or Filter(Scope("p")), Scattered.name, SIZE)
-        return await vectors.nearest(tx, among, vector, limit, None)
+        among = await vectors.select_candidates(tx, only or Filter(Scope("p")), Scattered.name, SIZE)
+        return await vectors.search_nearest(tx, among, vector, limit, None)
 
-    return drive(app.store.database.read(work))
+    return run_sync(app.store.database.read(work))
 
 
 def test_the_signs_first_find_what_an_exact_scan_finds() -> None:
-    app = App(Sqlite(MEMORY), Scattered())
+    app = App(Sqlite(IN_MEMORY_PATH), Scattered())
     texts = [f"text {i}" for i in range(4_000)]
     numbers = np.array(remember(app, texts))
-    exact = Scattered().vectors(texts)
+    exact = Scattered().embed(texts)
     shared = []
     for i in range(20):
-        question = Scattered().vectors([f"question {i}"])[0]
+        question = Scattered().embed([f"question {i}"])[0]
         near = nearest(app, question, 10)
         best = near.memories[np.argsort(-near.cosines)[:10]]
         truth = numbers[np.argsort(-(exact @ question))[:10]]
@@ -75,10 +75,10 @@ def test_the_signs_first_find_what_an_exact_scan_finds() -> None:
 def test_a_filter_acts_before_the_search_so_rare_ones_come_back(tmp_path: Path) -> None:
     app = App(Sqlite(tmp_path / "a.db"), Scattered())
     remember(app, [f"text {i}" for i in range(3_000)])
-    context = app.context("p", "test")
+    context = app.create_context("p", "test")
     items = [{"content": f"rare {i}", "tags": "rare"} for i in range(7)]
-    rare = {s.id for s in drive(app.catalog.find("remember_batch")(context, items=items))}
-    near = nearest(app, Scattered().vectors(["text 5"])[0], 50, Filter(Scope("p"), tags=("rare",)))
+    rare = {s.id for s in run_sync(app.catalog.get_operation("remember_batch")(context, items=items))}
+    near = nearest(app, Scattered().embed(["text 5"])[0], 50, Filter(Scope("p"), tags=("rare",)))
     assert set(near.memories.tolist()) == rare
     app.close()
 
@@ -86,7 +86,7 @@ def test_a_filter_acts_before_the_search_so_rare_ones_come_back(tmp_path: Path) 
 def _write_elsewhere(path: str, texts: list[str], forget: list[int]) -> None:
     app = App(Sqlite(path), Scattered())
     remember(app, texts)
-    drive(app.catalog.find("forget_batch")(app.context("p", "test"), memory_ids=forget))
+    run_sync(app.catalog.get_operation("forget_batch")(app.create_context("p", "test"), memory_ids=forget))
     app.close()
 
 
@@ -94,14 +94,14 @@ def test_what_another_process_wrote_or_forgot_is_seen_at_once(tmp_path: Path) ->
     path = str(tmp_path / "a.db")
     app = App(Sqlite(path), Scattered())
     first = remember(app, [f"text {i}" for i in range(100)])
-    assert len(nearest(app, Scattered().vectors(["text 1"])[0], 1000).memories) == 100
+    assert len(nearest(app, Scattered().embed(["text 1"])[0], 1000).memories) == 100
     other = multiprocessing.get_context("spawn").Process(
         target=_write_elsewhere, args=(path, ["from elsewhere", "and more"], first[:10])
     )
     other.start()
     other.join(60)
     assert other.exitcode == 0
-    near = nearest(app, Scattered().vectors(["from elsewhere"])[0], 1000)
+    near = nearest(app, Scattered().embed(["from elsewhere"])[0], 1000)
     assert len(near.memories) == 92
     assert not set(near.memories.tolist()) & set(first[:10])
     app.close()
@@ -110,12 +110,12 @@ def test_what_another_process_wrote_or_forgot_is_seen_at_once(tmp_path: Path) ->
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["add", "forget", "restore", "update"]), st.integers(0, 30)), max_size=40))
 def test_a_shelf_grown_step_by_step_equals_one_read_at_once(steps: list[tuple[str, int]]) -> None:
-    app = App(Sqlite(MEMORY), Scattered())
-    context = app.context("p", "test")
-    question = Scattered().vectors(["question"])[0]
+    app = App(Sqlite(IN_MEMORY_PATH), Scattered())
+    context = app.create_context("p", "test")
+    question = Scattered().embed(["question"])[0]
 
     def call(name: str, **arguments: Any) -> Any:
-        return drive(app.catalog.find(name)(context, **arguments))
+        return run_sync(app.catalog.get_operation(name)(context, **arguments))
 
     numbers = remember(app, ["first", "second"])
     for i, (action, pick) in enumerate(steps):
@@ -138,8 +138,8 @@ def test_a_shelf_grown_step_by_step_equals_one_read_at_once(steps: list[tuple[st
 
 
 def test_vectors_keep_their_direction_in_bytes() -> None:
-    vectors = Scattered().vectors([f"text {i}" for i in range(100)])
-    codes = np.frombuffer(b"".join(encode(vectors)), np.int8).reshape(100, SIZE).astype(np.float32)
+    vectors = Scattered().embed([f"text {i}" for i in range(100)])
+    codes = np.frombuffer(b"".join(quantize_vectors(vectors)), np.int8).reshape(100, SIZE).astype(np.float32)
     cosines = (codes * vectors).sum(axis=1) / np.linalg.norm(codes, axis=1)
     assert cosines.min() > 0.999
     assert pack_signs(vectors).shape == (6, 100)

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from athena.core.threads import drive
+from athena.core.threads import run_sync
 from athena.errors import Conflict, Misconfigured, Unavailable
 from athena.storage.sqlite.store import Sqlite
 from patience import LONG, until
@@ -34,12 +34,12 @@ def names(database: Sqlite) -> set[str]:
     async def work(tx: Any) -> set[str]:
         return {row[0] for row in await tx.fetch("SELECT name FROM counters")} - {"stamp", "purges"}
 
-    return drive(database.read(work))
+    return run_sync(database.read(work))
 
 
 def test_a_write_is_read_back_and_survives_reopening(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "a.db")
-    assert drive(database.write(add("x", 7))) == 7
+    assert run_sync(database.write(add("x", 7))) == 7
     database.close()
     again = Sqlite(tmp_path / "a.db")
     assert names(again) == {"x"}
@@ -84,7 +84,7 @@ def test_many_callers_share_commits(database: Sqlite) -> None:
 
         tx.connection.set_commit_hook(count)
 
-    drive(database.write(hook))
+    run_sync(database.write(hook))
 
     async def together() -> None:
         await asyncio.gather(*(database.write(add(f"n{i}")) for i in range(200)))
@@ -99,9 +99,9 @@ def test_work_that_waits_for_something_else_is_refused(database: Sqlite) -> None
         await database.write(add("inner"))
 
     with pytest.raises(RuntimeError, match="may wait only for its transaction"):
-        drive(database.write(nested))
+        run_sync(database.write(nested))
     assert "outer" not in names(database)
-    drive(database.write(add("after")))
+    run_sync(database.write(add("after")))
     assert "after" in names(database)
 
 
@@ -113,7 +113,7 @@ def test_a_full_disk_is_said_and_what_fits_alone_still_fits(database: Sqlite) ->
     async def large(tx: Any) -> None:
         await tx.execute("INSERT INTO models (name) VALUES (:name)", name="x" * 200_000)
 
-    drive(database.write(limit))
+    run_sync(database.write(limit))
 
     async def together() -> list[Any]:
         jobs = [database.write(add("small")), database.write(large), database.write(add("smaller"))]
@@ -132,7 +132,7 @@ def test_deferred_work_is_done_by_the_time_the_store_is_closed(tmp_path: Path) -
     async def quiet(tx: Any) -> None:
         await add("later")(tx)
 
-    database.later(quiet)
+    database.defer_write(quiet)
     database.close()
     again = Sqlite(tmp_path / "a.db")
     assert names(again) == {"later"}
@@ -143,12 +143,12 @@ def test_deferred_work_comes_soon_and_holds_up_no_write(database: Sqlite) -> Non
     async def quiet(tx: Any) -> None:
         await add("later")(tx)
 
-    database.later(quiet)
-    drive(database.write(add("now")))
+    database.defer_write(quiet)
+    run_sync(database.write(add("now")))
     assert names(database) == {"now"}
 
     def came() -> bool:
-        drive(database.write(add(f"and then {time.monotonic()}")))  # however many write meanwhile
+        run_sync(database.write(add(f"and then {time.monotonic()}")))  # however many write meanwhile
         return "later" in names(database)
 
     until(came)
@@ -158,7 +158,7 @@ def test_a_caller_who_is_alone_writes_on_its_own_thread(database: Sqlite) -> Non
     async def where(tx: Any) -> str:
         return threading.current_thread().name
 
-    assert drive(database.write(where)) == threading.current_thread().name
+    assert run_sync(database.write(where)) == threading.current_thread().name
 
 
 def test_an_interrupt_in_the_middle_of_a_write_leaves_nothing_and_stops_nobody(database: Sqlite) -> None:
@@ -167,14 +167,14 @@ def test_an_interrupt_in_the_middle_of_a_write_leaves_nothing_and_stops_nobody(d
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        drive(database.write(interrupted))
+        run_sync(database.write(interrupted))
     assert names(database) == set()
-    others = [threading.Thread(target=lambda i=i: drive(database.write(add(f"other {i}")))) for i in range(8)]
+    others = [threading.Thread(target=lambda i=i: run_sync(database.write(add(f"other {i}")))) for i in range(8)]
     for other in others:
         other.start()
     for other in others:
         other.join(LONG)
-    assert drive(database.write(add("after"))) == 0
+    assert run_sync(database.write(add("after"))) == 0
     assert len(names(database)) == 9
 
 
@@ -182,12 +182,12 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "a.db")
     database.close()
     with pytest.raises(Unavailable, match="closed"):
-        drive(database.write(add("x")))
+        run_sync(database.write(add("x")))
 
 
 def test_the_files_belong_to_their_owner_alone(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "deep" / "er" / "athena.db")
-    drive(database.write(add("x")))
+    run_sync(database.write(add("x")))
     for file in (tmp_path / "deep" / "er").iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
     assert stat.S_IMODE((tmp_path / "deep" / "er").stat().st_mode) == 0o700
@@ -199,7 +199,7 @@ def test_the_engine_is_set_for_durability(database: Sqlite) -> None:
         wanted = ("journal_mode", "synchronous", "secure_delete", "mmap_size", "user_version")
         return {name: ((await tx.fetch_one(f"PRAGMA {name}")) or (0,))[0] for name in wanted}
 
-    for found in (drive(database.read(settings)), drive(database.write(settings))):
+    for found in (run_sync(database.read(settings)), run_sync(database.write(settings))):
         assert found == {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "mmap_size": 0, "user_version": 1}
 
 
@@ -218,7 +218,7 @@ def test_two_that_create_the_store_at_once_both_succeed(tmp_path: Path) -> None:
         thread.join()
     assert len(made) == 8
     for i, database in enumerate(made):
-        drive(database.write(add(f"n{i}")))
+        run_sync(database.write(add(f"n{i}")))
     assert len(names(made[0])) == 8
     for database in made:
         database.close()
@@ -234,7 +234,7 @@ def test_a_newer_store_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_readers_see_one_moment_while_others_write(database: Sqlite) -> None:
-    drive(database.write(add("a")))
+    run_sync(database.write(add("a")))
     inside, go_on = threading.Event(), threading.Event()
 
     async def look_twice(tx: Any) -> tuple[int, int]:
@@ -245,10 +245,10 @@ def test_readers_see_one_moment_while_others_write(database: Sqlite) -> None:
         return before, after
 
     seen: list[tuple[int, int]] = []
-    reader = threading.Thread(target=lambda: seen.append(drive(database.read(look_twice))))
+    reader = threading.Thread(target=lambda: seen.append(run_sync(database.read(look_twice))))
     reader.start()
     inside.wait(LONG)
-    drive(database.write(add("b")))
+    run_sync(database.write(add("b")))
     go_on.set()
     reader.join()
     assert seen[0][0] == seen[0][1]
@@ -276,7 +276,7 @@ def test_a_store_that_cannot_be_created_says_where(tmp_path: Path) -> None:
 )
 def test_no_query_goes_through_a_whole_project(tmp_path: Path, query: str, plan: str) -> None:
     store = Sqlite(tmp_path / "athena.db")
-    rows = drive(store.read(lambda tx: tx.fetch(f"EXPLAIN QUERY PLAN {query}")))
+    rows = run_sync(store.read(lambda tx: tx.fetch(f"EXPLAIN QUERY PLAN {query}")))
     store.close()
     assert plan in rows[0][3]
     assert "SCAN" not in rows[0][3]

@@ -4,9 +4,9 @@ from athena.cli.clients.claude_code import CLAUDE_CODE
 from athena.cli.clients.client import Client
 from athena.cli.clients.codex import CODEX
 from athena.cli.clients.cursor import CURSOR
-from athena.cli.clients.files import Change, Record, turn
+from athena.cli.clients.files import BackupRecord, Change, setup_lock
 from athena.cli.clients.gemini import GEMINI
-from athena.cli.clients.setup import Place, Told
+from athena.cli.clients.setup import SetupTarget, Told
 from athena.cli.clients.vscode import VSCODE
 from athena.cli.clients.windsurf import WINDSURF
 from athena.errors import AthenaError
@@ -15,33 +15,35 @@ from athena.hooks import launcher
 CLIENTS = {client.name: client for client in (CLAUDE_CODE, CODEX, CURSOR, VSCODE, GEMINI, WINDSURF)}
 
 
-def plan(client: Client, place: Place, remove: bool) -> list[Change | Told]:
+def plan_setup(client: Client, place: SetupTarget, remove: bool) -> list[Change | Told]:
     """Say what setting a client up would change, or removing us from it."""
-    if not remove and covers(client, place):
+    if not remove and is_covered_by_user_setup(client, place):
         return []
-    record = Record(place.home)
+    record = BackupRecord(place.home)
     steps = client.steps(place)
-    return [change for step in (reversed(steps) if remove else steps) for change in step.plan(record, remove)]
+    return [change for step in (reversed(steps) if remove else steps) for change in step.plan_changes(record, remove)]
 
 
-def run(client: Client, place: Place, remove: bool) -> list[Change | Told]:
+def apply_setup(client: Client, place: SetupTarget, remove: bool) -> list[Change | Told]:
     """Set a client up, or remove us from it; what cannot be done whole is found before anything is touched."""
-    with turn(place.home):
-        if not plan(client, place, remove) and not remove:
+    with setup_lock(place.home):
+        if not plan_setup(client, place, remove) and not remove:
             return []
-        record = Record(place.home)
+        record = BackupRecord(place.home)
         steps = client.steps(place)
-        return [change for step in (reversed(steps) if remove else steps) for change in step.run(record, remove)]
+        return [
+            change for step in (reversed(steps) if remove else steps) for change in step.apply_changes(record, remove)
+        ]
 
 
-def differs(client: Client, place: Place) -> bool:
+def is_setup_modified(client: Client, place: SetupTarget) -> bool:
     """Tell whether somebody has changed what we put into a client; that is kept."""
-    return any(step.differs() for step in client.steps(place))
+    return any(step.is_modified() for step in client.steps(place))
 
 
-def covers(client: Client, place: Place) -> bool:
+def is_covered_by_user_setup(client: Client, place: SetupTarget) -> bool:
     """Tell whether a project has us already, with all others: hooks of its own would say everything twice."""
-    if place.project is None or not client.adds_up:
+    if place.project is None or not client.runs_user_hooks:
         return False
     try:
         return _has_hooks(client, place._replace(project=None))
@@ -49,14 +51,14 @@ def covers(client: Client, place: Place) -> bool:
         return False  # what is wrong elsewhere is said there
 
 
-def notes(client: Client, place: Place) -> list[str]:
+def list_notes(client: Client, place: SetupTarget) -> list[str]:
     """Say what else there is to know, and to do."""
     made = client.notes(place)
-    if covers(client, place) and _has_hooks(client, place):
+    if is_covered_by_user_setup(client, place) and _has_hooks(client, place):
         made.append(f"this project has hooks of its own as well: athena init {client.name} --project --remove")
     return made
 
 
-def _has_hooks(client: Client, place: Place) -> bool:
-    changes = plan(client, place, True)
-    return any(launcher.NAME in (one.before or "") for one in changes if isinstance(one, Change))
+def _has_hooks(client: Client, place: SetupTarget) -> bool:
+    changes = plan_setup(client, place, True)
+    return any(launcher.HOOK_LAUNCHER in (one.before or "") for one in changes if isinstance(one, Change))

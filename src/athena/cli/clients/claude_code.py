@@ -8,232 +8,246 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from athena.cli.clients import files, json_edit, plugin
-from athena.cli.clients.client import NAME, Client
-from athena.cli.clients.files import Change, Record
+from athena.cli.clients.client import ENTRY_NAME, Client
+from athena.cli.clients.files import BackupRecord, Change
 from athena.cli.clients.ours import is_athena, is_ours
-from athena.cli.clients.setup import Folder, Place, Step, Told, parsed, tell
+from athena.cli.clients.setup import OwnedFolder, SetupStep, SetupTarget, Told, parse_config, run_client_command
 from athena.errors import AthenaError, Conflict
 
-PLUGIN = f"{NAME}@{NAME}"
-HERE = ("plugins", "claude-code")  # in Athena's home
-SERVER = ".mcp.json"
-PARTS = (("enabledPlugins", PLUGIN), ("extraKnownMarketplaces", NAME))
+PLUGIN_ID = f"{ENTRY_NAME}@{ENTRY_NAME}"
+PLUGIN_FOLDER_PARTS = ("plugins", "claude-code")  # in Athena's home
+MCP_FILE = ".mcp.json"
+SETTINGS_PATHS = (("enabledPlugins", PLUGIN_ID), ("extraKnownMarketplaces", ENTRY_NAME))
 
 
-def _folder(place: Place) -> Path:
-    return Path(place.environment.get("CLAUDE_CONFIG_DIR") or place.user / ".claude")
+def _config_folder(place: SetupTarget) -> Path:
+    return Path(place.environ.get("CLAUDE_CONFIG_DIR") or place.user_home / ".claude")
 
 
-def _program(place: Place) -> str | None:
-    if found := place.program("claude"):
+def _find_claude(place: SetupTarget) -> str | None:
+    if found := place.find_program("claude"):
         return found
-    usual = (place.user / ".local" / "bin" / "claude", _folder(place) / "local" / "claude")
+    usual = (place.user_home / ".local" / "bin" / "claude", _config_folder(place) / "local" / "claude")
     return next((str(path) for path in usual if path.is_file()), None)
 
 
-class Installed(NamedTuple):
+class PluginInstall(NamedTuple):
     """The plugin from a marketplace that is a folder in Athena's home."""
 
-    place: Place
+    target: SetupTarget
     program: str
-    source: Folder
+    source: OwnedFolder
 
     @property
-    def settings(self) -> Path:
-        if self.place.project is not None:  # the one that is not shared: our paths are of this machine
-            return self.place.project / ".claude" / "settings.local.json"
-        return _folder(self.place) / "settings.json"
+    def settings_path(self) -> Path:
+        if self.target.project is not None:  # the one that is not shared: our paths are of this machine
+            return self.target.project / ".claude" / "settings.local.json"
+        return _config_folder(self.target) / "settings.json"
 
-    def plan(self, record: Record, remove: bool) -> Sequence[Change | Told]:
-        text = files.read(self.settings)
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
+        text = files.read_config(self.settings_path)
         try:
-            here = parsed(text, json_edit.parse)
+            here = parse_config(text, json_edit.parse)
         except AthenaError as error:
-            raise type(error)(f"{self.settings}: {error}", hint="repair it; nothing was changed") from None
-        enabled, known = (json_edit.lookup(here, path) for path in PARTS)
-        source = json_edit.lookup(known, ("source", "path"))
+            raise type(error)(f"{self.settings_path}: {error}", hint="repair it; nothing was changed") from None
+        enabled, known = (json_edit.get_value(here, path) for path in SETTINGS_PATHS)
+        source = json_edit.get_value(known, ("source", "path"))
         ours = source == str(self.source.path)
-        if known is not None and not _is_here(source):
+        if known is not None and not _is_own_marketplace(source):
             if remove:
                 return []
-            hint = f"claude plugin marketplace remove {NAME}; nothing was changed"
-            raise Conflict(f"{self.settings}: it has a marketplace {NAME} from elsewhere", hint=hint)
-        copied = self._copied()
-        leave = [self._words("uninstall", PLUGIN)] if copied is not None else []
+            hint = f"claude plugin marketplace remove {ENTRY_NAME}; nothing was changed"
+            raise Conflict(f"{self.settings_path}: it has a marketplace {ENTRY_NAME} from elsewhere", hint=hint)
+        copied = self._find_copy()
+        leave = [self._plugin_argv("uninstall", PLUGIN_ID)] if copied is not None else []
         if remove:
-            return [Told(words, self.settings) for words in [*leave, *self._forget()]]
-        if enabled is True and ours and copied is not None and self._same(copied):
+            return [Told(words, self.settings_path) for words in [*leave, *self._forget_commands()]]
+        if enabled is True and ours and copied is not None and self._is_same_copy(copied):
             return []
-        leave += [self._words("marketplace", "remove", NAME)] if known is not None and not _others(self.place) else []
-        add = [self._words("marketplace", "add", str(self.source.path)), self._words("install", PLUGIN)]
-        return [Told(words, self.settings) for words in [*leave, *add]]
+        leave += (
+            [self._plugin_argv("marketplace", "remove", ENTRY_NAME)]
+            if known is not None and not _other_installations(self.target)
+            else []
+        )
+        add = [self._plugin_argv("marketplace", "add", str(self.source.path)), self._plugin_argv("install", PLUGIN_ID)]
+        return [Told(words, self.settings_path) for words in [*leave, *add]]
 
-    def _forget(self) -> list[list[str]]:
+    def _forget_commands(self) -> list[list[str]]:
         """Return how the client forgets our folder; that would uninstall the plugin in every other project, too."""
-        known = _said(_folder(self.place) / "plugins" / "known_marketplaces.json")
-        ours = _is_here(json_edit.lookup(known, (NAME, "source", "path")))
+        known = _read_json(_config_folder(self.target) / "plugins" / "known_marketplaces.json")
+        ours = _is_own_marketplace(json_edit.get_value(known, (ENTRY_NAME, "source", "path")))
         # Not for a scope: then it would keep a folder that is gone.
-        return [[self.program, "plugin", "marketplace", "remove", NAME]] if ours and not _others(self.place) else []
+        return (
+            [[self.program, "plugin", "marketplace", "remove", ENTRY_NAME]]
+            if ours and not _other_installations(self.target)
+            else []
+        )
 
-    def run(self, record: Record, remove: bool) -> Sequence[Change | Told]:
-        planned = self.plan(record, remove)
-        before = files.read(self.settings)
-        if not remove and planned and not record.untouched(self.settings, before):
-            record.keep(self.settings, self._stripped(before, record.before(self.settings)), None)
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
+        planned = self.plan_changes(record, remove)
+        before = files.read_config(self.settings_path)
+        if not remove and planned and not record.is_untouched(self.settings_path, before):
+            record.save_original(
+                self.settings_path, self._strip_entries(before, record.original_text(self.settings_path)), None
+            )
         for told in planned:
             assert isinstance(told, Told)
-            tell(told.words, self.place)
+            run_client_command(told.argv, self.target)
         if remove:
-            self._give_back(record)
+            self._restore_settings(record)
         elif planned:
-            self._reorder(before)
-            record.keep(self.settings, record.before(self.settings), files.read(self.settings))
+            self._restore_order(before)
+            record.save_original(
+                self.settings_path, record.original_text(self.settings_path), files.read_config(self.settings_path)
+            )
         return planned
 
-    def _reorder(self, before: str | None) -> None:
+    def _restore_order(self, before: str | None) -> None:
         """Undo the client's own sorting of what others wrote, as long as that says the same."""
-        now = files.read(self.settings)
+        now = files.read_config(self.settings_path)
         wanted = before or ""
-        for path in PARTS:
-            wanted = json_edit.put(wanted, path, json_edit.lookup(parsed(now, json_edit.parse), path))
-        if wanted != now and parsed(wanted, json_edit.parse) == parsed(now, json_edit.parse):
-            files.write(Change(self.settings, now, wanted))
+        for path in SETTINGS_PATHS:
+            wanted = json_edit.set_value(wanted, path, json_edit.get_value(parse_config(now, json_edit.parse), path))
+        if wanted != now and parse_config(wanted, json_edit.parse) == parse_config(now, json_edit.parse):
+            files.write_change(Change(self.settings_path, now, wanted))
 
-    def _give_back(self, record: Record) -> None:
+    def _restore_settings(self, record: BackupRecord) -> None:
         """Leave the settings as they were, byte for byte where nobody else has changed them."""
-        known, now = record.before(self.settings), files.read(self.settings)
-        source = json_edit.lookup(parsed(now, json_edit.parse), (*PARTS[1], "source", "path"))
-        if not record.knows(self.settings) and not _is_here(source):
+        known, now = record.original_text(self.settings_path), files.read_config(self.settings_path)
+        source = json_edit.get_value(parse_config(now, json_edit.parse), (*SETTINGS_PATHS[1], "source", "path"))
+        if not record.has_file(self.settings_path) and not _is_own_marketplace(source):
             return
-        left = self._stripped(now, known)
-        if parsed(left, json_edit.parse) == parsed(known, json_edit.parse):
+        left = self._strip_entries(now, known)
+        if parse_config(left, json_edit.parse) == parse_config(known, json_edit.parse):
             left = known
         if left != now:
-            files.write(Change(self.settings, now, left))
-        record.forget(self.settings)
+            files.write_change(Change(self.settings_path, now, left))
+        record.forget_file(self.settings_path)
 
-    def _stripped(self, text: str | None, known: str | None) -> str | None:
+    def _strip_entries(self, text: str | None, known: str | None) -> str | None:
         """Return settings without our entries, and without what is left empty and was not there before."""
-        keep = parsed(known, json_edit.parse)
-        for path in PARTS:
+        keep = parse_config(known, json_edit.parse)
+        for path in SETTINGS_PATHS:
             if text is None:
                 break
-            text = json_edit.take(text, path, lambda _: True, keep)
-            if json_edit.lookup(keep, path[:1]) is None:
-                text = json_edit.take(text, path[:1], lambda value: value == {}, keep)
+            text = json_edit.remove_value(text, path, lambda _: True, keep)
+            if json_edit.get_value(keep, path[:1]) is None:
+                text = json_edit.remove_value(text, path[:1], lambda value: value == {}, keep)
         return text
 
-    def _words(self, *words: str) -> list[str]:
-        scope = "local" if self.place.project is not None else "user"
+    def _plugin_argv(self, *words: str) -> list[str]:
+        scope = "local" if self.target.project is not None else "user"
         return [self.program, "plugin", *words, "--scope", scope]
 
-    def _copied(self) -> Path | None:
+    def _find_copy(self) -> Path | None:
         """Return where the client has its own copy."""
-        mine = [one for one in installations(self.place) if one[:2] == _whose(self.place)]
+        mine = [one for one in list_installations(self.target) if one[:2] == _installation_scope(self.target)]
         return Path(mine[0][2]) if mine else None
 
-    def differs(self) -> bool:
+    def is_modified(self) -> bool:
         return False  # the client's own copy is to be as what it was made from
 
-    def _same(self, copied: Path) -> bool:
-        return all(files.read(copied / name) == text for name, text in self.source.texts.items())
+    def _is_same_copy(self, copied: Path) -> bool:
+        return all(files.read_config(copied / name) == text for name, text in self.source.texts.items())
 
 
-def installations(place: Place) -> list[tuple[str, str, str]]:
+def list_installations(place: SetupTarget) -> list[tuple[str, str, str]]:
     """Return for whom the client has our plugin: scope, project, and where its copy is."""
-    text = files.read(_folder(place) / "plugins" / "installed_plugins.json")
+    text = files.read_config(_config_folder(place) / "plugins" / "installed_plugins.json")
     try:
-        found = json_edit.lookup(json.loads(text or "{}"), ("plugins", PLUGIN)) or []
+        found = json_edit.get_value(json.loads(text or "{}"), ("plugins", PLUGIN_ID)) or []
         return [(one["scope"], one.get("projectPath") or "", one["installPath"]) for one in found]
     except (ValueError, AttributeError, KeyError, TypeError):
         return []  # it is the client's own file, in a form that we do not know
 
 
-def _is_here(source: object) -> bool:
+def _is_own_marketplace(source: object) -> bool:
     """Tell whether a marketplace is a folder of ours, maybe of a home that has moved since."""
-    return str(source).endswith(os.path.join(*HERE))
+    return str(source).endswith(os.path.join(*PLUGIN_FOLDER_PARTS))
 
 
-def _others(place: Place) -> list[tuple[str, str, str]]:
-    return [one for one in installations(place) if one[:2] != _whose(place)]
+def _other_installations(place: SetupTarget) -> list[tuple[str, str, str]]:
+    return [one for one in list_installations(place) if one[:2] != _installation_scope(place)]
 
 
-def _whose(place: Place) -> tuple[str, str]:
+def _installation_scope(place: SetupTarget) -> tuple[str, str]:
     return ("user", "") if place.project is None else ("local", str(place.project))
 
 
-class Source(NamedTuple):
+class PluginSource(NamedTuple):
     """The folder that the client reads the plugin from: for all projects, so the last one takes it away."""
 
-    place: Place
-    folder: Folder
+    target: SetupTarget
+    folder: OwnedFolder
 
-    def plan(self, record: Record, remove: bool) -> Sequence[Change]:
-        return [] if remove and _others(self.place) else self.folder.plan(record, remove)
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+        return [] if remove and _other_installations(self.target) else self.folder.plan_changes(record, remove)
 
-    def run(self, record: Record, remove: bool) -> Sequence[Change]:
-        return self.folder.run(record, remove) if self.plan(record, remove) else []
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+        return self.folder.apply_changes(record, remove) if self.plan_changes(record, remove) else []
 
-    def differs(self) -> bool:
-        return self.folder.differs()
+    def is_modified(self) -> bool:
+        return self.folder.is_modified()
 
 
-class Away(NamedTuple):
+class FolderRemoval(NamedTuple):
     """A folder that is not to be there, whichever way the client is set up."""
 
-    folder: Folder
+    folder: OwnedFolder
 
-    def plan(self, record: Record, remove: bool) -> Sequence[Change]:
-        return self.folder.plan(record, True)
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+        return self.folder.plan_changes(record, True)
 
-    def run(self, record: Record, remove: bool) -> Sequence[Change]:
-        return self.folder.run(record, True)
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+        return self.folder.apply_changes(record, True)
 
-    def differs(self) -> bool:
+    def is_modified(self) -> bool:
         return False
 
 
-def _plugin(place: Place, path: Path, texts: dict[str, str], ours: Collection[str] = ()) -> Folder:
+def _create_plugin_folder(
+    place: SetupTarget, path: Path, texts: dict[str, str], ours: Collection[str] = ()
+) -> OwnedFolder:
     """Return the plugin in a folder, with what somebody has changed there in how the server is started."""
-    there, way = files.read(path / SERVER) or "", ("mcpServers", NAME)
+    there, way = files.read_config(path / MCP_FILE) or "", ("mcpServers", ENTRY_NAME)
     try:
-        found = parsed(there, json_edit.parse)
-        if not is_ours(json_edit.lookup(found, (*way, "command"))):
-            return Folder(path, texts, False, ours)
+        found = parse_config(there, json_edit.parse)
+        if not is_ours(json_edit.get_value(found, (*way, "command"))):
+            return OwnedFolder(path, texts, False, ours)
     except AthenaError:
-        return Folder(path, texts, False, ours)
-    kept = json_edit.put(there, (*way, "command"), place.mcp)
-    changed = json_edit.parse(kept) != json_edit.parse(texts[SERVER])
+        return OwnedFolder(path, texts, False, ours)
+    kept = json_edit.set_value(there, (*way, "command"), place.mcp_path)
+    changed = json_edit.parse(kept) != json_edit.parse(texts[MCP_FILE])
     more = [*found, *found[way[0]]] != [*way]
-    left = {SERVER: json_edit.take(there, way, is_ours)} if more else {}
-    return Folder(path, texts | {SERVER: kept}, changed, {*ours, SERVER}, left)
+    left = {MCP_FILE: json_edit.remove_value(there, way, is_ours)} if more else {}
+    return OwnedFolder(path, texts | {MCP_FILE: kept}, changed, {*ours, MCP_FILE}, left)
 
 
-def _steps(place: Place) -> Sequence[Step]:
-    texts = plugin.files(place.hook, place.mcp, [])
-    above = place.project / ".claude" if place.project is not None else _folder(place)
+def _claude_steps(place: SetupTarget) -> Sequence[SetupStep]:
+    texts = plugin.render_files(place.hook_path, place.mcp_path, [])
+    above = place.project / ".claude" if place.project is not None else _config_folder(place)
     alone = {name: texts[name] for name in texts if "marketplace" not in name}
-    loose = _plugin(place, above / "skills" / NAME, alone)
-    program = _program(place)
+    loose = _create_plugin_folder(place, above / "skills" / ENTRY_NAME, alone)
+    program = _find_claude(place)
     if program is None:
         return [loose]
-    source = _plugin(place, Path(place.home).joinpath(*HERE), texts, texts)
-    return [Source(place, source), Installed(place, program, source), Away(loose)]
+    source = _create_plugin_folder(place, Path(place.home).joinpath(*PLUGIN_FOLDER_PARTS), texts, texts)
+    return [PluginSource(place, source), PluginInstall(place, program, source), FolderRemoval(loose)]
 
 
-def _doubles(place: Place) -> list[str]:
+def _duplicate_server_notes(place: SetupTarget) -> list[str]:
     """Say which servers of the user's own are Athena as well, so that its tools would come twice."""
-    above = place.environment.get("CLAUDE_CONFIG_DIR") or place.user
-    said = _said(Path(above) / ".claude.json")
+    above = place.environ.get("CLAUDE_CONFIG_DIR") or place.user_home
+    said = _read_json(Path(above) / ".claude.json")
     found: list[tuple[str, str, Any]] = [("user", "", said)]
     projects = said.get("projects")
     if isinstance(projects, dict):
         found += [("local", name, one) for name, one in projects.items() if place.project in (None, Path(name))]
     if place.project is not None:
-        found.append(("project", str(place.project), _said(place.project / SERVER)))
+        found.append(("project", str(place.project), _read_json(place.project / MCP_FILE)))
     made = []
     for scope, folder, holder in found:
-        servers = json_edit.lookup(holder, ("mcpServers",))
+        servers = json_edit.get_value(holder, ("mcpServers",))
         for name in [key for key in servers if is_athena(servers[key])] if isinstance(servers, dict) else []:
             words = shlex.join(["claude", "mcp", "remove", name, "--scope", scope])
             there = f"cd {shlex.quote(folder)} && " if folder else ""
@@ -241,10 +255,10 @@ def _doubles(place: Place) -> list[str]:
     return made
 
 
-def _said(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     """Return what a file of the client's says, as far as it can be read."""
     try:
-        said = json.loads(files.read(path) or "{}")
+        said = json.loads(files.read_config(path) or "{}")
     except (ValueError, AthenaError):
         return {}
     return said if isinstance(said, dict) else {}
@@ -254,9 +268,9 @@ CLAUDE_CODE = Client(
     "claude-code",
     "Claude Code",
     "a plugin: session hooks, the MCP server and a skill",
-    lambda place: _program(place) is not None or _folder(place).is_dir(),
-    _steps,
+    lambda place: _find_claude(place) is not None or _config_folder(place).is_dir(),
+    _claude_steps,
     "start claude; /plugin, /hooks and /mcp list what it has",
     hooks=True,
-    notes=_doubles,
+    notes=_duplicate_server_notes,
 )

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from athena.cli.clients import toml_edit
-from athena.cli.clients.client import NAME, Client, hooked
-from athena.cli.clients.setup import Edited, Entry, Place, Step
-from athena.cli.clients.wording import Words
+from athena.cli.clients.client import ENTRY_NAME, Client, create_hook_entries
+from athena.cli.clients.setup import Entry, FileEdit, SetupStep, SetupTarget
+from athena.cli.clients.wording import CommandStep
 
-EVENTS = {
+CODEX_EVENTS = {
     "SessionStart": "session-start",
     "UserPromptSubmit": "user-prompt-submit",
     "PostToolUse": "post-tool-use",
@@ -18,31 +18,33 @@ EVENTS = {
 }
 
 
-def _folder(place: Place) -> Path:
+def _codex_folder(place: SetupTarget) -> Path:
     if place.project is not None:
         return place.project / ".codex"
-    return Path(place.environment.get("CODEX_HOME") or place.user / ".codex")
+    return Path(place.environ.get("CODEX_HOME") or place.user_home / ".codex")
 
 
-def _steps(place: Place) -> Sequence[Step]:
-    folder = _folder(place)
-    table = Edited(folder / "config.toml", [Entry(("mcp_servers", NAME), {"command": place.mcp})], toml_edit)
-    program = place.program("codex") if place.project is None else None  # its own command knows no projects
+def _codex_steps(place: SetupTarget) -> Sequence[SetupStep]:
+    folder = _codex_folder(place)
+    table = FileEdit(
+        folder / "config.toml", [Entry(("mcp_servers", ENTRY_NAME), {"command": place.mcp_path})], toml_edit
+    )
+    program = place.find_program("codex") if place.project is None else None  # its own command knows no projects
     if program is None:
-        first: Step = table
+        first: SetupStep = table
     else:
-        add = [[program, "mcp", "add", NAME, "--", place.mcp]]
-        first = Words(place, add, [[program, "mcp", "remove", NAME]], table)
-    return [first, Edited(folder / "hooks.json", hooked(place, EVENTS, seconds=10))]
+        add = [[program, "mcp", "add", ENTRY_NAME, "--", place.mcp_path]]
+        first = CommandStep(place, add, [[program, "mcp", "remove", ENTRY_NAME]], table)
+    return [first, FileEdit(folder / "hooks.json", create_hook_entries(place, CODEX_EVENTS, seconds=10))]
 
 
 CODEX = Client(
     "codex",
     "Codex",
     "the MCP server and session hooks",
-    lambda place: place.program("codex") is not None or _folder(place).is_dir(),
-    _steps,
+    lambda place: place.find_program("codex") is not None or _codex_folder(place).is_dir(),
+    _codex_steps,
     "start codex and agree to the hooks in /hooks: it runs none that was not looked at",
     hooks=True,
-    adds_up=True,
+    runs_user_hooks=True,
 )

@@ -1,9 +1,9 @@
 """Gemini CLI: an MCP server and hooks, both in its `settings.json`."""
 
-from athena.cli.clients.client import NAME, Client, hooked, server
-from athena.cli.clients.setup import Edited, Entry, Place
+from athena.cli.clients.client import ENTRY_NAME, Client, create_hook_entries, create_server_entry
+from athena.cli.clients.setup import Entry, FileEdit, SetupTarget
 
-EVENTS = {
+GEMINI_EVENTS = {
     "SessionStart": "session-start",
     "BeforeAgent": "user-prompt-submit",
     "AfterTool": "post-tool-use",
@@ -12,19 +12,21 @@ EVENTS = {
 }
 
 
-def _edit(place: Place) -> Edited:
-    entries = [Entry(("mcpServers", NAME), server(place))]
-    entries += hooked(place, EVENTS, seconds=10, unit=1_000, named=True)  # it counts in milliseconds
-    return Edited(place.folder / ".gemini" / "settings.json", entries)
+def _gemini_edit(place: SetupTarget) -> FileEdit:
+    entries = [Entry(("mcpServers", ENTRY_NAME), create_server_entry(place))]
+    entries += create_hook_entries(
+        place, GEMINI_EVENTS, seconds=10, unit=1_000, named=True
+    )  # it counts in milliseconds
+    return FileEdit(place.base_folder / ".gemini" / "settings.json", entries)
 
 
 GEMINI = Client(
     "gemini",
     "Gemini CLI",
     "the MCP server and session hooks",
-    lambda place: place.program("gemini") is not None or (place.user / ".gemini").is_dir(),
-    lambda place: [_edit(place)],
+    lambda place: place.find_program("gemini") is not None or (place.user_home / ".gemini").is_dir(),
+    lambda place: [_gemini_edit(place)],
     "start gemini; /mcp and /hooks list what it has",
     hooks=True,
-    adds_up=True,
+    runs_user_hooks=True,
 )

@@ -5,46 +5,46 @@ from collections.abc import Sequence
 from typing import Any
 
 from athena.cli.clients import json_edit
-from athena.cli.clients.ours import first, is_ours
+from athena.cli.clients.ours import first_word, is_ours
 from athena.errors import InvalidInput
 
-Place = tuple[int, int]  # in which group, and where in that
+HookPosition = tuple[int, int]  # in which group, and where in that
 
 
-def put(text: str, path: Sequence[str], group: Any) -> str:
+def add_hook_group(text: str, path: Sequence[str], group: Any) -> str:
     """Return a text with a group of ours; where our command is there already, only its launcher is renewed."""
-    groups = json_edit.lookup(json_edit.parse(text), path) if text.strip() else None
+    groups = json_edit.get_value(json_edit.parse(text), path) if text.strip() else None
     if groups is None:
-        return json_edit.put(text, path, [group])
+        return json_edit.set_value(text, path, [group])
     if not isinstance(groups, list):
         raise InvalidInput(f"{'.'.join(path)} is not a list")
-    places = _places(groups)
+    places = _find_hooks(groups)
     if not places:
-        return json_edit.put(text, (*path, len(groups)), group)
+        return json_edit.set_value(text, (*path, len(groups)), group)
     (wanted,) = group["hooks"]
     seen, twice = [], []
     for place in places:
-        one = _renewed(groups, place, wanted["command"])
+        one = _renew_command(groups, place, wanted["command"])
         if one in seen:
             twice.append(place)
         seen.append(one)
-        text = json_edit.put(text, (*_way(path, place), "command"), one["hooks"][0]["command"])
-    return _without(text, path, twice, None)
+        text = json_edit.set_value(text, (*_hook_path(path, place), "command"), one["hooks"][0]["command"])
+    return _remove_positions(text, path, twice, None)
 
 
-def take(text: str, path: Sequence[str], keep: Any) -> str:
+def remove_hooks(text: str, path: Sequence[str], keep: Any) -> str:
     """Return a text without our commands, and without groups and lists that held nothing else."""
-    groups = json_edit.lookup(json_edit.parse(text), path) if text.strip() else None
-    return _without(text, path, _places(groups), keep)
+    groups = json_edit.get_value(json_edit.parse(text), path) if text.strip() else None
+    return _remove_positions(text, path, _find_hooks(groups), keep)
 
 
-def differs(groups: Any, group: Any) -> bool:
+def has_modified_hooks(groups: Any, group: Any) -> bool:
     """Tell whether somebody has changed our group; another path of the launcher is no such change."""
     (wanted,) = group["hooks"]
-    return any(_renewed(groups, place, wanted["command"]) != group for place in _places(groups))
+    return any(_renew_command(groups, place, wanted["command"]) != group for place in _find_hooks(groups))
 
 
-def _places(groups: Any) -> list[Place]:
+def _find_hooks(groups: Any) -> list[HookPosition]:
     """Find our commands."""
     found = []
     for at, group in enumerate(groups if isinstance(groups, list) else []):
@@ -55,15 +55,15 @@ def _places(groups: Any) -> list[Place]:
     return found
 
 
-def _way(path: Sequence[str], place: Place) -> tuple[str | int, ...]:
+def _hook_path(path: Sequence[str], place: HookPosition) -> tuple[str | int, ...]:
     return (*path, place[0], "hooks", place[1])
 
 
-def _renewed(groups: Any, place: Place, wanted: str) -> Any:
+def _renew_command(groups: Any, place: HookPosition, wanted: str) -> Any:
     """Return a group with none but our command, as it should be; words that somebody put behind the launcher stay."""
     group = groups[place[0]]
     one = group["hooks"][place[1]]
-    old, new = first(one["command"]), first(wanted)
+    old, new = first_word(one["command"]), first_word(wanted)
     command = one["command"]
     if old != new:
         behind = command.startswith(shlex.quote(old))
@@ -71,15 +71,17 @@ def _renewed(groups: Any, place: Place, wanted: str) -> Any:
     return group | {"hooks": [one | {"command": command}]}
 
 
-def _without(text: str, path: Sequence[str], gone: list[Place], keep: Any) -> str:
+def _remove_positions(text: str, path: Sequence[str], gone: list[HookPosition], keep: Any) -> str:
     """Remove commands from the last to the first, so that the places of the others stay what they are."""
     if not gone:
         return text
-    groups = json_edit.lookup(json_edit.parse(text), path)
+    groups = json_edit.get_value(json_edit.parse(text), path)
     for at in sorted({at for at, _ in gone}, reverse=True):
         mine = [place for place in gone if place[0] == at]
         whole = len(mine) == len(groups[at]["hooks"])
-        ways: list[tuple[str | int, ...]] = [(*path, at)] if whole else [_way(path, place) for place in reversed(mine)]
+        ways: list[tuple[str | int, ...]] = (
+            [(*path, at)] if whole else [_hook_path(path, place) for place in reversed(mine)]
+        )
         for way in ways:
-            text = json_edit.take(text, way, lambda _: True, keep)
+            text = json_edit.remove_value(text, way, lambda _: True, keep)
     return text

@@ -9,67 +9,67 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from athena.cli.clients import files, hook_entries, json_edit
-from athena.cli.clients.files import Change, Record
-from athena.cli.clients.ours import by_hand, is_athena, is_ours
+from athena.cli.clients.files import BackupRecord, Change
+from athena.cli.clients.ours import is_athena, is_manual_entry, is_ours
 from athena.errors import AthenaError, Conflict, Unavailable
-from athena.hooks.launcher import FOLDER, MCP, NAME
+from athena.hooks.launcher import BIN_FOLDER, HOOK_LAUNCHER, MCP_LAUNCHER
 
-PATIENCE = 60  # seconds for a client's own command
+COMMAND_TIMEOUT_S = 60  # seconds for a client's own command
 
 
-class Place(NamedTuple):
+class SetupTarget(NamedTuple):
     """Where to set up: Athena's own home, that of the user, the project if it is for that alone."""
 
     home: str
-    user: Path
+    user_home: Path
     project: Path | None
-    environment: Mapping[str, str]
+    environ: Mapping[str, str]
 
     @property
-    def hook(self) -> str:
-        return os.path.join(self.home, FOLDER, NAME)
+    def hook_path(self) -> str:
+        return os.path.join(self.home, BIN_FOLDER, HOOK_LAUNCHER)
 
     @property
-    def mcp(self) -> str:
-        return os.path.join(self.home, FOLDER, MCP)
+    def mcp_path(self) -> str:
+        return os.path.join(self.home, BIN_FOLDER, MCP_LAUNCHER)
 
     @property
-    def folder(self) -> Path:
-        return self.project or self.user
+    def base_folder(self) -> Path:
+        return self.project or self.user_home
 
-    def program(self, name: str) -> str | None:
+    def find_program(self, name: str) -> str | None:
         """Find a client's own command."""
-        return shutil.which(name, path=self.environment.get("PATH", os.defpath))
+        return shutil.which(name, path=self.environ.get("PATH", os.defpath))
 
 
 class Told(NamedTuple):
     """Something that is said to the client's own command."""
 
-    words: list[str]
-    writes: Path  # the configuration that it changes
+    argv: list[str]
+    config_path: Path  # the configuration that it changes
 
-    def diff(self) -> str:
-        return f"$ {shlex.join(self.words)}  # writes {self.writes}\n"
+    def format_diff(self) -> str:
+        return f"$ {shlex.join(self.argv)}  # writes {self.config_path}\n"
 
 
-class Step(Protocol):
-    def plan(self, record: Record, remove: bool) -> Sequence[Change | Told]:
+class SetupStep(Protocol):
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
         """Say what would be done; nothing where it is so already."""
 
-    def run(self, record: Record, remove: bool) -> Sequence[Change | Told]:
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
         """Do it, and say what was done."""
 
-    def differs(self) -> bool:
+    def is_modified(self) -> bool:
         """Tell whether somebody has changed what we put there; that is kept."""
 
 
-class Form(Protocol):
+class TextFormat(Protocol):
     """How a kind of file is read and changed."""
 
     def parse(self, text: str) -> Any: ...
-    def put(self, text: str, path: Sequence[str], value: Any) -> str: ...
-    def take(self, text: str, path: Sequence[str], ours: Callable[[Any], bool], keep: Any) -> str: ...
-    def restore(self, text: str, path: Sequence[str], known: str) -> str: ...
+    def set_value(self, text: str, path: Sequence[str], value: Any) -> str: ...
+    def remove_value(self, text: str, path: Sequence[str], ours: Callable[[Any], bool], keep: Any) -> str: ...
+    def restore_value(self, text: str, path: Sequence[str], known: str) -> str: ...
 
 
 class Entry(NamedTuple):
@@ -77,143 +77,149 @@ class Entry(NamedTuple):
 
     path: tuple[str, ...]
     value: Any
-    listed: bool = False
+    is_hook_group: bool = False
 
 
-class Edited(NamedTuple):
+class FileEdit(NamedTuple):
     """Our entries in a file of somebody else's."""
 
     path: Path
     entries: Sequence[Entry]
-    form: Form = json_edit
+    text_format: TextFormat = json_edit
 
-    def plan(self, record: Record, remove: bool) -> Sequence[Change]:
-        before = files.read(self.path)
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+        before = files.read_config(self.path)
         try:
-            after = self.without(record, before) if remove else self._with(before)
+            after = self.remove_entries(record, before) if remove else self._add_entries(before)
         except AthenaError as error:
             raise type(error)(f"{self.path}: {error}", hint=error.hint or "repair it; nothing was changed") from None
         return [] if after == before else [Change(self.path, before, after)]
 
-    def run(self, record: Record, remove: bool) -> Sequence[Change]:
-        changes = self.plan(record, remove)
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+        changes = self.plan_changes(record, remove)
         for change in changes:
             if not remove:
-                record.keep(self.path, self.without(record, change.before), change.after)
-            files.write(change)
+                record.save_original(self.path, self.remove_entries(record, change.before), change.after)
+            files.write_change(change)
         if remove:
-            record.forget(self.path)
+            record.forget_file(self.path)
         return changes
 
-    def _with(self, before: str | None) -> str:
+    def _add_entries(self, before: str | None) -> str:
         text = before or ""
-        found = parsed(text, self.form.parse)
+        found = parse_config(text, self.text_format.parse)
         for entry in self.entries:
-            there = json_edit.lookup(found, entry.path)
-            if entry.listed:
-                text = hook_entries.put(text, entry.path, entry.value)
+            there = json_edit.get_value(found, entry.path)
+            if entry.is_hook_group:
+                text = hook_entries.add_hook_group(text, entry.path, entry.value)
             elif there is None:
-                text = self.form.put(text, entry.path, entry.value)
+                text = self.text_format.set_value(text, entry.path, entry.value)
             elif is_athena(there):
-                text = self._renewed(text, entry, there)
+                text = self._renew_entry(text, entry, there)
             else:
                 hint = "it runs something else: rename or remove it; nothing was changed"
                 raise Conflict(f"{'.'.join(entry.path)} is not ours", hint=hint)
         return text
 
-    def _renewed(self, text: str, entry: Entry, there: Any) -> str:
+    def _renew_entry(self, text: str, entry: Entry, there: Any) -> str:
         """Change how an entry that is there starts us; all else that somebody wrote into it stays."""
         command, args = (*entry.path, "command"), (*entry.path, "args")
         if is_ours(there):
-            return self.form.put(text, command, entry.value["command"])
-        if not by_hand(there):
+            return self.text_format.set_value(text, command, entry.value["command"])
+        if not is_manual_entry(there):
             return text  # somebody has put a command of their own around ours
         words = there["args"][there["args"].index("mcp") + 1 :]
-        text = self.form.put(text, command, entry.value["command"])
-        return self.form.put(text, args, [*entry.value.get("args", []), *words])
+        text = self.text_format.set_value(text, command, entry.value["command"])
+        return self.text_format.set_value(text, args, [*entry.value.get("args", []), *words])
 
-    def differs(self) -> bool:
+    def is_modified(self) -> bool:
         """Tell whether somebody has changed our entries; another path is no such change."""
-        found = parsed(files.read(self.path), self.form.parse)
+        found = parse_config(files.read_config(self.path), self.text_format.parse)
         for entry in self.entries:
-            there = json_edit.lookup(found, entry.path)
-            if entry.listed and hook_entries.differs(there, entry.value):
+            there = json_edit.get_value(found, entry.path)
+            if entry.is_hook_group and hook_entries.has_modified_hooks(there, entry.value):
                 return True
-            if not entry.listed and is_athena(there) and there | {"command": entry.value["command"]} != entry.value:
+            if (
+                not entry.is_hook_group
+                and is_athena(there)
+                and there | {"command": entry.value["command"]} != entry.value
+            ):
                 return True
         return False
 
-    def known(self, record: Record) -> list[Entry]:
+    def find_preexisting(self, record: BackupRecord) -> list[Entry]:
         """Return the entries that were there before us, and that are to come back."""
-        keep = parsed(record.before(self.path), self.form.parse)
-        return [one for one in self.entries if not one.listed and json_edit.lookup(keep, one.path) is not None]
+        keep = parse_config(record.original_text(self.path), self.text_format.parse)
+        return [
+            one for one in self.entries if not one.is_hook_group and json_edit.get_value(keep, one.path) is not None
+        ]
 
-    def without(self, record: Record, before: str | None) -> str | None:
+    def remove_entries(self, record: BackupRecord, before: str | None) -> str | None:
         """Return what a file is without us: as it was, if nobody has changed it since."""
         if before is None:
             return None
-        known = record.before(self.path)
-        if record.untouched(self.path, before):
+        known = record.original_text(self.path)
+        if record.is_untouched(self.path, before):
             return known
-        keep, comes_back = parsed(known, self.form.parse), self.known(record)
+        keep, comes_back = parse_config(known, self.text_format.parse), self.find_preexisting(record)
         after = before
         for entry in self.entries:
-            if entry.listed:
-                after = hook_entries.take(after, entry.path, keep)
+            if entry.is_hook_group:
+                after = hook_entries.remove_hooks(after, entry.path, keep)
             elif entry in comes_back:
-                there = json_edit.lookup(parsed(after, self.form.parse), entry.path)
-                after = self.form.restore(after, entry.path, known or "") if is_ours(there) else after
+                there = json_edit.get_value(parse_config(after, self.text_format.parse), entry.path)
+                after = self.text_format.restore_value(after, entry.path, known or "") if is_ours(there) else after
             else:
-                after = self.form.take(after, entry.path, is_ours, keep)
-        made = record.knows(self.path) and known is None
-        return None if made and not parsed(after, self.form.parse) else after
+                after = self.text_format.remove_value(after, entry.path, is_ours, keep)
+        made = record.has_file(self.path) and known is None
+        return None if made and not parse_config(after, self.text_format.parse) else after
 
 
-class Folder(NamedTuple):
+class OwnedFolder(NamedTuple):
     """A folder with files of ours; what somebody else put there, or wrote into ours, stays."""
 
     path: Path
     texts: Mapping[str, str]
     changed: bool = False  # the texts have words of somebody else, which are kept
-    ours: Collection[str] = ()  # files that are ours, whatever the record says
-    left: Mapping[str, str] | None = None  # what is left of files that have more than ours
+    owned_files: Collection[str] = ()  # files that are ours, whatever the record says
+    remaining_texts: Mapping[str, str] | None = None  # what is left of files that have more than ours
 
-    def differs(self) -> bool:
+    def is_modified(self) -> bool:
         return self.changed
 
-    def plan(self, record: Record, remove: bool) -> Sequence[Change]:
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
         mine: list[Change] = []
         theirs: list[Change] = []
-        left = self.left or {}
+        left = self.remaining_texts or {}
         for name, text in self.texts.items():
             path = self.path / name
-            change = Change(path, files.read(path), left.get(name) if remove else text)
-            ours = name in self.ours or change.before in (None, text) or record.untouched(path, change.before)
+            change = Change(path, files.read_config(path), left.get(name) if remove else text)
+            ours = name in self.owned_files or change.before in (None, text) or record.is_untouched(path, change.before)
             if change.before != change.after:
                 (mine if ours else theirs).append(change)
         if theirs and not remove:
             raise Conflict(f"{theirs[0].path} is not ours, or was changed", hint="move it away; nothing was changed")
         return mine
 
-    def run(self, record: Record, remove: bool) -> Sequence[Change]:
-        changes = self.plan(record, remove)
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+        changes = self.plan_changes(record, remove)
         for change in changes:
-            files.write(change, 0o755 if (change.after or "").startswith("#!") else 0o644)
-        self._note(record, remove)
+            files.write_change(change, 0o755 if (change.after or "").startswith("#!") else 0o644)
+        self._record_files(record, remove)
         if remove and changes:
-            self._tidy()
+            self._remove_empty_folders()
         return changes
 
-    def _note(self, record: Record, remove: bool) -> None:
+    def _record_files(self, record: BackupRecord, remove: bool) -> None:
         """Remember which files are as we wrote them: these may be written anew and removed."""
         for name, text in self.texts.items():
             path = self.path / name
             if remove:
-                record.forget(path)
-            elif name not in self.ours and not record.untouched(path, text):
-                record.keep(path, None, text)
+                record.forget_file(path)
+            elif name not in self.owned_files and not record.is_untouched(path, text):
+                record.save_original(path, None, text)
 
-    def _tidy(self) -> None:
+    def _remove_empty_folders(self) -> None:
         """Remove the folders that are left empty."""
         inside = {Path(name).parent for name in self.texts} | {Path()}
         inside |= {above for one in set(inside) for above in one.parents}
@@ -224,18 +230,18 @@ class Folder(NamedTuple):
                 continue  # somebody put something there, or it was never made
 
 
-def tell(words: list[str], place: Place) -> str:
+def run_client_command(words: list[str], place: SetupTarget) -> str:
     """Say something to a client's own command, and return what it answers."""
     try:
         done = subprocess.run(
             words,
-            cwd=place.folder,
-            env=dict(place.environment),
+            cwd=place.base_folder,
+            env=dict(place.environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=PATIENCE,
+            timeout=COMMAND_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -246,6 +252,6 @@ def tell(words: list[str], place: Place) -> str:
     return done.stdout
 
 
-def parsed(text: str | None, read: Callable[[str], Any]) -> Any:
+def parse_config(text: str | None, read: Callable[[str], Any]) -> Any:
     """Return what a configuration says; nothing is an empty one."""
     return read(text) if text and text.strip() else {}

@@ -11,14 +11,14 @@ TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-EVERYWHERE = "user"
+USER_PROJECT = "user"
 DEFAULT_PROJECT = "default"
-TOKEN = "token"
-SOCKET = "athena.sock"
+TOKEN_FILE = "token"
+HTTP_SOCKET = "athena.sock"
 MCP_SOCKET = "mcp.sock"
 HOOK_SOCKET = "hook.sock"
-LONGEST = 100  # bytes of a socket's path: systems allow 103 to 107
-KEY = "sandbox.key"
+MAX_SOCKET_PATH_BYTES = 100  # bytes of a socket's path: systems allow 103 to 107
+SANDBOX_KEY_FILE = "sandbox.key"
 
 
 def home_folder(environment: Mapping[str, str] = os.environ) -> str:
@@ -39,32 +39,34 @@ def read_token(environment: Mapping[str, str] = os.environ) -> str | None:
             raise Misconfigured("ATHENA_TOKEN is no token", hint="printable ASCII characters, without line breaks")
         return chosen
     try:
-        with open(os.path.join(home_folder(environment), TOKEN), encoding="ascii") as file:
+        with open(os.path.join(home_folder(environment), TOKEN_FILE), encoding="ascii") as file:
             return file.read().strip() or None
     except (OSError, ValueError):
         return None
 
 
-def make_token(environment: Mapping[str, str] = os.environ) -> str:
+def ensure_token(environment: Mapping[str, str] = os.environ) -> str:
     """Return the token, making one that only its owner can read if there is none."""
-    return read_token(environment) or _secret(home_folder(environment), TOKEN, lambda: read_token(environment))
+    return read_token(environment) or _create_secret_file(
+        home_folder(environment), TOKEN_FILE, lambda: read_token(environment)
+    )
 
 
-def make_key(folder: str) -> bytes:
+def ensure_sandbox_key(folder: str) -> bytes:
     """Return what seals the variables of programs, making one that only its owner can read if there is none."""
 
-    def read() -> str | None:
+    def read_key() -> str | None:
         try:
-            with open(os.path.join(folder, KEY), encoding="ascii") as file:
+            with open(os.path.join(folder, SANDBOX_KEY_FILE), encoding="ascii") as file:
                 text = file.read().strip()
             return text if len(bytes.fromhex(text)) == 32 else None
         except (OSError, ValueError):
             return None
 
-    return bytes.fromhex(read() or _secret(folder, KEY, read))
+    return bytes.fromhex(read_key() or _create_secret_file(folder, SANDBOX_KEY_FILE, read_key))
 
 
-def _secret(folder: str, name: str, read: Callable[[], str | None]) -> str:
+def _create_secret_file(folder: str, name: str, read: Callable[[], str | None]) -> str:
     """Write 32 random bytes that only their owner can read, unless somebody else was first."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     made = os.urandom(32).hex()
@@ -87,9 +89,9 @@ def _secret(folder: str, name: str, read: Callable[[], str | None]) -> str:
     return made
 
 
-def socket_path(home: str, name: str = SOCKET) -> str:
+def socket_path(home: str, name: str = HTTP_SOCKET) -> str:
     """Return where a Unix socket of a home is: in it, or where its path is short enough."""
-    if len(os.fsencode(path := os.path.join(home, name))) <= LONGEST:
+    if len(os.fsencode(path := os.path.join(home, name))) <= MAX_SOCKET_PATH_BYTES:
         return path
     import hashlib  # most homes have short paths
 
@@ -97,7 +99,7 @@ def socket_path(home: str, name: str = SOCKET) -> str:
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         path = os.path.join(runtime, "athena", short)
     # Else right below /tmp, where nobody can rename what is ours.
-    return path if len(os.fsencode(path)) <= LONGEST else f"/tmp/athena-{os.getuid()}/{short}"
+    return path if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES else f"/tmp/athena-{os.getuid()}/{short}"
 
 
 def current_project(environment: Mapping[str, str] = os.environ, folder: str | None = None) -> str:
@@ -105,18 +107,18 @@ def current_project(environment: Mapping[str, str] = os.environ, folder: str | N
     if chosen := environment.get("ATHENA_PROJECT", "").strip():
         return chosen
     try:
-        root = git_root(folder or os.getcwd())
+        root = find_git_root(folder or os.getcwd())
     except OSError:  # the working folder is gone
         return DEFAULT_PROJECT
     if root is None:
         return DEFAULT_PROJECT
     mark = os.path.join(root, ".git")
-    root = root if os.path.isdir(mark) else _main_root(root, mark)
+    root = root if os.path.isdir(mark) else _find_main_repository(root, mark)
     root = root.encode("utf-8", "backslashreplace").decode()  # a path may hold bytes that are no text
     return root if root == root.strip() else root + os.sep  # names are stripped, and "shop " is not "shop"
 
 
-def git_root(folder: str) -> str | None:
+def find_git_root(folder: str) -> str | None:
     """Return the folder at or above one that holds a repository or a work tree of one."""
     here = os.path.realpath(folder)
     while not os.path.exists(os.path.join(here, ".git")):
@@ -127,12 +129,12 @@ def git_root(folder: str) -> str | None:
     return here
 
 
-def _main_root(here: str, mark: str) -> str:
+def _find_main_repository(here: str, mark: str) -> str:
     """Return the repository that a work tree apart belongs to; a submodule is one of its own."""
     try:
-        own = os.path.realpath(os.path.join(here, first_line(mark).removeprefix("gitdir:").strip()))
-        shared = os.path.realpath(os.path.join(own, first_line(os.path.join(own, "commondir"))))
-        back = os.path.join(own, first_line(os.path.join(own, "gitdir")))
+        own = os.path.realpath(os.path.join(here, read_first_line(mark).removeprefix("gitdir:").strip()))
+        shared = os.path.realpath(os.path.join(own, read_first_line(os.path.join(own, "commondir"))))
+        back = os.path.join(own, read_first_line(os.path.join(own, "gitdir")))
     except (OSError, ValueError):
         return here
     # The repository must know of it too, or any folder could say that it belongs to any.
@@ -141,7 +143,7 @@ def _main_root(here: str, mark: str) -> str:
     return os.path.dirname(shared) if os.path.basename(shared) == ".git" else shared
 
 
-def first_line(path: str) -> str:
+def read_first_line(path: str) -> str:
     """Return the first line of a small file."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name holds nobody up
     try:

@@ -6,13 +6,13 @@ import socket
 import stat
 import sys
 
-from athena.core.home.paths import SOCKET, socket_path
+from athena.core.home.paths import HTTP_SOCKET, socket_path
 from athena.errors import Misconfigured
 
-PEER_OF_MAC = (0, 2)  # SOL_LOCAL, LOCAL_PEERPID: Python has no names for them
+MACOS_PEER_PID_OPTION = (0, 2)  # SOL_LOCAL, LOCAL_PEERPID: Python has no names for them
 
 
-def bind(home: str, name: str = SOCKET) -> socket.socket:
+def bind_socket(home: str, name: str = HTTP_SOCKET) -> socket.socket:
     """Make a socket that only its owner can use; whoever calls holds the lock of the home."""
     path = socket_path(home, name)
     folder = os.path.dirname(path)
@@ -32,22 +32,22 @@ def bind(home: str, name: str = SOCKET) -> socket.socket:
     return made
 
 
-def user(peer: socket.socket) -> int:
+def get_peer_uid(peer: socket.socket) -> int:
     """Return who is at the other end of a Unix socket."""
-    return _credentials(peer)[1]
+    return _get_peer_credentials(peer)[1]
 
 
-def process(peer: socket.socket) -> int:
+def get_peer_pid(peer: socket.socket) -> int:
     """Return which process listens, or connected, at the other end; 0 where this system does not tell."""
-    return _credentials(peer)[0]
+    return _get_peer_credentials(peer)[0]
 
 
-def _credentials(peer: socket.socket) -> tuple[int, int]:
+def _get_peer_credentials(peer: socket.socket) -> tuple[int, int]:
     if hasattr(socket, "SO_PEERCRED"):
         told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         return int.from_bytes(told[:4], sys.byteorder), int.from_bytes(told[4:8], sys.byteorder)
     try:
-        number = peer.getsockopt(*PEER_OF_MAC)
+        number = peer.getsockopt(*MACOS_PEER_PID_OPTION)
     except OSError:
         number = 0
     return number, os.getuid()  # macOS: the socket's own rights, 0600, say the same

@@ -4,10 +4,10 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from athena.memory.consolidation.signature import NEGATED, listed, paths, stem
+from athena.memory.consolidation.signature import NEGATION_STEM, select_paths, split_words, stem
 
 # Forms of one line tell of the same deed. The first three forms of a verb also count where a text begins with them.
-DEEDS = [
+VERB_FORMS = [
     "edit edits editing edited change changes changing changed modify modified update updated adjusted patched tweaked",
     "read reads reading viewed",
     "write writes writing wrote written create creates creating created added",
@@ -36,33 +36,33 @@ DEEDS = [
     "close closes closing closed",
     "reviewed", "merged", "refactored", "documented", "benchmarked", "reopened", "approved", "rejected",
 ]  # fmt: skip
-NUMBER = re.compile(r"[#v]?\d")
-TOKEN = re.compile(r"\w(?:[\w./'’-]*\w)?")
-NAME = re.compile(r"[A-Z][a-z]+")
+NUMBER_START_PATTERN = re.compile(r"[#v]?\d")
+EVENT_TOKEN_PATTERN = re.compile(r"\w(?:[\w./'’-]*\w)?")
+NAME_PATTERN = re.compile(r"[A-Z][a-z]+")
 
 
 @lru_cache(maxsize=1)
-def _deeds() -> tuple[dict[str, str], frozenset[str]]:
-    lines = [listed(line) for line in DEEDS]
+def _load_verb_forms() -> tuple[dict[str, str], frozenset[str]]:
+    lines = [split_words(line) for line in VERB_FORMS]
     told = {form: line[0] for line in lines for form in line}
-    return told, frozenset(form for form in told if not form.endswith("ed") and form not in IRREGULAR)
+    return told, frozenset(form for form in told if not form.endswith("ed") and form not in IRREGULAR_PAST_FORMS)
 
 
-IRREGULAR = frozenset(listed("wrote written ran sent"))
+IRREGULAR_PAST_FORMS = frozenset(split_words("wrote written ran sent"))
 
 
-class Shape(NamedTuple):
+class EventShape(NamedTuple):
     """How a text is built, as far as it tells kinds apart."""
 
     tokens: tuple[str, ...]
     deeds: frozenset[str]
     paths: frozenset[str]
-    denies: bool
+    is_negated: bool
 
 
-def shape(text: str, words: frozenset[str]) -> Shape:
-    tokens = tuple(TOKEN.findall(text[:400]))
-    told, unsure = _deeds()
+def parse_shape(text: str, words: frozenset[str]) -> EventShape:
+    tokens = tuple(EVENT_TOKEN_PATTERN.findall(text[:400]))
+    told, unsure = _load_verb_forms()
     deeds = set()
     for place, token in enumerate(tokens):
         word = token.lower()
@@ -70,32 +70,32 @@ def shape(text: str, words: frozenset[str]) -> Shape:
             deeds.add(told[word])
         elif place == 0 and word.endswith("ed") and len(word) > 4:
             deeds.add(stem(word))
-    return Shape(tokens, frozenset(deeds), paths(words), NEGATED in words)
+    return EventShape(tokens, frozenset(deeds), select_paths(words), NEGATION_STEM in words)
 
 
-def apart(one: Shape, other: Shape) -> bool:
+def are_different_kinds(one: EventShape, other: EventShape) -> bool:
     """Tell whether two texts cannot be of one kind."""
     return (
-        one.denies != other.denies
+        one.is_negated != other.is_negated
         or bool(one.deeds and other.deeds and not one.deeds & other.deeds)
         or bool(one.paths and other.paths and not one.paths & other.paths)
-        or _exchanged(one.tokens, other.tokens)
+        or _differ_in_one_word(one.tokens, other.tokens)
     )
 
 
-def _exchanged(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+def _differ_in_one_word(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     """Tell whether two texts are the same but for one word that is neither a number nor a name."""
     if len(one) != len(other):
         return False
-    changed = [(a, b) for a, b in zip(one, other, strict=True) if not _alike(a, b)]
-    return len(changed) == 1 and len(one) > 1 and not all(NAME.fullmatch(token) for token in changed[0])
+    changed = [(a, b) for a, b in zip(one, other, strict=True) if not _are_same_token(a, b)]
+    return len(changed) == 1 and len(one) > 1 and not all(NAME_PATTERN.fullmatch(token) for token in changed[0])
 
 
-def _alike(one: str, other: str) -> bool:
-    if one == other or (NUMBER.match(one) and NUMBER.match(other)):
+def _are_same_token(one: str, other: str) -> bool:
+    if one == other or (NUMBER_START_PATTERN.match(one) and NUMBER_START_PATTERN.match(other)):
         return True
-    return stem(one.lower()) == stem(other.lower()) or (_hex(one) and _hex(other))
+    return stem(one.lower()) == stem(other.lower()) or (_is_hex_id(one) and _is_hex_id(other))
 
 
-def _hex(token: str) -> bool:
+def _is_hex_id(token: str) -> bool:
     return len(token) >= 6 and all(c in "0123456789abcdef" for c in token) and any(c.isdigit() for c in token)

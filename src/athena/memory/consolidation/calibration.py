@@ -4,14 +4,14 @@ Written by `scripts/fit_patterns.py`: logistic regressions on planted streams (`
 `statements`) of the even seeds; what is reported is from seeds of another range (`planted.HELD_OUT`).
 """
 
-from athena.memory.consolidation.confidence import logistic
+from athena.memory.consolidation.confidence import apply_logistic
 
-WEIGHTS: dict[str, tuple[float, ...]] = {
+CALIBRATION_WEIGHTS: dict[str, tuple[float, ...]] = {
     "recurring": (-9.358, 6.977, 2.22, 2.086, -1.057),
     "sequence": (-11.935, 7.336, 3.261, 2.565),
     "contradiction": (-9.57, 14.792, -6.375, -0.0, -1.28, -5.734, -8.023, -3.883, 2.663, -0.718),
 }
 
 
-def confidence(kind: str, features: tuple[float, ...]) -> float:
-    return round(logistic(WEIGHTS[kind], features), 4)
+def compute_confidence(kind: str, features: tuple[float, ...]) -> float:
+    return round(apply_logistic(CALIBRATION_WEIGHTS[kind], features), 4)

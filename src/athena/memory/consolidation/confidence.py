@@ -3,18 +3,18 @@
 import math
 from collections.abc import Sequence
 
-TEN = math.log(10)
+LN_10 = math.log(10)
 
 
-def poisson_tail(seen: int, expected: float) -> float:
+def log_poisson_tail(seen: int, expected: float) -> float:
     """Return the log of how likely it is to see at least so many where so many are expected."""
     if seen <= expected:
         return 0.0
     expected = max(expected, 1e-300)
-    return (seen * math.log(expected / seen) + seen - expected) / TEN
+    return (seen * math.log(expected / seen) + seen - expected) / LN_10
 
 
-def binomial_tail(hits: int, tries: int, rate: float) -> float:
+def log_binomial_tail(hits: int, tries: int, rate: float) -> float:
     """Return the log of how likely at least so many hits are at this rate."""
     rate = min(max(rate, 1e-9), 1 - 1e-9)
     if hits <= tries * rate:
@@ -25,16 +25,16 @@ def binomial_tail(hits: int, tries: int, rate: float) -> float:
         for k in range(hits, tries + 1)
     ]  # fmt: skip
     top = max(logs)
-    return (top + math.log(sum(math.exp(one - top) for one in logs))) / TEN
+    return (top + math.log(sum(math.exp(one - top) for one in logs))) / LN_10
 
 
-def choices(among: int, chosen: int) -> float:
+def log_combinations(among: int, chosen: int) -> float:
     """Return the log of in how many ways some can be chosen among many."""
     chosen = min(chosen, among)
-    return (math.lgamma(among + 1) - math.lgamma(chosen + 1) - math.lgamma(among - chosen + 1)) / TEN
+    return (math.lgamma(among + 1) - math.lgamma(chosen + 1) - math.lgamma(among - chosen + 1)) / LN_10
 
 
-def logistic(weights: Sequence[float], features: Sequence[float]) -> float:
+def apply_logistic(weights: Sequence[float], features: Sequence[float]) -> float:
     """Return a probability from features; the first weight stands alone."""
     total = weights[0] + sum(weight * feature for weight, feature in zip(weights[1:], features, strict=True))
     return 1 / (1 + math.exp(-max(min(total, 30.0), -30.0)))

@@ -10,107 +10,113 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 from athena.memory.consolidation import calibration
-from athena.memory.consolidation.findings import Pattern, said
-from athena.memory.consolidation.material import Note
+from athena.memory.consolidation.findings import Pattern, to_quote
+from athena.memory.consolidation.material import MinedMemory
 from athena.memory.consolidation.statements import (
-    GENERIC,
+    GENERIC_PREDICATES,
     Statement,
-    Value,
+    StatementValue,
+    differs_in_one_value,
     is_one_sentence,
-    is_one_value_apart,
-    read,
-    sentences,
-    template,
+    parse_statement,
+    split_sentences,
+    to_template,
 )
 from athena.memory.documents import ingest
 
-COMPARED = 60  # statements that one is compared with, at most
-COMMON = 200  # a word of more statements than this leads to none
-CONSIDERED = 0.05  # candidates that are less likely are not even candidates
-CERTAIN = 0.97  # the confidence from which on a memory may fade
-SERIES = 3  # readings of one thing; more of them are a record of how it went
-ONE_SIDED = 0.4  # words that only one statement has may be mere detail
-NO_UNIT = "number "
+MAX_COMPARED_STATEMENTS = 60  # statements that one is compared with, at most
+MAX_WORD_STATEMENTS = 200  # a word of more statements than this leads to none
+MIN_CANDIDATE_CONFIDENCE = 0.05  # candidates that are less likely are not even candidates
+MIN_CERTAIN_CONFIDENCE = 0.97  # the confidence from which on a memory may fade
+MAX_SERIES_READINGS = 3  # readings of one thing; more of them are a record of how it went
+ONE_SIDED_WEIGHT = 0.4  # words that only one statement has may be mere detail
+UNITLESS_VALUE_TYPE = "number "
 
 
-def find(notes: Iterable[Note]) -> list[Pattern]:
+def find_contradictions(notes: Iterable[MinedMemory]) -> list[Pattern]:
     """Return pairs of memories that contradict each other, the surest first."""
-    written = [note for note in notes if note.memory_type != ingest.KIND]
-    statements = [read(note.id, note.at, text) for note in written for text in sentences(note.text)]
-    plain = {word for statement in statements for word in statement.words - statement.capitals}
-    counts = Counter(word for statement in statements for word in statement.words)
+    written = [note for note in notes if note.memory_type != ingest.DOCUMENT_TYPE]
+    statements = [parse_statement(note.id, note.at, text) for note in written for text in split_sentences(note.text)]
+    plain = {word for statement in statements for word in statement.subject_stems - statement.capitalized_stems}
+    counts = Counter(word for statement in statements for word in statement.subject_stems)
     total = len(statements) + 1
     weights = {word: math.log(total / count) + 0.1 for word, count in counts.items()}
     alone = {note.id for note in written if is_one_sentence(note.text)}
     series: dict[str, list[int]] = defaultdict(list)  # what is the same but for its numbers, in the order of time
-    for one in sorted(statements, key=lambda statement: (statement.at, statement.note)):
-        series[template(one.text)].append(one.note)
+    for one in sorted(statements, key=lambda statement: (statement.at, statement.memory_id)):
+        series[to_template(one.text)].append(one.memory_id)
     best: dict[tuple[int, int], Pattern] = {}
-    for one, other in _pairs(statements, counts):
-        older, newer = sorted((one, other), key=lambda statement: (statement.at, statement.note))
-        alike = series[template(newer.text)]
-        if len(alike) > 2 and older.note in alike and alike[-2:] != [older.note, newer.note]:
+    for one, other in _iter_candidate_pairs(statements, counts):
+        older, newer = sorted((one, other), key=lambda statement: (statement.at, statement.memory_id))
+        alike = series[to_template(newer.text)]
+        if len(alike) > 2 and older.memory_id in alike and alike[-2:] != [older.memory_id, newer.memory_id]:
             continue  # of many that differ in a number, the last two are enough
-        found = features(older, newer, weights, plain)
+        found = compute_contradiction_features(older, newer, weights, plain)
         if found is None:
             continue
-        pattern = _pattern(older, newer, found, older.note in alone and len(alike) <= SERIES)
-        kept = best.get((older.note, newer.note))
-        if pattern.confidence >= CONSIDERED and (kept is None or kept.confidence < pattern.confidence):
-            best[older.note, newer.note] = pattern
+        pattern = _create_contradiction(
+            older, newer, found, older.memory_id in alone and len(alike) <= MAX_SERIES_READINGS
+        )
+        kept = best.get((older.memory_id, newer.memory_id))
+        if pattern.confidence >= MIN_CANDIDATE_CONFIDENCE and (kept is None or kept.confidence < pattern.confidence):
+            best[older.memory_id, newer.memory_id] = pattern
     return sorted(best.values(), key=lambda one: (-one.confidence, one.evidence))
 
 
-def _pairs(statements: Sequence[Statement], counts: Counter[str]) -> Iterable[tuple[Statement, Statement]]:
+def _iter_candidate_pairs(
+    statements: Sequence[Statement], counts: Counter[str]
+) -> Iterable[tuple[Statement, Statement]]:
     """Return pairs of statements that share a word that is not too common, those that share the most first."""
     places: dict[str, list[int]] = defaultdict(list)
     for place, statement in enumerate(statements):
-        for word in statement.words:
-            if counts[word] <= COMMON:
+        for word in statement.subject_stems:
+            if counts[word] <= MAX_WORD_STATEMENTS:
                 places[word].append(place)
     for place, statement in enumerate(statements):
         shared: Counter[int] = Counter()
-        for word in statement.words:
+        for word in statement.subject_stems:
             for other in places.get(word, ()):
-                if statements[other].note != statement.note and other < place:
+                if statements[other].memory_id != statement.memory_id and other < place:
                     shared[other] += 1
-        for other, _ in shared.most_common(COMPARED):
+        for other, _ in shared.most_common(MAX_COMPARED_STATEMENTS):
             yield statement, statements[other]
 
 
-def features(
+def compute_contradiction_features(
     older: Statement, newer: Statement, weights: dict[str, float], plain: set[str]
 ) -> tuple[float, ...] | None:
     """Return what tells a contradiction from two statements that are only alike; None if nothing is opposed at all."""
-    both = older.words & newer.words
-    mine, theirs = set(older.words - both), set(newer.words - both)
-    opposed = _values(older, newer)
-    changed = newer.changes and _takes_up(older, newer, theirs)
+    both = older.subject_stems & newer.subject_stems
+    mine, theirs = set(older.subject_stems - both), set(newer.subject_stems - both)
+    opposed = _count_opposed_values(older, newer)
+    changed = newer.says_change and _restates_older(older, newer, theirs)
     if changed:
         opposed = max(opposed, 1)
-        theirs = set(sorted(theirs, key=lambda w: -weights[w])[1:]) if not _values(older, newer) else theirs
+        theirs = (
+            set(sorted(theirs, key=lambda w: -weights[w])[1:]) if not _count_opposed_values(older, newer) else theirs
+        )
     sides = any(newer.axes.get(axis, side) != side for axis, side in older.axes.items())
     worded = False
-    denied = older.denies != newer.denies and not changed and not sides
+    denied = older.is_negated != newer.is_negated and not changed and not sides
     if (
         mine
         and theirs
         and not opposed
         and not sides
         and not denied
-        and _fills_a_place(older, newer, mine, theirs, plain)
+        and _replaces_one_word(older, newer, mine, theirs, plain)
     ):
         opposed, worded = 1, True
-        mine, theirs = _without_one(mine, weights), _without_one(theirs, weights)
+        mine, theirs = _drop_heaviest_word(mine, weights), _drop_heaviest_word(theirs, weights)
     if not (opposed or sides or denied):
         return None
-    if not (changed or newer.changes or worded) and _of_two_things(older, newer, sides + denied):
+    if not (changed or newer.says_change or worded) and _concern_two_things(older, newer, sides + denied):
         return None
-    names = older.names != newer.names
+    names = older.identifiers != newer.identifiers
     shared = sum(weights[word] for word in both)
     least, most = sorted(sum(weights[word] for word in words) for words in (mine, theirs))
-    apart = 2 * least + ONE_SIDED * (most - least)
-    mine_say, theirs_say = older.predicates - GENERIC, newer.predicates - GENERIC
+    apart = 2 * least + ONE_SIDED_WEIGHT * (most - least)
+    mine_say, theirs_say = older.predicates - GENERIC_PREDICATES, newer.predicates - GENERIC_PREDICATES
     other_predicate = float(bool(mine_say and theirs_say and not mine_say & theirs_say))
     if not changed and ((mine_say and theirs and not theirs_say) or (theirs_say and mine and not mine_say)):
         other_predicate = 0.5  # "billing is deployed on Mondays", "the billing standup is on Tuesdays"
@@ -120,16 +126,16 @@ def features(
         float(opposed + sides + denied + names - 1),
         float(changed),
         other_predicate,
-        float(older.occasion or newer.occasion or names),
+        float(older.is_one_time or newer.is_one_time or names),
         float(worded),
         float(bool(mine_say & theirs_say)),
-        float((older.adds or newer.adds) and not denied and not sides),
+        float((older.is_additive or newer.is_additive) and not denied and not sides),
     )
 
 
-def _of_two_things(older: Statement, newer: Statement, otherwise: int) -> bool:
+def _concern_two_things(older: Statement, newer: Statement, otherwise: int) -> bool:
     """Tell whether statements that differ in a value also differ in what it is the value of."""
-    if older.names != newer.names:  # two tickets, two releases
+    if older.identifiers != newer.identifiers:  # two tickets, two releases
         return True
     mine, theirs = older.values - newer.values, newer.values - older.values
     if max(len(mine), len(theirs)) + otherwise > 1:  # noon on Mondays, one o'clock on Fridays
@@ -137,67 +143,77 @@ def _of_two_things(older: Statement, newer: Statement, otherwise: int) -> bool:
     return bool(older.qualifiers - newer.stems and newer.qualifiers - older.stems)  # for free users, for paid ones
 
 
-def agree(one: str, other: str) -> bool:
+def are_consistent(one: str, other: str) -> bool:
     """Tell whether two texts that are alike give the same values, take the same sides and deny the same."""
-    pairs = zip_longest(sentences(one), sentences(other), fillvalue="")
-    for mine, theirs in ((read(0, 0.0, a), read(0, 0.0, b)) for a, b in pairs if a and b):
-        if mine.values != theirs.values or mine.names != theirs.names or mine.denies != theirs.denies:
+    pairs = zip_longest(split_sentences(one), split_sentences(other), fillvalue="")
+    for mine, theirs in ((parse_statement(0, 0.0, a), parse_statement(0, 0.0, b)) for a, b in pairs if a and b):
+        if (
+            mine.values != theirs.values
+            or mine.identifiers != theirs.identifiers
+            or mine.is_negated != theirs.is_negated
+        ):
             return False
         if any(theirs.axes.get(axis, side) != side for axis, side in mine.axes.items()):
             return False
     return True
 
 
-def _values(older: Statement, newer: Statement) -> int:
+def _count_opposed_values(older: Statement, newer: Statement) -> int:
     """Count the kinds of values of which both give some, and none the same."""
-    kinds = {v.kind for v in older.values} & {v.kind for v in newer.values}
-    opposed = sum(not _of(older.values, kind) & _of(newer.values, kind) for kind in kinds)
-    if kinds or not any(NO_UNIT in (v.kind for v in statement.values) for statement in (older, newer)):
+    kinds = {v.value_type for v in older.values} & {v.value_type for v in newer.values}
+    opposed = sum(not _select_values(older.values, kind) & _select_values(newer.values, kind) for kind in kinds)
+    if kinds or not any(
+        UNITLESS_VALUE_TYPE in (v.value_type for v in statement.values) for statement in (older, newer)
+    ):
         return opposed
-    mine, theirs = ({v.text for v in statement.values if v.kind.startswith("number")} for statement in (older, newer))
+    mine, theirs = (
+        {v.text for v in statement.values if v.value_type.startswith("number")} for statement in (older, newer)
+    )
     return int(len(mine) == len(theirs) == 1 and mine != theirs)
 
 
-def _of(values: Iterable[Value], kind: str) -> set[str]:
-    return {value.text for value in values if value.kind == kind}
+def _select_values(values: Iterable[StatementValue], kind: str) -> set[str]:
+    return {value.text for value in values if value.value_type == kind}
 
 
-def _takes_up(older: Statement, newer: Statement, theirs: set[str]) -> bool:
+def _restates_older(older: Statement, newer: Statement, theirs: set[str]) -> bool:
     """Tell whether a newer statement names what the older one said, and something else beside it."""
     numbers = {v.text for v in older.values}
     named = {v.text for v in newer.values}
     if numbers and numbers <= named and named - numbers:
         return True
-    return older.words <= newer.words and bool(theirs) and not numbers
+    return older.subject_stems <= newer.subject_stems and bool(theirs) and not numbers
 
 
-def _fills_a_place(older: Statement, newer: Statement, mine: set[str], theirs: set[str], plain: set[str]) -> bool:
+def _replaces_one_word(older: Statement, newer: Statement, mine: set[str], theirs: set[str], plain: set[str]) -> bool:
     """Tell whether one word of each stands where the other's stands: names, or words that are not of the subject."""
     first, second = mine - plain, theirs - plain
     owning = bool({"own", "review"} & older.predicates)
-    if first & older.capitals and second & newer.capitals:
-        return owning or not (first <= older.before and second <= newer.before)
+    if first & older.capitalized_stems and second & newer.capitalized_stems:
+        return owning or not (first <= older.leading_stems and second <= newer.leading_stems)
     if owning or len(mine) > 1 or len(theirs) > 1:
         return False
-    return not (mine <= older.before | older.scoped and theirs <= newer.before | newer.scoped)
+    return not (mine <= older.leading_stems | older.scope_stems and theirs <= newer.leading_stems | newer.scope_stems)
 
 
-def _without_one(words: set[str], weights: dict[str, float]) -> set[str]:
+def _drop_heaviest_word(words: set[str], weights: dict[str, float]) -> set[str]:
     return set(sorted(words, key=lambda word: (-weights[word], word))[1:])
 
 
-def _pattern(older: Statement, newer: Statement, found: tuple[float, ...], whole: bool) -> Pattern:
+def _create_contradiction(older: Statement, newer: Statement, found: tuple[float, ...], whole: bool) -> Pattern:
     """Make a pattern; it is certain if the newer one says that something changed, or all but one value is the same."""
-    sure = calibration.confidence("contradiction", found)
-    certain = whole and sure >= CERTAIN and (newer.changes or is_one_value_apart(older.text, newer.text))
+    sure = calibration.compute_confidence("contradiction", found)
+    certain = (
+        whole and sure >= MIN_CERTAIN_CONFIDENCE and (newer.says_change or differs_in_one_value(older.text, newer.text))
+    )
     return Pattern(
         type="contradiction",
-        about=f"{older.note} {newer.note}",
-        summary=f"'{said(newer.text, 100)}' contradicts the older '{said(older.text, 100)}'",
+        about=f"{older.memory_id} {newer.memory_id}",
+        summary=f"'{to_quote(newer.text, 100)}' contradicts the older '{to_quote(older.text, 100)}'",
         confidence=sure,
         support=2,
-        evidence=(older.note, newer.note),
-        details={"older": older.note, "newer": newer.note, "certain": certain},
+        evidence=(older.memory_id, newer.memory_id),
+        details={"older": older.memory_id, "newer": newer.memory_id, "certain": certain},
         features=found,
-        quotes=(older.note, newer.note),
+        quotes=(older.memory_id, newer.memory_id),
     )

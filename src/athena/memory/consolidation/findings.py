@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from athena.memory.consolidation.values import PatternType
-from athena.memory.values import preview
+from athena.memory.values import format_preview
 
 # recurring: one kind of event comes again and again. sequence: after some events, an outcome is likelier than usual.
 # topic: tags or names stand together more often than chance explains. near_duplicate: memories say nearly the same.
@@ -24,10 +24,10 @@ class Pattern:
     quotes: tuple[int, ...] = ()  # of the evidence, what the summary repeats the words of
 
 
-def said(text: str, longest: int = 120) -> str:
+def to_quote(text: str, longest: int = 120) -> str:
     """Return a text as a part of a sentence."""
-    return preview(text, longest).rstrip(".! ")
+    return format_preview(text, longest).rstrip(".! ")
 
 
-def plural(count: int, one: str) -> str:
+def format_count(count: int, one: str) -> str:
     return f"{count} {one}" if count == 1 else f"{count} {one}s"

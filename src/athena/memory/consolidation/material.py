@@ -15,7 +15,7 @@ class Event(NamedTuple):
     tags: tuple[str, ...] = ()
 
 
-class Note(NamedTuple):
+class MinedMemory(NamedTuple):
     """A memory, as far as patterns depend on it."""
 
     id: int

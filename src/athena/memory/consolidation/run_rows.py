@@ -9,7 +9,7 @@ from athena.core.scope import Scope
 from athena.storage import scopes
 
 
-class Attempt(NamedTuple):
+class ConsolidationRow(NamedTuple):
     strategy: str
     days: float
     began: float
@@ -22,45 +22,46 @@ class Attempt(NamedTuple):
     result: str
 
 
-COLUMNS = ", ".join(Attempt._fields)
+CONSOLIDATION_COLUMNS = ", ".join(ConsolidationRow._fields)
 
 
-async def of_project(tx: Any, scope: Scope) -> list[Attempt]:
+async def list_consolidations(tx: Any, scope: Scope) -> list[ConsolidationRow]:
     """Return the last run of each strategy, the latest first."""
     rows = await tx.fetch(
-        f"SELECT {COLUMNS} FROM consolidations WHERE scope = :scope ORDER BY seen DESC", scope=scope.project
+        f"SELECT {CONSOLIDATION_COLUMNS} FROM consolidations WHERE scope = :scope ORDER BY seen DESC",
+        scope=scope.project,
     )
-    return [Attempt(*row) for row in rows]
+    return [ConsolidationRow(*row) for row in rows]
 
 
-async def find(tx: Any, scope: Scope, strategy: str, days: float) -> Attempt | None:
+async def fetch_consolidation(tx: Any, scope: Scope, strategy: str, days: float) -> ConsolidationRow | None:
     row = await tx.fetch_one(
-        f"SELECT {COLUMNS} FROM consolidations WHERE scope = :scope AND strategy = :strategy AND days = :days",
+        f"SELECT {CONSOLIDATION_COLUMNS} FROM consolidations WHERE scope = :scope AND strategy = :strategy AND days = :days",
         scope=scope.project,
         strategy=strategy,
         days=days,
     )
-    return Attempt(*row) if row else None
+    return ConsolidationRow(*row) if row else None
 
 
-async def put(tx: Any, scope: Scope, run: Attempt) -> None:
+async def upsert_consolidation(tx: Any, scope: Scope, run: ConsolidationRow) -> None:
     """Write down how a run stands; whoever else writes the same waits until this transaction ends."""
-    given = ", ".join(f":{name}" for name in Attempt._fields)
-    changed = ", ".join(f"{name} = excluded.{name}" for name in Attempt._fields[2:])
+    given = ", ".join(f":{name}" for name in ConsolidationRow._fields)
+    changed = ", ".join(f"{name} = excluded.{name}" for name in ConsolidationRow._fields[2:])
     await tx.execute(
-        f"""INSERT INTO consolidations (scope, {COLUMNS}) VALUES (:scope, {given})
+        f"""INSERT INTO consolidations (scope, {CONSOLIDATION_COLUMNS}) VALUES (:scope, {given})
             ON CONFLICT (scope, strategy, days) DO UPDATE SET {changed}""",
         scope=scope.project,
         **run._asdict(),
     )
 
 
-async def forget_progress(tx: Any) -> None:
+async def clear_progress(tx: Any) -> None:
     """Let go of the words of unfinished runs; the one at work sees it by its fingerprint, and writes none again."""
     await tx.execute("UPDATE consolidations SET progress = '', fingerprint = '' WHERE ended IS NULL")
 
 
-async def newest_event(tx: Any, scope: Scope) -> int:
+async def fetch_newest_event_id(tx: Any, scope: Scope) -> int:
     """Return the last event that any run saw."""
     row = await tx.fetch_one(
         "SELECT max(newest) FROM consolidations WHERE scope = :scope AND ended IS NOT NULL", scope=scope.project
@@ -68,10 +69,10 @@ async def newest_event(tx: Any, scope: Scope) -> int:
     return int(row[0] or 0)
 
 
-async def count_after(tx: Any, scope: Scope, number: int, most: int) -> int:
+async def count_rows_after(tx: Any, scope: Scope, number: int, most: int) -> int:
     """Count things of a scope behind a number, up to so many."""
     count = 0
-    for own in await scopes.own(tx, scope):
+    for own in await scopes.fetch_own_ids(tx, scope):
         row = await tx.fetch_one(
             """SELECT count(*) FROM (SELECT id FROM memories WHERE scope = :scope AND id > :number
                                      AND deleted IS NULL LIMIT :most) AS behind""",
@@ -83,9 +84,9 @@ async def count_after(tx: Any, scope: Scope, number: int, most: int) -> int:
     return count
 
 
-async def figures(tx: Any, scope: Scope, since: float) -> tuple[int, ...]:
+async def fetch_change_figures(tx: Any, scope: Scope, since: float) -> tuple[int, ...]:
     """Return figures that change when anything does that happened since a moment."""
-    for own in await scopes.own(tx, scope):
+    for own in await scopes.fetch_own_ids(tx, scope):
         row = await tx.fetch_one(
             """SELECT count(*), coalesce(min(id), 0), coalesce(max(id), 0), coalesce(sum(id), 0),
                       coalesce(max(updated), 0)
@@ -97,7 +98,7 @@ async def figures(tx: Any, scope: Scope, since: float) -> tuple[int, ...]:
     return ()
 
 
-async def page(
+async def list_rows_since(
     tx: Any, scope: int, since: float, behind: tuple[float, int], limit: int, longest: int
 ) -> list[tuple[Any, ...]]:
     """Return things of a scope in the order in which they happened: id, time, type, text, metadata and tags."""

@@ -6,40 +6,42 @@ from athena.core import clock
 from athena.core.call import Call
 from athena.core.scope import Scope
 from athena.errors import AthenaError
-from athena.memory.consolidation.run import consolidate, due, status
+from athena.memory.consolidation.run import consolidate, is_due, list_run_status
 from athena.memory.store import Store
 from athena.storage import scopes
 from athena.storage.database import Transaction
 
-Automatic = Literal["off", "minimal", "speed", "balanced", "quality"]
-NIGHT = range(2, 5)  # hours, here
-APART = 20 * 3_600.0  # seconds between two nights
-DAYS = 7
+AutomaticStrategy = Literal["off", "minimal", "speed", "balanced", "quality"]
+NIGHT_HOURS = range(2, 5)  # hours, here
+MIN_NIGHT_GAP_S = 20 * 3_600.0  # seconds between two nights
+SCHEDULED_DAYS_BACK = 7
 
 
-async def tend(store: Store, strategy: Automatic) -> list[str]:
+async def consolidate_due_projects(store: Store, strategy: AutomaticStrategy) -> list[str]:
     """Consolidate the projects whose time has come, and return their names."""
     if strategy == "off":
         return []
 
-    async def known(tx: Transaction) -> list[str]:
-        return [name for name, _, _ in await scopes.counted(tx)]
+    async def list_projects(tx: Transaction) -> list[str]:
+        return [name for name, _, _ in await scopes.list_projects(tx)]
 
     done = []
-    for project in await store.database.read(known):
+    for project in await store.database.read(list_projects):
         scope = Scope(project)
-        if await due(store, scope) or await _night(store, scope, strategy):
+        if await is_due(store, scope) or await _is_night_run_due(store, scope, strategy):
             try:
-                await consolidate(store, strategy, DAYS, False, Call("consolidate", "server", scope, store.clock()))
+                await consolidate(
+                    store, strategy, SCHEDULED_DAYS_BACK, False, Call("consolidate", "server", scope, store.clock())
+                )
             except AthenaError:  # the next round tries again; its status says how far this one came
                 continue
             done.append(project)
     return done
 
 
-async def _night(store: Store, scope: Scope, strategy: str) -> bool:
+async def _is_night_run_due(store: Store, scope: Scope, strategy: str) -> bool:
     now = store.clock()
-    if clock.local(now).hour not in NIGHT:
+    if clock.to_local_time(now).hour not in NIGHT_HOURS:
         return False
-    runs = [one for one in await status(store, scope) if one.strategy == strategy]
-    return not runs or now - runs[0].began > APART
+    runs = [one for one in await list_run_status(store, scope) if one.strategy == strategy]
+    return not runs or now - runs[0].began > MIN_NIGHT_GAP_S

@@ -4,13 +4,13 @@ import re
 from functools import lru_cache
 
 
-def listed(words: str) -> list[str]:
+def split_words(words: str) -> list[str]:
     """Return the words of a table that is written as text."""
     return words.split()
 
 
 # A hash, an id, a version, a time or a number tells one occasion from another, never one kind from another.
-PASSING = re.compile(
+VOLATILE_TOKEN_PATTERN = re.compile(
     r"""https?://\S+
       | \b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{20,}\b
       | \b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{6,64}\b
@@ -21,19 +21,19 @@ PASSING = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 # p99 and k6 are words, worker3 is a worker
-WORD = re.compile(r"[^\W\d_]{4,}|[^\W\d_]+\d{1,3}(?![^\W_])|[^\W\d_]{2,}")
+WORD_PATTERN = re.compile(r"[^\W\d_]{4,}|[^\W\d_]+\d{1,3}(?![^\W_])|[^\W\d_]{2,}")
 # A file or a folder is one word: two files are two things, however much of their paths they share.
-PATH = re.compile(
+FILE_PATH_PATTERN = re.compile(
     r"(?<![\w/.])(?:[\w.-]*\w/)+[\w.-]*\w|(?<![\w/.])[\w-]+\.(?:py|[jt]sx?|go|rs|md|sql|toml|ya?ml|json|css|html|sh|java|c|h)\b"
 )
-URL = re.compile(r"https?://\S+")
-NEGATED = "not"  # the word that stands for every denial
-DENYING = re.compile(
+URL_PATTERN = re.compile(r"https?://\S+")
+NEGATION_STEM = "not"  # the word that stands for every denial
+NEGATION_PATTERN = re.compile(
     r"\b(?:not|no|never|none|without|cannot|skip(?:s|ped|ping)?|forgot(?:ten)?|omit(?:s|ted)?)\b|n['’]t\b",
     re.IGNORECASE,
 )
-STOP = frozenset(
-    listed(
+STOP_WORDS = frozenset(
+    split_words(
         """a an the of in on at to for from with without by as is are was were be been being am it its this that these
     those and or but if then than so not no i we you he she they our my your his her their me us them do does
     did done has have had will would can could should may might must about into onto over under after before
@@ -42,14 +42,14 @@ STOP = frozenset(
     gets let lets go goes went went see percent"""
     )
 )
-SAME = {
+SYNONYMS = {
     "db": "database", "databases": "database", "config": "configuration", "prod": "production", "repo": "repository",
     "pr": "pullrequest", "auth": "authentication", "dep": "dependency", "deps": "dependency", "k8s": "kubernetes",
     "env": "environment", "frozen": "freeze", "froze": "freeze", "ran": "run", "wrote": "write", "written": "write",
     "built": "build", "broke": "break", "broken": "break", "sent": "send", "led": "lead", "made": "make",
     "changed": "chang", "restarted": "restart", "rebuilt": "rebuild",
 }  # fmt: skip
-ENDINGS = (
+SUFFIXES = (
     "ations",
     "ation",
     "ments",
@@ -72,8 +72,8 @@ ENDINGS = (
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
     """Return what forms of a word share; rough, and always the same."""
-    word = SAME.get(word, word)
-    for ending in ENDINGS:
+    word = SYNONYMS.get(word, word)
+    for ending in SUFFIXES:
         if word.endswith(ending) and len(word) - len(ending) >= 4:
             word = word[: -len(ending)]
             break
@@ -84,20 +84,20 @@ def stem(word: str) -> str:
     return word[:-1] if len(word) > 4 and word[-1] in "ey" else word
 
 
-def words(text: str) -> list[str]:
+def extract_stems(text: str) -> list[str]:
     """Return the stems of a text in their order, without what changes from occasion to occasion."""
-    text = URL.sub(" ", text)
-    paths = [re.sub(r"\d+", "0", path.lower()) for path in PATH.findall(text)]
-    plain = PASSING.sub(" ", PATH.sub(" ", text))
-    found = [stem(word) for word in map(str.lower, WORD.findall(plain)) if word not in STOP]
-    return [*([NEGATED] if DENYING.search(text) else []), *paths, *found]
+    text = URL_PATTERN.sub(" ", text)
+    paths = [re.sub(r"\d+", "0", path.lower()) for path in FILE_PATH_PATTERN.findall(text)]
+    plain = VOLATILE_TOKEN_PATTERN.sub(" ", FILE_PATH_PATTERN.sub(" ", text))
+    found = [stem(word) for word in map(str.lower, WORD_PATTERN.findall(plain)) if word not in STOP_WORDS]
+    return [*([NEGATION_STEM] if NEGATION_PATTERN.search(text) else []), *paths, *found]
 
 
-def paths(words: frozenset[str]) -> frozenset[str]:
+def select_paths(words: frozenset[str]) -> frozenset[str]:
     """Return the files and folders of a signature."""
     return frozenset(word for word in words if "/" in word or "." in word)
 
 
-def signature(text: str, longest: int = 40) -> frozenset[str]:
+def compute_signature(text: str, longest: int = 40) -> frozenset[str]:
     """Return the words of the beginning of a text, as a set."""
-    return frozenset(words(text[:2_000])[:longest])
+    return frozenset(extract_stems(text[:2_000])[:longest])

@@ -3,17 +3,17 @@
 import re
 from collections.abc import Iterator
 
-LONGEST = 1_600  # characters: a few paragraphs, a screen
-HEADING = re.compile(r"#{1,6} +\S")
+MAX_PIECE_CHARS = 1_600  # characters: a few paragraphs, a screen
+HEADING_PATTERN = re.compile(r"#{1,6} +\S")
 
 
-def cut(text: str) -> list[str]:
+def split_document(text: str) -> list[str]:
     """Pack paragraphs into pieces; a piece starts anew at a heading and carries the heading it stands under."""
     pieces: list[str] = []
     current, heading = "", ""
-    for paragraph in _paragraphs(text):
-        starts = bool(HEADING.match(paragraph))
-        if current.strip() and current != heading and (starts or len(current) + len(paragraph) > LONGEST):
+    for paragraph in _iter_paragraphs(text):
+        starts = bool(HEADING_PATTERN.match(paragraph))
+        if current.strip() and current != heading and (starts or len(current) + len(paragraph) > MAX_PIECE_CHARS):
             pieces.append(current.strip())
             current = heading
         if starts:
@@ -26,13 +26,13 @@ def cut(text: str) -> list[str]:
     return list(dict.fromkeys(pieces))
 
 
-def _paragraphs(text: str) -> Iterator[str]:
+def _iter_paragraphs(text: str) -> Iterator[str]:
     """Yield paragraphs; one too long for a piece is cut at line ends, else at spaces."""
     for paragraph in re.split(r"\n\s*\n", text.replace("\r\n", "\n")):
         start = 0
-        while len(paragraph) - start > LONGEST:
-            end = start + LONGEST
-            at = max(paragraph.rfind("\n", start + 1, end), paragraph.rfind(" ", start + LONGEST // 2, end))
+        while len(paragraph) - start > MAX_PIECE_CHARS:
+            end = start + MAX_PIECE_CHARS
+            at = max(paragraph.rfind("\n", start + 1, end), paragraph.rfind(" ", start + MAX_PIECE_CHARS // 2, end))
             at = at if at > start else end
             yield paragraph[start:at]
             start = at + (paragraph[at].isspace())

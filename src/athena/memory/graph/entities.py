@@ -11,79 +11,79 @@ from typing import Any
 from athena.core import redaction
 from athena.core.call import Call
 from athena.core.scope import Scope
-from athena.core.text import storable
+from athena.core.text import make_storable
 from athena.errors import NotFound
 from athena.memory import rows as memory_rows
 from athena.memory import write_rows
 from athena.memory.graph import mention_rows, relation_rows, rows
-from athena.memory.graph.relation_rows import Edge
-from athena.memory.graph.rows import Node
-from athena.memory.graph.values import ABOUT, Entity, Graph, Relation, entity_key
-from athena.memory.index import SOON, catch_up
+from athena.memory.graph.relation_rows import RelationRow
+from athena.memory.graph.rows import EntityRow
+from athena.memory.graph.values import ENTITY_METADATA_KEY, Entity, Graph, Relation, entity_key
+from athena.memory.index import ENCODE_DELAY_S, encode_in_background
 from athena.memory.store import Store
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 
 
-async def read(store: Store, scope: Scope) -> Graph:
+async def read_graph(store: Store, scope: Scope) -> Graph:
     """Return the whole graph."""
 
-    async def work(tx: Transaction) -> Graph:
-        numbers = await scopes.visible(tx, scope)
-        nodes, seen = await rows.whole(tx, numbers)
-        edges = await relation_rows.every(tx, numbers)
-        return {"entities": joined(own_first(nodes, numbers), seen), "relations": distinct(edges)}
+    async def read_nodes(tx: Transaction) -> Graph:
+        numbers = await scopes.fetch_visible_ids(tx, scope)
+        nodes, seen = await rows.fetch_all_entities(tx, numbers)
+        edges = await relation_rows.list_relations(tx, numbers)
+        return {"entities": to_entities(sort_own_first(nodes, numbers), seen), "relations": to_relations(edges)}
 
-    return await store.database.read(work)
+    return await store.database.read(read_nodes)
 
 
 async def open_nodes(store: Store, names: Sequence[str], scope: Scope) -> Graph:
     """Return entities by name, also one they had before a merge, and every relation that names one of them."""
-    keys = list(dict.fromkeys(map(key_of, names)))
+    keys = list(dict.fromkeys(map(to_entity_key, names)))
 
-    async def work(tx: Transaction) -> Graph:
-        numbers = await scopes.visible(tx, scope)
-        found = await rows.named(tx, numbers, keys)
+    async def find_nodes(tx: Transaction) -> Graph:
+        numbers = await scopes.fetch_visible_ids(tx, scope)
+        found = await rows.fetch_entities_by_key(tx, numbers, keys)
         missing = {*keys} - {node.key for node in found}
-        merged = await mention_rows.memories_of(tx, numbers, [f"={key}" for key in missing]) if missing else []
-        also = await rows.numbered(tx, numbers, [one for one in merged if one not in {n.id for n in found}])
-        return await assembled(tx, numbers, found + also)
+        merged = await mention_rows.list_mentioning_ids(tx, numbers, [f"={key}" for key in missing]) if missing else []
+        also = await rows.fetch_entities_by_id(tx, numbers, [one for one in merged if one not in {n.id for n in found}])
+        return await assemble_graph(tx, numbers, found + also)
 
-    return await store.database.read(work)
+    return await store.database.read(find_nodes)
 
 
-async def assembled(tx: Transaction, numbers: list[int], nodes: list[Node]) -> Graph:
+async def assemble_graph(tx: Transaction, numbers: list[int], nodes: list[EntityRow]) -> Graph:
     """Return entities with their observations and relations, in the order given within each scope."""
     if not nodes:
         return {"entities": [], "relations": []}
-    seen = await rows.observations(tx, numbers, [node.id for node in nodes])
-    edges = await relation_rows.touching(tx, numbers, [node.key for node in nodes])
-    return {"entities": joined(own_first(nodes, numbers), seen), "relations": distinct(edges)}
+    seen = await rows.fetch_observations(tx, numbers, [node.id for node in nodes])
+    edges = await relation_rows.list_relations_touching(tx, numbers, [node.key for node in nodes])
+    return {"entities": to_entities(sort_own_first(nodes, numbers), seen), "relations": to_relations(edges)}
 
 
-async def the_entity(tx: Transaction, numbers: list[int], name: str) -> Node:
+async def get_entity(tx: Transaction, numbers: list[int], name: str) -> EntityRow:
     """Return the entity of a name, the project's own before one that is known everywhere."""
-    found = own_first(await rows.named(tx, numbers, [key_of(name)]), numbers)
+    found = sort_own_first(await rows.fetch_entities_by_key(tx, numbers, [to_entity_key(name)]), numbers)
     if not found:
         raise NotFound(f"there is no entity {name!r:.80} in this project", hint="search_graph finds entities")
     return found[0]
 
 
-def as_kept(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Return a text as it would be stored, to find what was."""
-    return redaction.redact(storable(text)).text
+    return redaction.redact(make_storable(text)).text
 
 
-def key_of(name: str) -> str:
+def to_entity_key(name: str) -> str:
     """Return the key of an entity's name as a caller writes it."""
-    return entity_key(as_kept(name))
+    return entity_key(normalize_text(name))
 
 
-def own_first(nodes: list[Node], numbers: list[int]) -> list[Node]:
+def sort_own_first(nodes: list[EntityRow], numbers: list[int]) -> list[EntityRow]:
     return nodes if len(numbers) < 2 else sorted(nodes, key=lambda node: numbers.index(node.scope))
 
 
-def joined(nodes: Iterable[Node], seen: Mapping[int, list[str]]) -> list[Entity]:
+def to_entities(nodes: Iterable[EntityRow], seen: Mapping[int, list[str]]) -> list[Entity]:
     """Return entities; one that a project and everybody has are shown as one."""
     found: dict[str, Entity] = {}
     for node in nodes:
@@ -92,11 +92,11 @@ def joined(nodes: Iterable[Node], seen: Mapping[int, list[str]]) -> list[Entity]
     return list(found.values())
 
 
-def distinct(edges: Iterable[Edge]) -> list[Relation]:
-    return [shown(edge) for edge in {(triple(edge), edge.began, edge.ended): edge for edge in edges}.values()]
+def to_relations(edges: Iterable[RelationRow]) -> list[Relation]:
+    return [to_relation(edge) for edge in {(get_triple(edge), edge.began, edge.ended): edge for edge in edges}.values()]
 
 
-def shown(edge: Edge) -> Relation:
+def to_relation(edge: RelationRow) -> Relation:
     relation: Relation = {"from": edge.source_name, "to": edge.target_name, "relationType": edge.relation}
     if edge.began is not None:
         relation["since"] = edge.began
@@ -105,40 +105,43 @@ def shown(edge: Edge) -> Relation:
     return relation
 
 
-async def numbered(tx: Transaction, numbers: list[int], ids: list[int]) -> list[Entity]:
-    nodes = await rows.numbered(tx, numbers, ids)
-    return joined(nodes, await rows.observations(tx, numbers, ids))
+async def fetch_entities(tx: Transaction, numbers: list[int], ids: list[int]) -> list[Entity]:
+    nodes = await rows.fetch_entities_by_id(tx, numbers, ids)
+    return to_entities(nodes, await rows.fetch_observations(tx, numbers, ids))
 
 
-async def about(tx: Transaction, numbers: list[int], ids: list[int]) -> dict[int, dict[str, Any]]:
+async def fetch_entity_metadata(tx: Transaction, numbers: list[int], ids: list[int]) -> dict[int, dict[str, Any]]:
     """Return the metadata that were given with entities."""
-    return {number: row.metadata.get(ABOUT, {}) for number, row in (await memory_rows.fetch(tx, numbers, ids)).items()}
+    return {
+        number: row.metadata.get(ENTITY_METADATA_KEY, {})
+        for number, row in (await memory_rows.fetch_memories(tx, numbers, ids)).items()
+    }
 
 
-async def change(store: Store, call: Call, act: Callable[..., Any], fetch: Any) -> Any:
+async def change_graph(store: Store, call: Call, act: Callable[..., Any], fetch: Any) -> Any:
     """Change the graph in one transaction, once, and let the indexes follow."""
 
-    async def work(tx: Transaction) -> Any:
-        done = await calls.once(tx, call, partial(act, tx))
+    async def apply_change(tx: Transaction) -> Any:
+        done = await calls.run_once(tx, call, partial(act, tx))
         return None if fetch is None else await fetch(tx, done)
 
-    result = await store.database.write(work)
-    index_later(store)
+    result = await store.database.write(apply_change)
+    schedule_indexing(store)
     return result
 
 
-async def index_some(store: Store, tx: Transaction) -> None:
+async def index_batch(store: Store, tx: Transaction) -> None:
     """Write passages that wait; the model reads them afterwards."""
     written = await write_rows.index_waiting(store, tx)
-    if written and store.encoder.works:
-        catch_up(store, SOON)
-    if written >= write_rows.AT_ONCE:
-        index_later(store)
+    if written and store.encoder.is_working:
+        encode_in_background(store, ENCODE_DELAY_S)
+    if written >= write_rows.INDEX_BATCH_SIZE:
+        schedule_indexing(store)
 
 
-def index_later(store: Store) -> None:
-    store.database.later(partial(index_some, store), once="index")
+def schedule_indexing(store: Store) -> None:
+    store.database.defer_write(partial(index_batch, store), once="index")
 
 
-def triple(edge: Edge) -> tuple[str, str, str]:
+def get_triple(edge: RelationRow) -> tuple[str, str, str]:
     return edge.source, edge.target, edge.relation

@@ -5,16 +5,16 @@ The names of the fields are those that users of knowledge-graph servers know.
 
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from athena.core.hashing import digest
-from athena.core.text import storable
+from athena.core.hashing import hash_text
+from athena.core.text import make_storable
 from athena.errors import InvalidInput
-from athena.memory.values import SERIAL, clean_text
+from athena.memory.values import SERIAL_KEY, clean_text
 
-LONGEST_NAME = 1_000
-LONGEST_TYPE = 200
-ENTITY = "entity"  # what tells an entity's row from an observation of the same text
-ABOUT = "athena:about"  # in an entity's metadata: what its makers gave with it
-OBSERVATION = "observation"  # the memory_type of an observation's row
+MAX_ENTITY_NAME_CHARS = 1_000
+MAX_GRAPH_TYPE_CHARS = 200
+ENTITY_SERIAL = "entity"  # what tells an entity's row from an observation of the same text
+ENTITY_METADATA_KEY = "athena:about"  # in an entity's metadata: what its makers gave with it
+OBSERVATION_TYPE = "observation"  # the memory_type of an observation's row
 
 
 class Entity(TypedDict):
@@ -113,25 +113,25 @@ class Path(TypedDict):
 
 def entity_key(name: str) -> str:
     """Return the digest by which an entity's row, and relations to its name, are found."""
-    return digest(name, ENTITY)
+    return hash_text(name, ENTITY_SERIAL)
 
 
 def entity_metadata(entity_type: str) -> dict[str, str]:
     """Return what an entity's row is told apart by, and its type as words to find it by."""
-    return {SERIAL: ENTITY, "source": entity_type} if entity_type.strip() else {SERIAL: ENTITY}
+    return {SERIAL_KEY: ENTITY_SERIAL, "source": entity_type} if entity_type.strip() else {SERIAL_KEY: ENTITY_SERIAL}
 
 
 def clean_label(text: str, what: str) -> str:
     """Return an entity's name as it is, if it can be stored."""
-    return _short(clean_text(text, what), what, LONGEST_NAME)
+    return _check_length(clean_text(text, what), what, MAX_ENTITY_NAME_CHARS)
 
 
-def clean_type(text: str, what: str) -> str:
+def clean_graph_type(text: str, what: str) -> str:
     """Return the type of an entity or a relation as it is; it may be empty."""
-    return _short(storable(text), what, LONGEST_TYPE)
+    return _check_length(make_storable(text), what, MAX_GRAPH_TYPE_CHARS)
 
 
-def _short(text: str, what: str, longest: int) -> str:
+def _check_length(text: str, what: str, longest: int) -> str:
     if len(text) > longest:
         raise InvalidInput(f"{what} has {len(text):,} characters; at most {longest:,} are kept")
     return text

@@ -5,14 +5,14 @@ from typing import Any
 
 from athena.core.scope import Scope
 from athena.memory import rows as memory_rows
-from athena.memory.sessions.briefing_values import Told, Turn
+from athena.memory.sessions.briefing_values import BriefingTurn, Told
 from athena.memory.values import Memory
 from athena.storage import scopes
 
-KEPT = 90 * 86_400.0  # seconds
+BRIEFING_LOG_TTL_S = 90 * 86_400.0  # seconds
 
 
-async def add(scope: Scope, turn: Turn, told: Sequence[Told], at: float, tx: Any) -> bool:
+async def insert_briefing_items(scope: Scope, turn: BriefingTurn, told: Sequence[Told], at: float, tx: Any) -> bool:
     """Note what a session is told; `afresh`, what it was told before is out of its sight. False: another was first."""
     where = {"scope": scope.project, "session": turn.session}
     if turn.key is not None:
@@ -33,7 +33,9 @@ async def add(scope: Scope, turn: Turn, told: Sequence[Told], at: float, tx: Any
         )
     if int(at * 1000) % 50 == 0:  # now and then
         await tx.execute(
-            "DELETE FROM injections WHERE scope = :scope AND at < :old", scope=scope.project, old=at - KEPT
+            "DELETE FROM injections WHERE scope = :scope AND at < :old",
+            scope=scope.project,
+            old=at - BRIEFING_LOG_TTL_S,
         )
     for one in told:
         await tx.execute(
@@ -51,7 +53,7 @@ async def add(scope: Scope, turn: Turn, told: Sequence[Told], at: float, tx: Any
     return True
 
 
-async def last(tx: Any, scope: Scope, session: str) -> int:
+async def fetch_last_briefing_id(tx: Any, scope: Scope, session: str) -> int:
     """Return the number of the last thing that a session was told."""
     row = await tx.fetch_one(
         "SELECT max(id) FROM injections WHERE scope = :scope AND session = :session",
@@ -61,7 +63,7 @@ async def last(tx: Any, scope: Scope, session: str) -> int:
     return int(row[0] or 0)
 
 
-async def seen(tx: Any, scope: Scope, session: str, key: str | None) -> dict[int, float]:
+async def fetch_briefed_memories(tx: Any, scope: Scope, session: str, key: str | None) -> dict[int, float]:
     """Return what a session still has in sight, and since when; what was found for this very key was not heard."""
     others = "" if key is None else "AND (key IS NULL OR key <> :key)"
     rows = await tx.fetch(
@@ -74,7 +76,7 @@ async def seen(tx: Any, scope: Scope, session: str, key: str | None) -> dict[int
     return {int(number): at for number, at in rows}
 
 
-async def latest(
+async def list_briefing_log(
     tx: Any, scope: Scope, session: str | None, limit: int, offset: int
 ) -> list[tuple[tuple[Any, ...], Memory | None]]:
     """Return what was told, the last first, each with the thing itself where it is still there."""
@@ -87,11 +89,13 @@ async def latest(
         offset=offset,
         **({} if session is None else {"session": session}),
     )
-    found = await memory_rows.fetch(tx, await scopes.every_visible(tx, scope), {row[3] for row in rows})
+    found = await memory_rows.fetch_memories(
+        tx, await scopes.fetch_all_visible_ids(tx, scope), {row[3] for row in rows}
+    )
     return [(row, found.get(row[3])) for row in rows]
 
 
-async def count(tx: Any, scope: Scope, session: str | None) -> int:
+async def count_briefing_log(tx: Any, scope: Scope, session: str | None) -> int:
     only = "" if session is None else "AND session = :session"
     bound = {} if session is None else {"session": session}
     row = await tx.fetch_one(

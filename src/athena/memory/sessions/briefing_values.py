@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Surroundings(NamedTuple):
+class GitContext(NamedTuple):
     """What is being worked on, as the version control sees it."""
 
     branch: str | None = None
@@ -12,7 +12,7 @@ class Surroundings(NamedTuple):
     commits: tuple[str, ...] = ()  # what the last ones say
 
 
-class Turn(NamedTuple):
+class BriefingTurn(NamedTuple):
     """When a session is told something: at which event, and after what."""
 
     session: str
@@ -22,7 +22,7 @@ class Turn(NamedTuple):
     key: str | None = None  # of whoever asks: what was found under the same one was not heard, as they ask again
 
 
-class Said(NamedTuple):
+class Utterance(NamedTuple):
     """Something that was said, and by whom: user or assistant."""
 
     role: str
@@ -72,4 +72,4 @@ class Injection:
     tokens: int
 
 
-NOTHING = Briefing("", 0, 0, ())
+EMPTY_BRIEFING = Briefing("", 0, 0, ())

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from athena.core.call import Call
-from athena.core.hashing import serial
+from athena.core.hashing import create_serial
 from athena.core.page import Page
 from athena.core.scope import Scope
 from athena.errors import InvalidInput
@@ -14,67 +14,69 @@ from athena.memory import browse, inputs, recall
 from athena.memory.recall import Query
 from athena.memory.sessions import rows
 from athena.memory.sessions.values import (
-    DURATION,
-    FAILED_TYPES,
-    FAILURES,
-    OUTCOME,
-    SESSION,
-    SUCCESSES,
+    DURATION_KEY,
+    FAILED_EVENT_TYPES,
+    FAILURE_OUTCOMES,
+    OUTCOME_KEY,
+    SESSION_KEY,
+    SUCCESS_OUTCOMES,
     Event,
     Recorded,
-    alike,
-    event,
-    recorded,
+    event_from_memory,
+    list_outcome_synonyms,
+    to_stored_event,
 )
 from athena.memory.store import Store
-from athena.memory.values import MOMENT, SERIAL, Draft, Filter, Hit, clean_name, clean_text
+from athena.memory.values import MOMENT_KEY, SERIAL_KEY, Draft, Filter, Hit, clean_name, clean_text
 from athena.memory.write import remember
 from athena.storage.database import Transaction
 
 When = str | float | None
-LONGEST_SESSION = 1_000
-WORDS = 200  # of a question, among which a session may be named
-NOT = r"(?P<not>\b(?:\w+n['’]t|not|never|without|no|nothing)\s+(?:(?:any|have|has|been|a)\s+)*)?"
+MAX_SESSION_ID_CHARS = 1_000
+MAX_QUERY_WORDS = 200  # of a question, among which a session may be named
+NEGATION_REGEX = r"(?P<not>\b(?:\w+n['’]t|not|never|without|no|nothing)\s+(?:(?:any|have|has|been|a)\s+)*)?"
 # What people say of things that went badly or well, the outcomes that those are recorded with, and the others.
-SPOKEN = (
-    (r"\b(?:fail\w*|errors?|broken?|crash\w*|time[ds]?[ -]?outs?|(?:went|gone|goes|go) wrong)\b", FAILURES, SUCCESSES),
-    (r"\b(?:succe\w+|(?:went|gone|go) well|work(?:ed|s)?(?: out)?|pass(?:ed)?)\b", SUCCESSES, FAILURES),
+OUTCOME_PHRASES = (
+    (r"\b(?:fail\w*|errors?|broken?|crash\w*|time[ds]?[ -]?outs?|(?:went|gone|goes|go) wrong)\b", FAILURE_OUTCOMES, SUCCESS_OUTCOMES),
+    (r"\b(?:succe\w+|(?:went|gone|go) well|work(?:ed|s)?(?: out)?|pass(?:ed)?)\b", SUCCESS_OUTCOMES, FAILURE_OUTCOMES),
 )  # fmt: skip
-SAID = re.compile(r"[^\s,;?!\"'’()]+")
-PLAIN = re.compile(r"[^\W\d_]+")  # a session of such a name is meant only where the word session is there too
-FILLER = re.compile(
+TOKEN_PATTERN = re.compile(r"[^\s,;?!\"'’()]+")
+PLAIN_WORD_PATTERN = re.compile(
+    r"[^\W\d_]+"
+)  # a session of such a name is meant only where the word session is there too
+FILLER_PATTERN = re.compile(
     r"\b(what|which|things?|events?|actions?|steps?|show|list|all|every(thing)?|any(thing)?|the|that|ha[sd]|have|did|"
     r"was|were|is|are|happen(ed|s)?|went|going|on|me|us|we|of|in|with|and|there|so|far|do|does|done|during|session|to|i|you|tell|about|it)\b|[^\w]+",
     re.IGNORECASE,
 )
 
 
-async def record(store: Store, items: Sequence[Mapping[str, Any]], call: Call) -> list[Recorded]:
+async def record_events(store: Store, items: Sequence[Mapping[str, Any]], call: Call) -> list[Recorded]:
     """Keep events; each is one of its own, whatever else says the same."""
     now = store.clock()
-    drafts = [_numbered(item, i, len(items), now, call.key) for i, item in enumerate(items)]
-    inputs.check_size(drafts)
-    kept = await remember(store, drafts, call.of("event"), read_first=False)
-    return [recorded(one, one.redacted) for one in kept]
+    drafts = [_parse_event(item, i, len(items), now, call.key) for i, item in enumerate(items)]
+    inputs.check_batch_size(drafts)
+    kept = await remember(store, drafts, call.with_kind("event"), read_first=False)
+    return [to_stored_event(one, one.redacted) for one in kept]
 
 
-async def project_of(store: Store, session_id: str) -> str | None:
+async def get_session_project(store: Store, session_id: str) -> str | None:
     """Return the project in which a session was recorded last."""
-    return await store.database.read(lambda tx: rows.project(tx, session(session_id)))
+    return await store.database.read(lambda tx: rows.fetch_session_project(tx, clean_session_id(session_id)))
 
 
-def _numbered(item: Mapping[str, Any], position: int, count: int, now: float, key: str | None) -> Draft:
+def _parse_event(item: Mapping[str, Any], position: int, count: int, now: float, key: str | None) -> Draft:
     """Return the draft of one event, told apart from all others; errors say which of several it was."""
     try:
-        made, moment = _drafted(now=now, **item)
+        made, moment = _create_event_draft(now=now, **item)
     except InvalidInput as error:
         where = f"items[{position}]: " if count > 1 else ""
         raise InvalidInput(f"{where}{error}", hint=error.hint) from None
-    ours = {SERIAL: serial(key, position)} | ({} if moment is None else {MOMENT: moment})
+    ours = {SERIAL_KEY: create_serial(key, position)} | ({} if moment is None else {MOMENT_KEY: moment})
     return replace(made, metadata=made.metadata | ours)
 
 
-def _drafted(
+def _create_event_draft(
     now: float,
     event_type: str,
     content: str,
@@ -87,50 +89,52 @@ def _drafted(
     """Return the draft of an event, its outcome as a tag, and when it happened, where that is not now."""
     facts: dict[str, Any] = dict(metadata or {})
     given = {
-        OUTCOME: None if outcome is None else clean_name(outcome, OUTCOME),
-        SESSION: session_id,
-        DURATION: duration_ms,
+        OUTCOME_KEY: None if outcome is None else clean_name(outcome, OUTCOME_KEY),
+        SESSION_KEY: session_id,
+        DURATION_KEY: duration_ms,
     }
     facts |= {name: value for name, value in given.items() if value is not None}
-    _check(facts)
-    ended = facts.get(OUTCOME)
-    if ended is None and event_type.strip().casefold() in FAILED_TYPES:
-        ended = FAILURES[0]  # found as a failure, though its outcome is not given
+    _check_facts(facts)
+    ended = facts.get(OUTCOME_KEY)
+    if ended is None and event_type.strip().casefold() in FAILED_EVENT_TYPES:
+        ended = FAILURE_OUTCOMES[0]  # found as a failure, though its outcome is not given
     tags = [ended] if ended is not None else None
     if happened is None and not isinstance(facts.get("date"), bool):
         happened = facts.pop("date", None)
-    made = inputs.clean(content, tags, clean_name(event_type, "event_type"), facts)
-    return made, _moment(happened, now)
+    made = inputs.create_draft(content, tags, clean_name(event_type, "event_type"), facts)
+    return made, _parse_happened(happened, now)
 
 
-def _check(facts: dict[str, Any]) -> None:
+def _check_facts(facts: dict[str, Any]) -> None:
     """Refuse an outcome, a session or a duration that is none, also where the metadata name it."""
-    for name in (OUTCOME, SESSION):
+    for name in (OUTCOME_KEY, SESSION_KEY):
         if not isinstance(facts.get(name), str | None):
             raise InvalidInput(f"{name} must be text, not {type(facts[name]).__name__}")
-    if facts.get(SESSION) is not None:
-        session(facts[SESSION])
-        facts[SESSION] = clean_text(facts[SESSION].strip(), SESSION)  # the secrets in it are told with the others
-    took = facts.get(DURATION)
+    if facts.get(SESSION_KEY) is not None:
+        clean_session_id(facts[SESSION_KEY])
+        facts[SESSION_KEY] = clean_text(
+            facts[SESSION_KEY].strip(), SESSION_KEY
+        )  # the secrets in it are told with the others
+    took = facts.get(DURATION_KEY)
     if took is not None and (isinstance(took, bool) or not isinstance(took, int | float) or not took >= 0):
-        raise InvalidInput(f"{DURATION} must be a number of milliseconds, not {took!r:.40}")
+        raise InvalidInput(f"{DURATION_KEY} must be a number of milliseconds, not {took!r:.40}")
 
 
-def _moment(happened: Any, now: float) -> float | None:
+def _parse_happened(happened: Any, now: float) -> float | None:
     if happened is None:
         return None
     if not isinstance(happened, str | int | float):
         raise InvalidInput(f"happened must be a time in words or seconds, not {type(happened).__name__}")
-    moment = inputs.moment(happened if isinstance(happened, str) else float(happened), "happened", now, end=False)
-    return inputs.in_range(moment, "happened")
+    moment = inputs.parse_time(happened if isinstance(happened, str) else float(happened), "happened", now, end=False)
+    return inputs.check_time_range(moment, "happened")
 
 
-def session(text: str) -> str:
+def clean_session_id(text: str) -> str:
     """Return a session's id as it is kept."""
-    return inputs.fact(SESSION, text, LONGEST_SESSION)[0]
+    return inputs.clean_field(SESSION_KEY, text, MAX_SESSION_ID_CHARS)[0]
 
 
-def narrowed(
+def create_event_filter(
     scope: Scope,
     session_id: str | None,
     event_type: str | None,
@@ -139,49 +143,49 @@ def narrowed(
     until: When,
     now: float,
 ) -> Filter:
-    tags = None if outcome is None else alike(clean_name(outcome, OUTCOME))
-    only = inputs.narrowed(scope.of("event"), tags, event_type, since, until, now)
-    return only if session_id is None else replace(only, session=session(session_id))
+    tags = None if outcome is None else list_outcome_synonyms(clean_name(outcome, OUTCOME_KEY))
+    only = inputs.create_filter(scope.with_kind("event"), tags, event_type, since, until, now)
+    return only if session_id is None else replace(only, session=clean_session_id(session_id))
 
 
-async def find(store: Store, query: str | None, only: Filter, limit: int, offset: int) -> Page[Event]:
+async def find_events(store: Store, query: str | None, only: Filter, limit: int, offset: int) -> Page[Event]:
     """Return events, the newest first; with a question those that fit it best, its words for times a filter."""
     if query is not None:
-        text, only = await store.database.read(lambda tx: _with_session(tx, inputs.question(query), only))
-        asked = recall.with_time(Query(text, only, limit, offset), store.clock())
-        text, only = _with_outcome(asked.text, asked.only)
+        text, only = await store.database.read(lambda tx: _extract_session(tx, inputs.clean_query(query), only))
+        asked = recall.extract_time(Query(text, only, limit, offset), store.clock())
+        text, only = _extract_outcome(asked.text, asked.only)
         if text:
-            return _events(await recall.recall(store, asked._replace(text=text, only=only)))
-    return _events(await browse.newest(store, only, limit, offset))
+            return _to_events(await recall.recall(store, asked._replace(text=text, only=only)))
+    return _to_events(await browse.list_newest(store, only, limit, offset))
 
 
-def _events(found: Page[Any]) -> Page[Event]:
-    return Page([event(one, one.score if isinstance(one, Hit) else None) for one in found], found.total)
+def _to_events(found: Page[Any]) -> Page[Event]:
+    return Page([event_from_memory(one, one.score if isinstance(one, Hit) else None) for one in found], found.total)
 
 
-async def _with_session(tx: Transaction, text: str, only: Filter) -> tuple[str, Filter]:
+async def _extract_session(tx: Transaction, text: str, only: Filter) -> tuple[str, Filter]:
     """Take the name of a session in a question as a filter, and out of the question."""
     if only.session is not None:
         return text, only
-    said = [(match, match[0].rstrip(".:")) for match in SAID.finditer(text)][:WORDS]
+    said = [(match, match[0].rstrip(".:")) for match in TOKEN_PATTERN.finditer(text)][:MAX_QUERY_WORDS]
     for i, (match, word) in enumerate(said):
         beside = [other.casefold() for _, other in (*said[max(0, i - 1) : i], *said[i + 1 : i + 2])]
-        if "session" not in beside and PLAIN.fullmatch(word):
+        if "session" not in beside and PLAIN_WORD_PATTERN.fullmatch(word):
             continue
-        if await rows.known(tx, only.scope, word):
+        if await rows.session_exists(tx, only.scope, word):
             return f"{text[: match.start()]}{text[match.start() + len(word) :]}", replace(only, session=word)
     return text, only
 
 
-def _with_outcome(text: str, only: Filter) -> tuple[str, Filter]:
+def _extract_outcome(text: str, only: Filter) -> tuple[str, Filter]:
     """Take "what failed" as a filter; where more is asked, let what failed be found by that word too."""
-    for pattern, outcomes, others in SPOKEN:
-        found = re.search(NOT + pattern, text, re.IGNORECASE)
+    for pattern, outcomes, others in OUTCOME_PHRASES:
+        found = re.search(NEGATION_REGEX + pattern, text, re.IGNORECASE)
         if found is None:
             continue
         meant = others if found["not"] else outcomes
         said = text[: found.start()] + " " + text[found.end() :]
-        if not only.tags and FILLER.sub("", said) == "":
+        if not only.tags and FILLER_PATTERN.sub("", said) == "":
             return "", replace(only, tags=meant)
         return f"{text} {meant[0]}", only
-    return (text if FILLER.sub("", text) else ""), only
+    return (text if FILLER_PATTERN.sub("", text) else ""), only

@@ -10,31 +10,33 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from athena.memory.sessions.briefing_values import Candidate, Said
-from athena.memory.sessions.excerpt import overlap, telling
+from athena.memory.sessions.briefing_values import Candidate, Utterance
+from athena.memory.sessions.excerpt import extract_words, measure_overlap
 
-LEAST_WORDS, MOST_WORDS, LONGEST = 4, 60, 400
-SAME = 0.6  # sentences that overlap more are one
-LOOKED = 300_000  # characters that are looked at, from the end, of what people and of what agents said
-FENCE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1[^\n]*$|^[ \t]*(```|~~~)[\s\S]*\Z", re.MULTILINE | re.DOTALL)
-BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|#{1,6})\s+")
-SPLIT = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z\"'`(\[])")
-WRAPPED = re.compile(r"<analysis>.*?(?:</analysis>|\Z)|</?summary>", re.DOTALL | re.IGNORECASE)
-LABEL = re.compile(
+MIN_SENTENCE_WORDS, MAX_SENTENCE_WORDS, MAX_SENTENCE_CHARS = 4, 60, 400
+DUPLICATE_OVERLAP = 0.6  # sentences that overlap more are one
+MAX_CHARS_PER_ROLE = 300_000  # characters that are looked at, from the end, of what people and of what agents said
+CODE_FENCE_PATTERN = re.compile(
+    r"^[ \t]*(```|~~~).*?^[ \t]*\1[^\n]*$|^[ \t]*(```|~~~)[\s\S]*\Z", re.MULTILINE | re.DOTALL
+)
+BULLET_PATTERN = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|#{1,6})\s+")
+SENTENCE_BREAK_PATTERN = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z\"'`(\[])")
+SUMMARY_TAG_PATTERN = re.compile(r"<analysis>.*?(?:</analysis>|\Z)|</?summary>", re.DOTALL | re.IGNORECASE)
+HEADING_PATTERN = re.compile(
     r"^((key|main|final|our) )?(decisions?|notes?|conventions?|preferences?|summary)( made)?:\s*", re.IGNORECASE
 )
-THANKS = re.compile(
+THANKS_PATTERN = re.compile(
     r"[,;. ]+((ok(ay)?|and|many|alright|great|cool)[, ]+)*(thanks|thank you|thx|cheers|ok(ay)?)[.! ]*$", re.IGNORECASE
 )
-MARKS = re.compile(r"\*\*|__|`")
-WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+EMPHASIS_PATTERN = re.compile(r"\*\*|__|`")
+WORD_PATTERN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 
 
-def _any(*parts: str) -> re.Pattern[str]:
+def _compile_any(*parts: str) -> re.Pattern[str]:
     return re.compile("|".join(parts), re.IGNORECASE)
 
 
-CODE = _any(
+CODE_PATTERN = _compile_any(
     r"[{};]\s*$",
     r"^\s*(?-i:import|from|def|class|return|const|let|var|for|while|if|SELECT|INSERT|UPDATE|DELETE|"
     r"CREATE)\s+\w.*[(=:{;]",
@@ -47,13 +49,13 @@ CODE = _any(
     r"$)(?!.*\b(is|are|must|never|always|only)\b)",
     r"^https?://\S+$", r"\bline \d+, in\b",
 )  # fmt: skip
-ASKS = _any(
+QUESTION_PATTERN = _compile_any(
     r"\?\s*$",
     r"^(what|why|how|when|where|which|who|whose|is|are|was|were|do|does|did|can|could|would|will|should|shall|"
     r"have|has)\b.*\?",
     r"\b(let me know|feel free|would you like|do you want|should i|shall i|if you (prefer|want|like))\b",
 )  # fmt: skip
-PLANS = _any(
+PLAN_PATTERN = _compile_any(
     r"\b(i'll|i will|i'm going to|i am going to|let me|"
     r"(let's|let us) (check|see|look|try|run|take|continue|start|begin|first)|"
     r"i need to|i'm about to)\b",
@@ -63,12 +65,12 @@ PLANS = _any(
     r"writing)\b",
     r"\b(is|are) (still )?(running|building|compiling|loading|in progress)\b|\bwait for\b",
 )  # fmt: skip
-HEDGES = _any(
+HEDGE_PATTERN = _compile_any(
     r"\b(maybe|perhaps|possibly|probably|might|may be|not sure|i think|i guess|i believe|i wonder|seems?|"
     r"apparently|at some point|someday|hopefully)\b",
     r"\b(could|would) (be|help|have|work|either)\b", r"^if\b|\bwhat if\b", r"\bsee (if|whether)\b",
 )  # fmt: skip
-CHATTER = _any(
+CHATTER_PATTERN = _compile_any(
     r"^never (mind|seen)\b",
     r"^(always|never) (nice|good|great|fun|glad|happy|lovely|funny|interesting|an? (pleasure|joy|surprise|dull))\b",
     r"^we (always )?(use|say|do|take|go with|have) (this|that|it|them|(the|that) (first|second|third|last|other|same|"
@@ -82,7 +84,7 @@ CHATTER = _any(
     r"^(the )?(tests?|build|checks?|suite)( now)? (pass|passes|passed|fail|fails|failed|is|are)\b",
     r"\ball \d* ?(tests|checks) pass",
 )  # fmt: skip
-WORK = _any(  # what somebody did just now, which the repository knows better
+WORK_REPORT_PATTERN = _compile_any(  # what somebody did just now, which the repository knows better
     r"^(i|i've|i have|we've just) (just )?(added|updated|changed|renamed|moved|fixed|removed|created|wrote|"
     r"written|refactored|implemented|ran|run|committed|pushed|checked|looked|read|found|see|made|misread|have a)\b",
     r"\bnow (\w+s|pass|return|have|use)\b|^(after|with) this change\b|\bthe new \w+ (has|is|requires|returns|"
@@ -90,7 +92,7 @@ WORK = _any(  # what somebody did just now, which the repository knows better
     r"\bi committed\b|\bthis is the \w+ time\b",
     r"^the (error|log|output|message|warning|diff|second|result)s? (says?|shows?|is|run)\b",
 )  # fmt: skip
-DECIDES = _any(
+DECISION_PATTERN = _compile_any(
     r"\b(we|i|they|team)('ve| have)?( all)? (decided|agreed|settled|chose|picked|opted|concluded)\b",
     r"^(decisions?|decided|agreed)\b[:,]?",
     r"\bas (agreed|decided)\b",
@@ -104,7 +106,7 @@ DECIDES = _any(
     r"\bdecided against\b",
     r"\bthe decision (is|was)\b",
 )  # fmt: skip
-PREFERS = _any(
+PREFERENCE_PATTERN = _compile_any(
     r"\bi('d| would)? (really |always |strongly |much )?(prefer|rather|like|love|want|hate|dislike|"
     r"expect)\b(?! (you |us |me )?to\b|.* to (see|know|understand|ask)\b)",
     r"^prefer\b",
@@ -116,7 +118,7 @@ PREFERS = _any(
     r"^(always )?use \w+ (spelling|english|style|quotes|formatting|indentation)\b",
     r"\bon my behalf\b",
 )  # fmt: skip
-RULES = _any(
+RULE_PATTERN = _compile_any(
     r"^always\b",
     r"^never\b",
     r"\b(we|must|should|are|is|may) (always|never)\b",
@@ -133,23 +135,23 @@ RULES = _any(
     r"\w+ and )",
     r"\bby convention\b", r"\bopen a pull request\b", r"\bin strict mode\b",
 )  # fmt: skip
-CAUSES = _any(
+CAUSE_PATTERN = _compile_any(
     r"\broot cause\b", r"\bturns? out\b", r"\b(the )?(cause|culprit|reason|problem|issue|bug) (was|is|turned out)\b",
     r"\b(was|were|is|came|comes|happened|happens|failed|fails|failing|broke|crashed|flaky)\b.*\b(because|due to|"
     r"caused by|from|since|as)\b.*",
     r"\bit was an? [\w -]+ (issue|problem|bug|race|leak|typo)\b", r"^fixed:", r"\bis fixed:",
 )  # fmt: skip
-CURES = _any(
+FIX_PATTERN = _compile_any(
     r"\b(fix(es|ed)?|solv(es|ed)|resolv(es|ed)|cured?s?|stopped|got rid of|helped|cut)\b", r"\bworkaround\b",
     r"\broot cause\b|\bturns? out\b|\b(cause|culprit) (was|is)\b|\bcaused by\b",
 )  # fmt: skip
-CURE_FIRST = re.compile(
+FIX_FIRST_PATTERN = re.compile(
     r"^(upgrading|downgrading|setting|adding|removing|pinning|replacing|using|disabling|enabling|increasing|"
     r"switching|"
     r"changing|moving|restarting)\b.*\b(fixed|fixes|solved|solves|resolved|resolves|stopped|stops|cured|got rid)\b",
     re.IGNORECASE,
 )
-LASTS = _any(  # what is so, and stays so
+LASTING_STATE_PATTERN = _compile_any(  # what is so, and stays so
     r"\b(lives?|runs?|owns?|uses?|is (called|limited|deployed|written|named|hosted|stored|kept|loaded|managed|"
     r"wiped|based|on|in)|are (limited|loaded|rejected|stored|kept|created|written|retried|hosted|enforced|"
     r"overridden|deployed|published))\b",
@@ -158,7 +160,7 @@ LASTS = _any(  # what is so, and stays so
     r"\bonly (works?|runs?|listens?)\b|\b(are|is) mostly\b",
     r"\bis (the|a|an|only|no|not|\d+)\b|\bthere (is|are) no\b|\bcannot\b|\bcan't\b|\bstill\b",
 )  # fmt: skip
-PARTICULAR = (
+SPECIFIC_PATTERNS = (
     re.compile(r"\d"),
     re.compile(r"(?<!^)(?<![.!?:] )\b(?!I\b|I')[A-Z][\w]*[a-zA-Z]"),  # a name inside of the sentence
     re.compile(r"\b[\w-]+[./_][\w./-]*\w|\b[a-z]+[A-Z]\w+|\"[^\"]+\"|\b\w+-\w+-\w+"),  # an identifier, a path
@@ -169,7 +171,7 @@ PARTICULAR = (
                r"runners?|ci|api|default|vendor|legacy|nightly|test users?|scheduler|endpoint|repository|"
                r"pipeline|port|users|laptop|machine|backups?)\b", re.IGNORECASE),
 )  # fmt: skip
-ABOUT = re.compile(
+SUBJECT_PATTERN = re.compile(
     r"^(the|our|my|this (service|repo|project|codebase|app|package|module is)|customer|production|staging|test|"
     r"ci|source|"
     r"uploads?|settings|there (is|are) no|we (have|run|host|deploy)|all|each|every|"
@@ -178,8 +180,8 @@ ABOUT = re.compile(
     r"Always|Never|Please|Don|Do|Use|Run|Make|Add|Set|Keep|Send|Install|Ignore|Remember)\b|"
     r"[A-Z]\w+(ed|ing)\b)[A-Z][\w-]+)\b"
 )
-HERE = re.compile(r"^this (service|repo|project|codebase|app|package|module is)\b", re.IGNORECASE)
-LOOSE = re.compile(
+THIS_PROJECT_PATTERN = re.compile(r"^this (service|repo|project|codebase|app|package|module is)\b", re.IGNORECASE)
+VAGUE_SUBJECT_PATTERN = re.compile(
     r"^(this|that|it|these|those|the (\w+ )?(function|class|method|file|test|code|error|variable|module|script|"
     r"build|output|"
     r"header|color|colour|change|problem|issue|line|argument|parameter|loop|component|response|commit|command|"
@@ -188,12 +190,12 @@ LOOSE = re.compile(
     r"props?) \w+|\bline \d+\b",
     re.IGNORECASE,
 )
-BUGS = _any(  # what goes wrong, as people report it
+BUG_REPORT_PATTERN = _compile_any(  # what goes wrong, as people report it
     r"\breturns? (an? )?(error|[45]\d\d)\b",
     r"\b(fails?|crashes|breaks|happens|does(n't| not) work|is (blank|broken|empty|wrong))\b",
     r"\bsee (the )?log\b|\bevery time i\b|\btoo (big|small|slow)\b",
 )  # fmt: skip
-RUNS = _any(  # places to go to and commands to run, which only a person may plant
+COMMAND_PATTERN = _compile_any(  # places to go to and commands to run, which only a person may plant
     r"\b[a-z][a-z0-9+.-]{1,15}://", r"\bwww\.\w", r"\bmailto:",
     r"\b(curl|wget|sudo|chmod|chown|eval|exec|ssh|scp|rsync|powershell|iex|xargs)\s+\S",
     r"\b(rm|sh|bash|zsh|nc|perl|python3?|node|ruby|sed|awk|cat|cp|mv|ln|tar|git|make|go|cargo|uvx?|npx)\s+-",
@@ -202,88 +204,100 @@ RUNS = _any(  # places to go to and commands to run, which only a person may pla
     r"\b(python3?|node|perl|ruby|sh|bash|zsh)\s+[\w./~-]*[./~]",
     r"[|&;]\s*(sh|bash|zsh|sudo|rm|curl|python3?)\b", r"&&|\|\||\$\(|\$\{", r"(?<!\w)>{1,2}\s*[~/.]",
 )  # fmt: skip
-LEAD = re.compile(r"^(ok(ay)?[ ,]+but|but|note|fyi|also|and|btw|remember)\b[:, ]+", re.IGNORECASE)
-SOMEWHERE = re.compile(r"\b(somewhere|something|some(how|one)|whatever|stuff|things?)\b", re.IGNORECASE)
+LEAD_IN_PATTERN = re.compile(r"^(ok(ay)?[ ,]+but|but|note|fyi|also|and|btw|remember)\b[:, ]+", re.IGNORECASE)
+VAGUE_WORD_PATTERN = re.compile(r"\b(somewhere|something|some(how|one)|whatever|stuff|things?)\b", re.IGNORECASE)
 
 
-def unwrapped(text: str) -> str:
+def strip_summary_tags(text: str) -> str:
     """Return a client's summary without the elements around it, and without what it was thought out with."""
-    return WRAPPED.sub("\n", text) if "<" in text else text
+    return SUMMARY_TAG_PATTERN.sub("\n", text) if "<" in text else text
 
 
-def sentences(text: str) -> Iterable[str]:
+def split_sentences(text: str) -> Iterable[str]:
     """Return the sentences of a text that are prose, without the marks of its layout."""
-    for line in FENCE.sub("\n", unwrapped(text)).splitlines():
+    for line in CODE_FENCE_PATTERN.sub("\n", strip_summary_tags(text)).splitlines():
         if line.startswith(("    ", "\t", "|", "<")):
             continue
-        for part in SPLIT.split(MARKS.sub("", BULLET.sub("", line)).strip()):
+        for part in SENTENCE_BREAK_PATTERN.split(EMPHASIS_PATTERN.sub("", BULLET_PATTERN.sub("", line)).strip()):
             if part.strip():
                 yield part.strip()
 
 
-def kind_of(sentence: str, role: str) -> str | None:
+def classify_sentence(sentence: str, role: str) -> str | None:
     """Return what kind of thing worth keeping a sentence says, if it does."""
-    if len(sentence) > LONGEST or not LEAST_WORDS <= len(WORDS.findall(sentence)) <= MOST_WORDS:
+    if (
+        len(sentence) > MAX_SENTENCE_CHARS
+        or not MIN_SENTENCE_WORDS <= len(WORD_PATTERN.findall(sentence)) <= MAX_SENTENCE_WORDS
+    ):
         return None
-    if CODE.search(sentence):
+    if CODE_PATTERN.search(sentence):
         return None
-    if ASKS.search(sentence) or HEDGES.search(sentence) or PLANS.search(sentence):
+    if QUESTION_PATTERN.search(sentence) or HEDGE_PATTERN.search(sentence) or PLAN_PATTERN.search(sentence):
         return None
-    if role != "user" and RUNS.search(sentence):
+    if role != "user" and COMMAND_PATTERN.search(sentence):
         return None
-    if CURE_FIRST.search(sentence) or (CAUSES.search(sentence) and CURES.search(sentence)):
+    if FIX_FIRST_PATTERN.search(sentence) or (CAUSE_PATTERN.search(sentence) and FIX_PATTERN.search(sentence)):
         return "fix"
-    if CHATTER.search(sentence) or WORK.search(sentence):
+    if CHATTER_PATTERN.search(sentence) or WORK_REPORT_PATTERN.search(sentence):
         return None
     # To decide is people's: an agent repeats what files and pages say, and any of those could say "we decided".
-    if DECIDES.search(sentence):
+    if DECISION_PATTERN.search(sentence):
         return "decision" if role == "user" else None
-    if role == "user" and PREFERS.search(sentence):
+    if role == "user" and PREFERENCE_PATTERN.search(sentence):
         return "preference"
-    if role == "user" and RULES.search(sentence) and not LOOSE.search(sentence):
+    if role == "user" and RULE_PATTERN.search(sentence) and not VAGUE_SUBJECT_PATTERN.search(sentence):
         return "convention"
     return "fact" if _is_fact(sentence) else None
 
 
 def _is_fact(sentence: str) -> bool:
-    sentence = LEAD.sub("", sentence)
-    if BUGS.search(sentence):
+    sentence = LEAD_IN_PATTERN.sub("", sentence)
+    if BUG_REPORT_PATTERN.search(sentence):
         return False
-    if SOMEWHERE.search(sentence) or (LOOSE.search(sentence) and not HERE.search(sentence)):
+    if VAGUE_WORD_PATTERN.search(sentence) or (
+        VAGUE_SUBJECT_PATTERN.search(sentence) and not THIS_PROJECT_PATTERN.search(sentence)
+    ):
         return False
-    if not ABOUT.search(sentence) and not ABOUT.search(sentence[:1].lower() + sentence[1:]):
+    if not SUBJECT_PATTERN.search(sentence) and not SUBJECT_PATTERN.search(sentence[:1].lower() + sentence[1:]):
         return False
-    return bool(LASTS.search(sentence)) and sum(bool(one.search(sentence)) for one in PARTICULAR) >= 2
+    return (
+        bool(LASTING_STATE_PATTERN.search(sentence))
+        and sum(bool(one.search(sentence)) for one in SPECIFIC_PATTERNS) >= 2
+    )
 
 
-def substance(text: str) -> str:
+def strip_chatter(text: str) -> str:
     """Return a text without what only plans, asks or is polite; all of it, where nothing else is there."""
-    kept = [one for one in sentences(text) if not (PLANS.search(one) or ASKS.search(one) or CHATTER.search(one))]
+    kept = [
+        one
+        for one in split_sentences(text)
+        if not (PLAN_PATTERN.search(one) or QUESTION_PATTERN.search(one) or CHATTER_PATTERN.search(one))
+    ]
     return " ".join(kept) or text
 
 
-def tidied(sentence: str, kind: str, role: str) -> str:
+def trim_sentence(sentence: str, kind: str, role: str) -> str:
     """Return a sentence without a heading before it and thanks after it, where it says the same without them."""
-    for rest in (THANKS.sub("", LABEL.sub("", sentence)), THANKS.sub("", sentence)):
-        if rest != sentence and kind_of(rest, role) == kind:
+    for rest in (THANKS_PATTERN.sub("", HEADING_PATTERN.sub("", sentence)), THANKS_PATTERN.sub("", sentence)):
+        if rest != sentence and classify_sentence(rest, role) == kind:
             return rest[:1].upper() + rest[1:]
     return sentence
 
 
-def find(said: Sequence[Said], most: int = 12) -> list[Candidate]:
+def find_candidates(said: Sequence[Utterance], most: int = 12) -> list[Candidate]:
     """Return what is worth keeping of a talk, nothing twice: the last word counts, and the last of too many."""
     found: list[tuple[Candidate, frozenset[str]]] = []
-    left: defaultdict[str, int] = defaultdict(lambda: LOOKED)
+    left: defaultdict[str, int] = defaultdict(lambda: MAX_CHARS_PER_ROLE)
     for role, text in reversed(said):
         if left[role] <= 0:
             continue
         seen, left[role] = text[-left[role] :], left[role] - len(text)
-        for sentence in reversed(list(sentences(seen))):
-            if (kind := kind_of(sentence, role)) is None:
+        for sentence in reversed(list(split_sentences(seen))):
+            if (kind := classify_sentence(sentence, role)) is None:
                 continue
-            words = telling(sentence)
-            if all(overlap(words, theirs) < SAME for _, theirs in found):
-                found.append((Candidate(tidied(sentence, kind, role), kind, role), words))
+            words = extract_words(sentence)
+            if all(measure_overlap(words, theirs) < DUPLICATE_OVERLAP for _, theirs in found):
+                found.append((Candidate(trim_sentence(sentence, kind, role), kind, role), words))
             if len(found) == most:
                 return [one for one, _ in reversed(found)]
     return [one for one, _ in reversed(found)]

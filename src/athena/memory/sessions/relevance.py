@@ -13,11 +13,14 @@ from athena.memory.recall import Query
 from athena.memory.store import Store
 from athena.memory.values import Filter, Hit
 
-SHARED = 2  # particular words that both must name
-SURE, SURE_BY_WORDS = 0.62, 0.42  # scores of recall's from which on it is believed, with the model and without it
-WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
-STEM = 5  # letters by which words are compared: charge, charged, charges
-EVERYDAY = """
+MIN_SHARED_WORDS = 2  # particular words that both must name
+MIN_SCORE_WITH_MODEL, MIN_SCORE_WORDS_ONLY = (
+    0.62,
+    0.42,
+)  # scores of recall's from which on it is believed, with the model and without it
+WORD_PATTERN = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
+STEM_CHARS = 5  # letters by which words are compared: charge, charged, charges
+COMMON_WORDS_TEXT = """
     a about add again all also always an and any app are argument as at be been before but by call can change check
     class clean code comment commit compile could create delete description did different do does doc docs done each
     edit error errors etc every everything explain fail fails failed file files find first fix for format from
@@ -30,26 +33,30 @@ EVERYDAY = """
     up update us use used user users using value variable version very want was way we were what when where which
     who why will with without work works would write yes you your yours
 """
-VAGUE = frozenset(EVERYDAY.split())
+COMMON_WORDS = frozenset(COMMON_WORDS_TEXT.split())
 
 
-def particular(text: str) -> set[str]:
+def find_specific_words(text: str) -> set[str]:
     """Return what a text names, each word by its beginning."""
-    words = (word.casefold() for word in WORD.findall(text))
-    return {_stem(word) for word in words if word not in VAGUE and (len(word) > 2 or any(map(str.isdigit, word)))}
+    words = (word.casefold() for word in WORD_PATTERN.findall(text))
+    return {
+        _stem_word(word)
+        for word in words
+        if word not in COMMON_WORDS and (len(word) > 2 or any(map(str.isdigit, word)))
+    }
 
 
-def _stem(word: str) -> str:
+def _stem_word(word: str) -> str:
     one = word.removesuffix("s")
-    return (f"{one[:-1]}i" if one.endswith("y") else one)[:STEM]
+    return (f"{one[:-1]}i" if one.endswith("y") else one)[:STEM_CHARS]
 
 
-async def found_for(store: Store, scope: Scope, text: str, limit: int) -> Page[Hit]:
+async def recall_without_use(store: Store, scope: Scope, text: str, limit: int) -> Page[Hit]:
     """Return what recall finds, without counting it as used: nobody asked."""
-    return await recall.recall(store, Query(text, Filter(scope.of("memory")), limit), used=False)
+    return await recall.recall(store, Query(text, Filter(scope.with_kind("memory")), limit), used=False)
 
 
-def matters(hit: Hit, names: set[str], by_meaning: bool) -> bool:
+def is_relevant(hit: Hit, names: set[str], by_meaning: bool) -> bool:
     """Tell whether a memory is surely about what a prompt names."""
-    shared = len(names & particular(hit.content))
-    return shared >= SHARED and hit.score >= (SURE if by_meaning else SURE_BY_WORDS)
+    shared = len(names & find_specific_words(hit.content))
+    return shared >= MIN_SHARED_WORDS and hit.score >= (MIN_SCORE_WITH_MODEL if by_meaning else MIN_SCORE_WORDS_ONLY)

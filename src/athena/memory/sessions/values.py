@@ -3,25 +3,25 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from athena.memory.values import MOMENT, Memory, theirs
+from athena.memory.values import MOMENT_KEY, Memory, strip_reserved_keys
 
-OUTCOME, SESSION, DURATION = "outcome", "session_id", "duration_ms"  # where the metadata keeps them
-IDLE = "idle"  # in the metadata of an episode: the session came to nothing
+OUTCOME_KEY, SESSION_KEY, DURATION_KEY = "outcome", "session_id", "duration_ms"  # where the metadata keeps them
+IDLE_KEY = "idle"  # in the metadata of an episode: the session came to nothing
 # Outcomes that mean the same; the first of each is what Athena calls it.
-FAILURES = (
+FAILURE_OUTCOMES = (
     "failure", "failed", "fail", "fails", "failing", "error", "errors", "errored", "exception", "timeout", "timed out",
     "crash", "crashed", "aborted", "broken", "ko", "unsuccessful",
 )  # fmt: skip
-SUCCESSES = (
+SUCCESS_OUTCOMES = (
     "success", "succeeded", "successful", "succeeds", "ok", "okay", "pass", "passed", "passes", "done", "completed",
     "complete", "worked", "green",
 )  # fmt: skip
-FAILED_TYPES = ("error", "exception", "failure", "crash")  # events that are failures though they name no outcome
+FAILED_EVENT_TYPES = ("error", "exception", "failure", "crash")  # events that are failures though they name no outcome
 
 
-def alike(outcome: str) -> tuple[str, ...]:
+def list_outcome_synonyms(outcome: str) -> tuple[str, ...]:
     """Return the outcomes that mean the same as one, itself among them."""
-    return next((group for group in (FAILURES, SUCCESSES) if outcome.casefold() in group), (outcome,))
+    return next((group for group in (FAILURE_OUTCOMES, SUCCESS_OUTCOMES) if outcome.casefold() in group), (outcome,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,17 @@ class Recorded(Event):
     redacted: tuple[str, ...] = ()  # the kinds of secrets that were taken out of the text
 
 
-def event(memory: Memory, score: float | None = None) -> Event:
-    m, rest = memory, theirs(memory.metadata)
-    outcome, session, duration = (rest.pop(name, None) for name in (OUTCOME, SESSION, DURATION))
-    happened = m.metadata.get(MOMENT, m.created)
+def event_from_memory(memory: Memory, score: float | None = None) -> Event:
+    m, rest = memory, strip_reserved_keys(memory.metadata)
+    outcome, session, duration = (rest.pop(name, None) for name in (OUTCOME_KEY, SESSION_KEY, DURATION_KEY))
+    happened = m.metadata.get(MOMENT_KEY, m.created)
     return Event(
         m.id, m.hash, m.memory_type, m.content, outcome, session, duration, rest, happened, m.created, m.project, score
     )
 
 
-def recorded(memory: Memory, redacted: tuple[str, ...]) -> Recorded:
-    made = event(memory)
+def to_stored_event(memory: Memory, redacted: tuple[str, ...]) -> Recorded:
+    made = event_from_memory(memory)
     return Recorded(**{name: getattr(made, name) for name in Event.__dataclass_fields__}, redacted=redacted)
 
 

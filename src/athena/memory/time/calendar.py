@@ -8,12 +8,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
-SECONDS = {"second": 1, "minute": 60, "hour": 3600}
-DAYS = {"day": 1, "week": 7}
-MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
-_UNITS = ("second", "minute", "hour", "day", "week", "month", "quarter", "year", "decade")
+SECONDS_PER_UNIT = {"second": 1, "minute": 60, "hour": 3600}
+DAYS_PER_UNIT = {"day": 1, "week": 7}
+MONTHS_PER_UNIT = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
+_UNITS_BY_LENGTH = ("second", "minute", "hour", "day", "week", "month", "quarter", "year", "decade")
 
-Counts = list[tuple[int, str]]
+UnitCounts = list[tuple[int, str]]
 
 
 class Period(NamedTuple):
@@ -29,161 +29,161 @@ class Span(NamedTuple):
     start: datetime
     end: datetime
 
-    def period(self) -> Period:
+    def to_period(self) -> Period:
         start = self.start.timestamp()
         return Period(start, max(start, self.end.timestamp()))
 
 
-def midnight(moment: datetime) -> datetime:
+def floor_to_day(moment: datetime) -> datetime:
     return moment.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
 
 
-def local(now: datetime, year: int, month: int = 1, day: int = 1) -> datetime:
+def create_local_date(now: datetime, year: int, month: int = 1, day: int = 1) -> datetime:
     """Midnight of a date in the timezone of `now`."""
     return datetime(year, month, day, tzinfo=now.tzinfo)
 
 
-def shift(moment: datetime, count: int, unit: str) -> datetime:
+def shift_by_unit(moment: datetime, count: int, unit: str) -> datetime:
     """Move by calendar units; a day that the target month lacks becomes its last day."""
-    if unit in SECONDS:
+    if unit in SECONDS_PER_UNIT:
         # Through UTC, because "5 hours ago" is real time also when the clocks changed in between.
-        return (moment.astimezone(UTC) + timedelta(seconds=count * SECONDS[unit])).astimezone(moment.tzinfo)
-    if unit in DAYS:
-        return moment + timedelta(days=count * DAYS[unit])
-    year, month = divmod(moment.year * 12 + moment.month - 1 + count * MONTHS[unit], 12)
+        return (moment.astimezone(UTC) + timedelta(seconds=count * SECONDS_PER_UNIT[unit])).astimezone(moment.tzinfo)
+    if unit in DAYS_PER_UNIT:
+        return moment + timedelta(days=count * DAYS_PER_UNIT[unit])
+    year, month = divmod(moment.year * 12 + moment.month - 1 + count * MONTHS_PER_UNIT[unit], 12)
     first = moment.replace(year=year, month=month + 1, day=1)
     last_day = ((first + timedelta(days=31)).replace(day=1) - timedelta(days=1)).day
     return first.replace(day=min(moment.day, last_day))
 
 
-def floor(moment: datetime, unit: str) -> datetime:
+def floor_to_unit(moment: datetime, unit: str) -> datetime:
     """The start of the calendar unit that holds the moment."""
-    if unit in SECONDS:
+    if unit in SECONDS_PER_UNIT:
         return moment.replace(
             microsecond=0,
             second=moment.second if unit == "second" else 0,
             minute=0 if unit == "hour" else moment.minute,
         )
-    day = midnight(moment)
-    if unit in DAYS:
+    day = floor_to_day(moment)
+    if unit in DAYS_PER_UNIT:
         return day - timedelta(days=day.weekday()) if unit == "week" else day
     months = day.year * 12 + day.month - 1
-    return shift(day.replace(day=1), -(months % MONTHS[unit]), "month")
+    return shift_by_unit(day.replace(day=1), -(months % MONTHS_PER_UNIT[unit]), "month")
 
 
-def whole(moment: datetime, unit: str, count: int = 1) -> Span:
+def expand_to_units(moment: datetime, unit: str, count: int = 1) -> Span:
     """The calendar unit that holds the moment, and the `count` - 1 units after it."""
-    start = floor(moment, unit)
-    return Span(start, floor(shift(start, count, unit), unit))
+    start = floor_to_unit(moment, unit)
+    return Span(start, floor_to_unit(shift_by_unit(start, count, unit), unit))
 
 
-def moved(moment: datetime, counts: Counts, sign: int) -> datetime:
-    for count, unit in sorted(counts, key=lambda pair: -_UNITS.index(pair[1])):
-        moment = shift(moment, sign * count, unit)
+def shift_by_counts(moment: datetime, counts: UnitCounts, sign: int) -> datetime:
+    for count, unit in sorted(counts, key=lambda pair: -_UNITS_BY_LENGTH.index(pair[1])):
+        moment = shift_by_unit(moment, sign * count, unit)
     return moment
 
 
-def finest(counts: Counts) -> str:
-    return min((unit for _, unit in counts), key=_UNITS.index)
+def find_finest_unit(counts: UnitCounts) -> str:
+    return min((unit for _, unit in counts), key=_UNITS_BY_LENGTH.index)
 
 
-def instant(moment: datetime) -> Span:
+def create_instant(moment: datetime) -> Span:
     return Span(moment, moment + timedelta(seconds=1))
 
 
-def rolling(now: datetime, counts: Counts, sign: int = -1) -> Span:
+def create_rolling_span(now: datetime, counts: UnitCounts, sign: int = -1) -> Span:
     """The last or next so many units with the present day, for hours and less the present minute, in them."""
-    small = finest(counts) in SECONDS
-    today = whole(now, "minute" if small else "day")
-    far = moved(now, counts, sign)
+    small = find_finest_unit(counts) in SECONDS_PER_UNIT
+    today = expand_to_units(now, "minute" if small else "day")
+    far = shift_by_counts(now, counts, sign)
     if sign > 0:
-        return Span(today.start, far if small else whole(far, "day").end)
-    return Span(far if small else midnight(far), today.end)
+        return Span(today.start, far if small else expand_to_units(far, "day").end)
+    return Span(far if small else floor_to_day(far), today.end)
 
 
 class Cycle(NamedTuple):
     """A name that comes round again: Tuesday, March, Q3, the evening, 3 June."""
 
-    turn: Callable[[datetime], int]
-    at: Callable[[int], Span]
+    turn_of: Callable[[datetime], int]
+    span_of: Callable[[int], Span]
 
-    def _try(self, turn: int) -> Span | None:
+    def _try_span(self, turn: int) -> Span | None:
         try:
-            return self.at(turn)
+            return self.span_of(turn)
         except (ValueError, OverflowError):  # 29 February in a common year; beyond the calendar
             return None
 
-    def latest(self, moment: datetime) -> Span | None:
+    def find_latest(self, moment: datetime) -> Span | None:
         """The newest one that has begun."""
-        turn = self.turn(moment)
+        turn = self.turn_of(moment)
         # Nine, because 29 February can be eight years away.
-        found = (self._try(i) for i in range(turn + 1, turn - 9, -1))
+        found = (self._try_span(i) for i in range(turn + 1, turn - 9, -1))
         return next((span for span in found if span and span.start <= moment), None)
 
-    def last(self, moment: datetime) -> Span | None:
+    def find_last_ended(self, moment: datetime) -> Span | None:
         """The newest one that was over when the day began."""
-        turn, today = self.turn(moment), midnight(moment)
-        found = (self._try(i) for i in range(turn + 1, turn - 10, -1))
+        turn, today = self.turn_of(moment), floor_to_day(moment)
+        found = (self._try_span(i) for i in range(turn + 1, turn - 10, -1))
         return next((span for span in found if span and span.end <= today), None)
 
-    def this(self, moment: datetime) -> Span | None:
-        return self._try(self.turn(moment))
+    def find_current(self, moment: datetime) -> Span | None:
+        return self._try_span(self.turn_of(moment))
 
-    def next(self, moment: datetime) -> Span | None:
+    def find_next(self, moment: datetime) -> Span | None:
         """The first one that has not begun."""
-        turn = self.turn(moment)
-        found = (self._try(i) for i in range(turn - 1, turn + 9))
+        turn = self.turn_of(moment)
+        found = (self._try_span(i) for i in range(turn - 1, turn + 9))
         return next((span for span in found if span and span.start > moment), None)
 
-    def inside(self, span: Span) -> Span | None:
+    def find_inside(self, span: Span) -> Span | None:
         """The only one that begins inside a span; None when there is none or a choice."""
-        first, last = self.turn(span.start) - 1, self.turn(span.end) + 1
+        first, last = self.turn_of(span.start) - 1, self.turn_of(span.end) + 1
         if last - first > 12:
             return None
-        near = [found for i in range(first, last + 1) if (found := self._try(i))]
+        near = [found for i in range(first, last + 1) if (found := self._try_span(i))]
         fitting = [found for found in near if span.start <= found.start < span.end]
         return fitting[0] if len(fitting) == 1 else None
 
 
-def daily(begin: timedelta, length: timedelta, zone: tzinfo | None, clock: tzinfo | None = None) -> Cycle:
+def create_daily_cycle(begin: timedelta, length: timedelta, zone: tzinfo | None, clock: tzinfo | None = None) -> Cycle:
     """A part of every day, `begin` after midnight; `clock` is the zone it was told in, when another."""
 
-    def at(ordinal: int) -> Span:
+    def span_of_day(ordinal: int) -> Span:
         start = datetime.fromordinal(ordinal).replace(tzinfo=clock or zone) + begin
         end = start + length
         return Span(start.astimezone(zone), end.astimezone(zone)) if clock else Span(start, end)
 
-    return Cycle(datetime.toordinal, at)
+    return Cycle(datetime.toordinal, span_of_day)
 
 
-def weekly(weekday: int, days: int, zone: tzinfo | None) -> Cycle:
-    def at(week: int) -> Span:
+def create_weekly_cycle(weekday: int, days: int, zone: tzinfo | None) -> Cycle:
+    def span_of_week(week: int) -> Span:
         start = datetime.fromordinal(week * 7 + weekday + 1).replace(tzinfo=zone)  # 0001-01-01 was a Monday
         return Span(start, start + timedelta(days=days))
 
-    return Cycle(lambda moment: (moment.toordinal() - 1) // 7, at)
+    return Cycle(lambda moment: (moment.toordinal() - 1) // 7, span_of_week)
 
 
-def yearly(month: int, months: int, zone: tzinfo | None) -> Cycle:
-    def at(year: int) -> Span:
+def create_yearly_cycle(month: int, months: int, zone: tzinfo | None) -> Cycle:
+    def span_of_year(year: int) -> Span:
         start = datetime(year, month, 1, tzinfo=zone)
-        return Span(start, shift(start, months, "month"))
+        return Span(start, shift_by_unit(start, months, "month"))
 
     crosses = month + months > 13  # a winter belongs to the year in which it begins
-    return Cycle(lambda moment: moment.year - (crosses and moment.month < 7), at)
+    return Cycle(lambda moment: moment.year - (crosses and moment.month < 7), span_of_year)
 
 
-def dated(month: int, day: int, last_day: int, zone: tzinfo | None) -> Cycle:
-    def at(year: int) -> Span:
+def create_date_cycle(month: int, day: int, last_day: int, zone: tzinfo | None) -> Cycle:
+    def span_of_date(year: int) -> Span:
         last = datetime(year, month, last_day, tzinfo=zone)
         return Span(datetime(year, month, day, tzinfo=zone), last + timedelta(days=1))
 
-    return Cycle(lambda moment: moment.year, at)
+    return Cycle(lambda moment: moment.year, span_of_date)
 
 
-def portion(span: Span, part: int, parts: int) -> Span | None:
+def take_portion(span: Span, part: int, parts: int) -> Span | None:
     """One of the thirds or halves of a week, month, quarter, year; None for less than a week."""
-    days = (midnight(span.end) - midnight(span.start)).days
+    days = (floor_to_day(span.end) - floor_to_day(span.start)).days
     if days < 7:
         return None
     if days == 7:  # early is Monday to Wednesday, the end Thursday to Sunday
@@ -191,14 +191,14 @@ def portion(span: Span, part: int, parts: int) -> Span | None:
         return Span(span.start + timedelta(days=first), span.start + timedelta(days=last))
     months = round(days / 30.44)
     if months > 1 and months % parts == 0:
-        bounds = [shift(span.start, months * i // parts, "month") for i in range(parts)]
+        bounds = [shift_by_unit(span.start, months * i // parts, "month") for i in range(parts)]
     else:
         step = days // parts if months > 1 else 30 // parts
         bounds = [span.start + timedelta(days=i * step) for i in range(parts)]
     return Span(*(*bounds, span.end)[part : part + 2])
 
 
-def nth(span: Span, number: int, weekday: int | None, days: int) -> Span | None:
+def take_nth(span: Span, number: int, weekday: int | None, days: int) -> Span | None:
     """The n-th (from 0; -1 is the last) run of `days` days, or weekday, in a span."""
     if weekday is None:
         start = span.start + timedelta(days=number * days) if number >= 0 else span.end - timedelta(days=days)

@@ -34,58 +34,74 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from athena.errors import InvalidInput
-from athena.memory.time.calendar import SECONDS, Period, Span
-from athena.memory.time.rules import pieces
-from athena.memory.time.timestamps import distance, foreign, number
-from athena.memory.time.vocabulary import Piece, Size, Weight, pattern
+from athena.memory.time.calendar import SECONDS_PER_UNIT, Period, Span
+from athena.memory.time.rules import find_pieces
+from athena.memory.time.timestamps import parse_distance, parse_numeric_time, parse_with_dateparser
+from athena.memory.time.vocabulary import PieceSize, PieceWeight, TimePiece, compile_pattern
 
-__all__ = ["Period", "Phrase", "coming", "due", "find", "parse"]
+__all__ = ["Period", "TimePhrase", "find_phrase", "parse_coming_period", "parse_due_time", "parse_period"]
 
-_EXAMINED = 2_000  # characters; a text with its time further in than this is a document, not a question
-_HINT = """Write a time such as "yesterday 14:00", "2 weeks ago", "last Tuesday", "March 2024", "Q3 2025", \
+_MAX_EXAMINED_CHARS = 2_000  # characters; a text with its time further in than this is a document, not a question
+_TIME_HINT = """Write a time such as "yesterday 14:00", "2 weeks ago", "last Tuesday", "March 2024", "Q3 2025", \
 "2025-03-01", "2025-03-01T14:00:00Z", "7d" or epoch seconds."""
-_START, _END = "start", "end"
+_START_EDGE, _END_EDGE = "start", "end"
 # Each word: which side of the time stays open, and which end of the time is the other side.
-_DIRECTION = {"since": (_END, _START), "after": (_END, _END), "before": (_START, _START)}
-_DIRECTION |= {"prior to": (_START, _START), "until": (_START, _END), "till": (_START, _END)}
-_DIRECTION |= {"up to": (_START, _END), "up until": (_START, _END)}
-_AGO_DIRECTION = {"more than": (_START, _END), "over": (_START, _END), "at least": (_START, _END)}
-_AGO_DIRECTION |= {"less than": (_END, _START)}
-_NOT_A_PERIOD = {"by", "every", "each", "any", "per"}
-_LEADS_DAY = {"on", "from", "around", "since", "after", "before", "prior to", "until", "till"}
-_LEADS_MONTH = _LEADS_DAY - {"on"} | {"in", "during", "throughout"}
-_TAKES_YEAR = {Size.DATE, Size.PORTION, Size.MONTH, Size.SEASON}
-_FLUFF = "(?:(?:earlier|later|sometime|some time|way back|back|ever) )?"
-_WORDS = "|".join([*_DIRECTION, *_AGO_DIRECTION, *_NOT_A_PERIOD])
-_PLAIN = "in|on|at|during|from|within|throughout|around|for|of|between"
-_LEAD = rf"(?<![\w-]){_FLUFF}(?:(?P<word>{_WORDS}|{_PLAIN}) )?{_FLUFF}(?:the )?$"
-_TAIL = r"(?P<own>'s\b)|(?P<open> (?:onwards?|(?:and|or) (?:later|after|onwards?))\b| on(?=\s*(?:$|[?.!,;])))"
-_JOIN = r"[\s,]{0,3}(?:(?:of|on|in|at|from|around) )?(?:the )?"
-_TO = r" ?(?P<to>to|until|till|through|and|or|vs|up to|-) (?:the )?"
+_DIRECTION_EDGES = {
+    "since": (_END_EDGE, _START_EDGE),
+    "after": (_END_EDGE, _END_EDGE),
+    "before": (_START_EDGE, _START_EDGE),
+}
+_DIRECTION_EDGES |= {
+    "prior to": (_START_EDGE, _START_EDGE),
+    "until": (_START_EDGE, _END_EDGE),
+    "till": (_START_EDGE, _END_EDGE),
+}
+_DIRECTION_EDGES |= {"up to": (_START_EDGE, _END_EDGE), "up until": (_START_EDGE, _END_EDGE)}
+_AGO_DIRECTION_EDGES = {
+    "more than": (_START_EDGE, _END_EDGE),
+    "over": (_START_EDGE, _END_EDGE),
+    "at least": (_START_EDGE, _END_EDGE),
+}
+_AGO_DIRECTION_EDGES |= {"less than": (_END_EDGE, _START_EDGE)}
+_NON_PERIOD_WORDS = {"by", "every", "each", "any", "per"}
+_DAY_PREPOSITIONS = {"on", "from", "around", "since", "after", "before", "prior to", "until", "till"}
+_MONTH_PREPOSITIONS = _DAY_PREPOSITIONS - {"on"} | {"in", "during", "throughout"}
+_SIZES_WITH_YEAR = {PieceSize.DATE, PieceSize.PORTION, PieceSize.MONTH, PieceSize.SEASON}
+_FILLER_PATTERN = "(?:(?:earlier|later|sometime|some time|way back|back|ever) )?"
+_DIRECTION_WORD_PATTERN = "|".join([*_DIRECTION_EDGES, *_AGO_DIRECTION_EDGES, *_NON_PERIOD_WORDS])
+_PREPOSITION_PATTERN = "in|on|at|during|from|within|throughout|around|for|of|between"
+_LEAD_PATTERN = rf"(?<![\w-]){_FILLER_PATTERN}(?:(?P<word>{_DIRECTION_WORD_PATTERN}|{_PREPOSITION_PATTERN}) )?{_FILLER_PATTERN}(?:the )?$"
+_TAIL_PATTERN = r"(?P<own>'s\b)|(?P<open> (?:onwards?|(?:and|or) (?:later|after|onwards?))\b| on(?=\s*(?:$|[?.!,;])))"
+_JOIN_PATTERN = r"[\s,]{0,3}(?:(?:of|on|in|at|from|around) )?(?:the )?"
+_RANGE_PATTERN = r" ?(?P<to>to|until|till|through|and|or|vs|up to|-) (?:the )?"
 # What `due` reads as other words, since nothing else is left of its text.
-_SHORT = {"eod|cob|end of (?:the )?day": "today", "eow|end of (?:the )?week": "this week", "tonight": "this evening"}
-_SHORT |= {"eom|end of (?:the )?month": "this month", "eoy|end of (?:the )?year": "this year"}
-_SHORT |= {r"at ([01]?[0-9]|2[0-3])(?! ?[:ap0-9])": r"at \1:00"}
-_FROM_NOW = "(?P<amount>.{1,60}) (?:from (?:now|today)|hence)"
-_FOLD = {i: i + 32 for i in range(65, 91)} | {0x2019: "'", 0x2013: "-", 0x2014: "-"}
+_SHORT_FORMS = {
+    "eod|cob|end of (?:the )?day": "today",
+    "eow|end of (?:the )?week": "this week",
+    "tonight": "this evening",
+}
+_SHORT_FORMS |= {"eom|end of (?:the )?month": "this month", "eoy|end of (?:the )?year": "this year"}
+_SHORT_FORMS |= {r"at ([01]?[0-9]|2[0-3])(?! ?[:ap0-9])": r"at \1:00"}
+_FROM_NOW_PATTERN = "(?P<amount>.{1,60}) (?:from (?:now|today)|hence)"
+_FOLD_TABLE = {i: i + 32 for i in range(65, 91)} | {0x2019: "'", 0x2013: "-", 0x2014: "-"}
 
 
-class Phrase(NamedTuple):
+class TimePhrase(NamedTuple):
     """A period, the text without it, and the words that told it."""
 
     period: Period
     rest: str
-    words: str
+    matched_text: str
 
 
-class _Chain(NamedTuple):
+class _PieceChain(NamedTuple):
     """Pieces that stand together, "Tuesday evening last week", and the preposition before them."""
 
-    pieces: tuple[Piece, ...]
-    lead: int  # where the preposition begins
-    word: str
-    own: bool  # "last week's"
-    tail: int  # where "'s" or "onwards" ends
+    pieces: tuple[TimePiece, ...]
+    lead_start: int  # where the preposition begins
+    preposition: str
+    is_possessive: bool  # "last week's"
+    tail_end: int  # where "'s" or "onwards" ends
     counts: bool
 
     @property
@@ -97,248 +113,264 @@ class _Chain(NamedTuple):
         return self.pieces[-1].end
 
     @property
-    def top(self) -> Piece:
+    def largest_piece(self) -> TimePiece:
         """The piece inside which the others are read."""
         return max((p for p in self.pieces if p.span or p.cycle), key=lambda p: p.size)
 
-    def read(self, moment: datetime, *, forward: bool = False) -> Span | None:
-        top = self.top
+    def resolve(self, moment: datetime, *, forward: bool = False) -> Span | None:
+        top = self.largest_piece
         span = top.span
         if top.cycle:
-            span = top.cycle.next(moment) if forward else top.cycle.latest(moment)
+            span = top.cycle.find_next(moment) if forward else top.cycle.find_latest(moment)
         for piece in sorted(self.pieces, key=lambda p: -p.size):
-            if span and piece.inside and piece.size < top.size:
+            if span and piece.narrow and piece.size < top.size:
                 try:
                     # A part that does not fit or fits twice, "Tuesday last month", leaves the whole.
-                    span = piece.inside(span) or span
+                    span = piece.narrow(span) or span
                 except (ValueError, OverflowError):  # beyond the calendar
                     return None
         return span
 
-    def ahead(self, now: datetime) -> Span | None:
+    def resolve_ahead(self, now: datetime) -> Span | None:
         """Read a name as the first that is not over."""
-        span = self.read(now)
-        over = span is not None and self.top.cycle is not None and span.end <= now
-        return self.read(now, forward=True) if over else span
+        span = self.resolve(now)
+        over = span is not None and self.largest_piece.cycle is not None and span.end <= now
+        return self.resolve(now, forward=True) if over else span
 
 
-class _Time(NamedTuple):
+class _TimeCandidate(NamedTuple):
     """A candidate: what it means, which text tells it, and which text to cut."""
 
     period: Period
-    words: tuple[tuple[int, int], ...]
-    cuts: tuple[tuple[int, int], ...]
-    chain: _Chain | None = None  # when it is one chain without a direction
+    text_spans: tuple[tuple[int, int], ...]
+    cut_spans: tuple[tuple[int, int], ...]
+    chain: _PieceChain | None = None  # when it is one chain without a direction
 
 
-def find(text: str, now: datetime, *, ahead: bool = False) -> Phrase | None:
+def find_phrase(text: str, now: datetime, *, ahead: bool = False) -> TimePhrase | None:
     """Find the period that a sentence speaks of; None when it speaks of none. `ahead` prefers what is to come."""
-    return _find(text, now, whole_text=False, ahead=ahead)
+    return _find_time(text, now, whole_text=False, ahead=ahead)
 
 
-def coming(text: str, now: datetime) -> Period:
+def parse_coming_period(text: str, now: datetime) -> Period:
     """Read a period to come, unless the words name one that was."""
-    for short, words in _SHORT.items():
+    for short, words in _SHORT_FORMS.items():
         text = re.sub(rf"\b(?:{short})\b", words, text, flags=re.IGNORECASE)
-    if far := pattern(_FROM_NOW).fullmatch(text.strip().translate(_FOLD)):
-        return distance(f"in {far['amount']}", now) or parse(text, now, ahead=True)
-    return parse(text, now, ahead=True)
+    if far := compile_pattern(_FROM_NOW_PATTERN).fullmatch(text.strip().translate(_FOLD_TABLE)):
+        return parse_distance(f"in {far['amount']}", now) or parse_period(text, now, ahead=True)
+    return parse_period(text, now, ahead=True)
 
 
-def due(text: str, now: datetime) -> float:
+def parse_due_time(text: str, now: datetime) -> float:
     """Read when something is due: a moment to come, unless the words name one that was."""
-    start, end = coming(text, now)
-    if math.isinf(end) or end - start <= SECONDS["hour"]:
+    start, end = parse_coming_period(text, now)
+    if math.isinf(end) or end - start <= SECONDS_PER_UNIT["hour"]:
         return start
     return end - 1 if end == float(int(end)) else end
 
 
-def parse(text: str, now: datetime, *, ahead: bool = False) -> Period:
+def parse_period(text: str, now: datetime, *, ahead: bool = False) -> Period:
     """Read a text that is a time and nothing else; `ahead` prefers what is to come."""
     stripped = text.strip()
     if 0 < len(stripped) <= 200:
-        low = stripped.translate(_FOLD)
-        period = number(low, now) or distance(low, now, ahead=ahead)
+        low = stripped.translate(_FOLD_TABLE)
+        period = parse_numeric_time(low, now) or parse_distance(low, now, ahead=ahead)
         if period is None:
-            phrase = _find(stripped, now, whole_text=True, ahead=ahead)
-            period = phrase.period if phrase and not re.search(r"\w", phrase.rest) else foreign(stripped, now)
+            phrase = _find_time(stripped, now, whole_text=True, ahead=ahead)
+            period = (
+                phrase.period if phrase and not re.search(r"\w", phrase.rest) else parse_with_dateparser(stripped, now)
+            )
         if period is not None:
             return period
     shown = stripped if len(stripped) <= 80 else f"{stripped[:80]}..."
-    raise InvalidInput(f"Not a time: {shown!r}", hint=_HINT)
+    raise InvalidInput(f"Not a time: {shown!r}", hint=_TIME_HINT)
 
 
-def _find(text: str, now: datetime, *, whole_text: bool, ahead: bool = False) -> Phrase | None:
+def _find_time(text: str, now: datetime, *, whole_text: bool, ahead: bool = False) -> TimePhrase | None:
     head = text
-    if len(text) > _EXAMINED:
-        head = text[:_EXAMINED]
+    if len(text) > _MAX_EXAMINED_CHARS:
+        head = text[:_MAX_EXAMINED_CHARS]
         head = head[: max(head.rfind(" "), head.rfind("\n")) + 1] or head  # not half a word
-    low = head.translate(_FOLD)
-    chains = _chains(low, now, whole_text)
-    times: list[_Time] = []
+    low = head.translate(_FOLD_TABLE)
+    chains = _build_chains(low, now, whole_text)
+    times: list[_TimeCandidate] = []
     i = 0
     while i < len(chains):
-        time = _range(chains[i], chains[i + 1], low, now) if i + 1 < len(chains) else None
+        time = _read_range(chains[i], chains[i + 1], low, now) if i + 1 < len(chains) else None
         i += 2 if time else 1
-        time = time or _single(chains[i - 1], low, now, exact=whole_text, ahead=ahead)
+        time = time or _read_single(chains[i - 1], low, now, exact=whole_text, ahead=ahead)
         if time:
             times.append(time)
     if not times:
         return None
-    time = _together(times, now) or max(times, key=_specific)
-    return Phrase(time.period, _without(text, time.cuts), " ".join(text[a:b] for a, b in time.words))
+    time = _combine_times(times, now) or max(times, key=_rank_specificity)
+    return TimePhrase(time.period, _remove_spans(text, time.cut_spans), " ".join(text[a:b] for a, b in time.text_spans))
 
 
-def _chains(low: str, now: datetime, whole_text: bool) -> list[_Chain]:
-    groups: list[list[Piece]] = []
-    for piece in pieces(low, now):
-        if groups and _joins(groups[-1], piece, low):
+def _build_chains(low: str, now: datetime, whole_text: bool) -> list[_PieceChain]:
+    groups: list[list[TimePiece]] = []
+    for piece in find_pieces(low, now):
+        if groups and _can_join(groups[-1], piece, low):
             groups[-1].append(piece)
         else:
             groups.append([piece])
-    return [_chain(group, low, whole_text) for group in groups if any(p.span or p.cycle for p in group)]
+    return [_build_chain(group, low, whole_text) for group in groups if any(p.span or p.cycle for p in group)]
 
 
-def _joins(group: list[Piece], piece: Piece, low: str) -> bool:
-    if not pattern(_JOIN).fullmatch(low, group[-1].end, piece.begin):
+def _can_join(group: list[TimePiece], piece: TimePiece, low: str) -> bool:
+    if not compile_pattern(_JOIN_PATTERN).fullmatch(low, group[-1].end, piece.begin):
         return False
     # "yesterday, the day before the launch": these words speak of what follows them.
-    if piece.size in (Size.STEP, Size.PORTION) and any(p.size > Size.PART for p in group):
+    if piece.size in (PieceSize.STEP, PieceSize.PORTION) and any(p.size > PieceSize.PART for p in group):
         return False
     together = sorted([*group, piece], key=lambda p: -p.size)
     sizes = {p.size for p in together}
-    if len(sizes) < len(together) or together[-1].size < Size.CLOCK:
+    if len(sizes) < len(together) or together[-1].size < PieceSize.CLOCK:
         return False
     anchors = [p for p in together if p.span or p.cycle]
-    if any(p.inside is None for p in anchors[1:]):
+    if any(p.narrow is None for p in anchors[1:]):
         return False
     # A number such as 2024 after a weekday or a time of day may count anything.
     largest = together[0]
-    return largest.size != Size.YEAR or largest.weight > Weight.LED or bool(sizes & _TAKES_YEAR)
+    return largest.size != PieceSize.YEAR or largest.weight > PieceWeight.LED or bool(sizes & _SIZES_WITH_YEAR)
 
 
-def _chain(group: list[Piece], low: str, whole_text: bool) -> _Chain:
+def _build_chain(group: list[TimePiece], low: str, whole_text: bool) -> _PieceChain:
     begin, end = group[0].begin, group[-1].end
-    lead = pattern(_LEAD).search(low, max(0, begin - 48), begin)
+    lead = compile_pattern(_LEAD_PATTERN).search(low, max(0, begin - 48), begin)
     word = re.sub(r"\s+", " ", lead["word"] or "") if lead else ""
-    tail = pattern(_TAIL).match(low, end)
+    tail = compile_pattern(_TAIL_PATTERN).match(low, end)
     if tail and tail["open"] and tail["open"].strip() == "on" and word != "from":
         tail = None
     own = bool(tail and tail["own"])
     start, stop = lead.start() if lead else begin, tail.end() if tail else end
-    chain = _Chain(tuple(group), start, word, own, stop, counts=True)
-    return chain._replace(counts=whole_text or _counts(chain))
+    chain = _PieceChain(tuple(group), start, word, own, stop, counts=True)
+    return chain._replace(counts=whole_text or _is_surely_time(chain))
 
 
-def _counts(chain: _Chain) -> bool:
+def _is_surely_time(chain: _PieceChain) -> bool:
     """Whether this is surely a time and not an ordinary word or number."""
     weight = max(piece.weight for piece in chain.pieces)
-    if chain.word in _NOT_A_PERIOD or weight == Weight.JOINED:
+    if chain.preposition in _NON_PERIOD_WORDS or weight == PieceWeight.JOINED:
         return False
-    if weight == Weight.ALONE or len(chain.pieces) > 1:
+    if weight == PieceWeight.ALONE or len(chain.pieces) > 1:
         return True
-    size = chain.top.size
-    if size <= Size.DATE:
-        return chain.word in _LEADS_DAY
-    if size == Size.WEEKEND:
-        return chain.word in _LEADS_DAY | {"over", "at", "during"}
-    return chain.word in _LEADS_MONTH or (chain.word == "over" and size < Size.YEAR)
+    size = chain.largest_piece.size
+    if size <= PieceSize.DATE:
+        return chain.preposition in _DAY_PREPOSITIONS
+    if size == PieceSize.WEEKEND:
+        return chain.preposition in _DAY_PREPOSITIONS | {"over", "at", "during"}
+    return chain.preposition in _MONTH_PREPOSITIONS or (chain.preposition == "over" and size < PieceSize.YEAR)
 
 
-def _single(chain: _Chain, low: str, now: datetime, *, exact: bool, ahead: bool) -> _Time | None:
-    span = (chain.ahead(now) if ahead else chain.read(now)) if chain.counts else None
+def _read_single(chain: _PieceChain, low: str, now: datetime, *, exact: bool, ahead: bool) -> _TimeCandidate | None:
+    span = (chain.resolve_ahead(now) if ahead else chain.resolve(now)) if chain.counts else None
     if span is None:
         return None
     ago = low.endswith("ago", chain.begin, chain.end)
-    direction = _DIRECTION.get(chain.word) or (_AGO_DIRECTION.get(chain.word) if ago else None)
-    if chain.tail > chain.end and not chain.own:
-        direction = _DIRECTION["since"]
-    if direction == _DIRECTION["after"] and not ahead and chain.top.cycle and span.end > now:
+    direction = _DIRECTION_EDGES.get(chain.preposition) or (
+        _AGO_DIRECTION_EDGES.get(chain.preposition) if ago else None
+    )
+    if chain.tail_end > chain.end and not chain.is_possessive:
+        direction = _DIRECTION_EDGES["since"]
+    if direction == _DIRECTION_EDGES["after"] and not ahead and chain.largest_piece.cycle and span.end > now:
         # In March "after March" must speak of another March, else it would be a time to come.
-        span = chain.read(span.start - timedelta(microseconds=1)) or span
-    period = span.period()
+        span = chain.resolve(span.start - timedelta(microseconds=1)) or span
+    period = span.to_period()
     # The preposition of "before yesterday's deploy" belongs to the deploy, which was some time in that day.
     if direction:
         opened, side = direction
-        if chain.own:
-            side = _START if opened == _END else _END
-        edge = period.start if side == _START else period.end
-        period = Period(edge, math.inf) if opened == _END else Period(-math.inf, edge)
+        if chain.is_possessive:
+            side = _START_EDGE if opened == _END_EDGE else _END_EDGE
+        edge = period.start if side == _START_EDGE else period.end
+        period = Period(edge, math.inf) if opened == _END_EDGE else Period(-math.inf, edge)
     elif not exact:
-        period = _widened(period, min(p.size for p in chain.pieces), now)
-    stranger = chain.word == "between" or (chain.word in _AGO_DIRECTION and chain.word != "over" and not ago)
-    belongs = not chain.own and not stranger
-    cut = (chain.lead if belongs else chain.begin, chain.tail)
-    words = (chain.lead if direction else chain.begin, chain.tail)
-    if chain.own:
+        period = _widen_period(period, min(p.size for p in chain.pieces), now)
+    stranger = chain.preposition == "between" or (
+        chain.preposition in _AGO_DIRECTION_EDGES and chain.preposition != "over" and not ago
+    )
+    belongs = not chain.is_possessive and not stranger
+    cut = (chain.lead_start if belongs else chain.begin, chain.tail_end)
+    words = (chain.lead_start if direction else chain.begin, chain.tail_end)
+    if chain.is_possessive:
         words = (chain.begin, chain.end)
-    return _Time(period, (words,), (cut,), None if direction else chain)
+    return _TimeCandidate(period, (words,), (cut,), None if direction else chain)
 
 
-def _widened(period: Period, size: Size, now: datetime) -> Period:
+def _widen_period(period: Period, size: PieceSize, now: datetime) -> Period:
     """People round clock times and distances, and a memory is rarely written in that very minute."""
-    if size == Size.CLOCK:
+    if size == PieceSize.CLOCK:
         return Period(period.start, max(period.end, period.start + 3600))
-    if size == Size.MOMENT:
+    if size == PieceSize.MOMENT:
         slack = min(3600.0, max(60.0, abs(now.timestamp() - period.start) / 2))
         return Period(period.start - slack, period.start + slack)
     return period
 
 
-def _range(first: _Chain, last: _Chain, low: str, now: datetime) -> _Time | None:
+def _read_range(first: _PieceChain, last: _PieceChain, low: str, now: datetime) -> _TimeCandidate | None:
     """Read "between March and May", "from 3 June to 10 June", "last week and this week"."""
-    between = pattern(_TO).fullmatch(low, first.end, last.begin)
-    if not between or first.word in _NOT_A_PERIOD:
+    between = compile_pattern(_RANGE_PATTERN).fullmatch(low, first.end, last.begin)
+    if not between or first.preposition in _NON_PERIOD_WORDS:
         return None
-    start, end = first.read(now), last.read(now)
-    if between["to"] in ("and", "or", "vs") and first.word != "between":
-        like = first.top.size == last.top.size and last.top.weight >= Weight.LED
-        if not start or not end or not first.counts or first.word in _DIRECTION or not (like or last.counts):
+    start, end = first.resolve(now), last.resolve(now)
+    if between["to"] in ("and", "or", "vs") and first.preposition != "between":
+        like = first.largest_piece.size == last.largest_piece.size and last.largest_piece.weight >= PieceWeight.LED
+        if (
+            not start
+            or not end
+            or not first.counts
+            or first.preposition in _DIRECTION_EDGES
+            or not (like or last.counts)
+        ):
             return None
         start, end = min(start, end), max(start, end)
     else:
         digits = all(re.search("[0-9]", low[c.begin : c.end]) for c in (first, last))
-        fits = (first.word == "between") == (between["to"] == "and")
-        fits = fits and (digits or first.word in ("between", "from", "since"))
-        if not fits or all(p.weight == Weight.JOINED for p in first.pieces + last.pieces):
+        fits = (first.preposition == "between") == (between["to"] == "and")
+        fits = fits and (digits or first.preposition in ("between", "from", "since"))
+        if not fits or all(p.weight == PieceWeight.JOINED for p in first.pieces + last.pieces):
             return None
         # A name is read from the fixed end, or else from the later name: "between November and January".
-        if end and first.top.cycle:
-            start = first.read(end.start)
-        elif start and last.top.cycle:
-            end = last.read(start.start, forward=True)
+        if end and first.largest_piece.cycle:
+            start = first.resolve(end.start)
+        elif start and last.largest_piece.cycle:
+            end = last.resolve(start.start, forward=True)
     if not start or not end or end.end <= start.start:
         return None
-    cut = (first.lead, last.tail)
-    return _Time(Period(start.start.timestamp(), end.end.timestamp()), (cut,), (cut,))
+    cut = (first.lead_start, last.tail_end)
+    return _TimeCandidate(Period(start.start.timestamp(), end.end.timestamp()), (cut,), (cut,))
 
 
-def _together(times: list[_Time], now: datetime) -> _Time | None:
+def _combine_times(times: list[_TimeCandidate], now: datetime) -> _TimeCandidate | None:
     """Read two times as one: "after June ... before August", "in 2024 ... in March"."""
     few = times[:8]
     for a in few:
         for b in few:
             if a.period.end == math.inf and b.period.start == -math.inf and a.period.start < b.period.end:
-                return _both(a, b, Period(a.period.start, b.period.end))
+                return _merge_times(a, b, Period(a.period.start, b.period.end))
             outer, inner = a.chain, b.chain
-            if outer and inner and inner.top.cycle and inner.word in ("in", "on", "at", "during"):
-                span = outer.read(now)
-                if span and outer.top.size > max(inner.top.size, Size.DAY) and inner.top.cycle.inside(span):
-                    merged = outer._replace(pieces=outer.pieces + inner.pieces).read(now)
-                    return _both(a, b, merged.period()) if merged else None
+            if outer and inner and inner.largest_piece.cycle and inner.preposition in ("in", "on", "at", "during"):
+                span = outer.resolve(now)
+                if (
+                    span
+                    and outer.largest_piece.size > max(inner.largest_piece.size, PieceSize.DAY)
+                    and inner.largest_piece.cycle.find_inside(span)
+                ):
+                    merged = outer._replace(pieces=outer.pieces + inner.pieces).resolve(now)
+                    return _merge_times(a, b, merged.to_period()) if merged else None
     return None
 
 
-def _both(a: _Time, b: _Time, period: Period) -> _Time:
-    return _Time(period, tuple(sorted(a.words + b.words)), tuple(sorted(a.cuts + b.cuts)))
+def _merge_times(a: _TimeCandidate, b: _TimeCandidate, period: Period) -> _TimeCandidate:
+    return _TimeCandidate(period, tuple(sorted(a.text_spans + b.text_spans)), tuple(sorted(a.cut_spans + b.cut_spans)))
 
 
-def _specific(time: _Time) -> tuple[int, float]:
+def _rank_specificity(time: _TimeCandidate) -> tuple[int, float]:
     """The longer wording first, then the shorter period."""
-    return sum(end - begin for begin, end in time.words), time.period.start - time.period.end
+    return sum(end - begin for begin, end in time.text_spans), time.period.start - time.period.end
 
 
-def _without(text: str, cuts: tuple[tuple[int, int], ...]) -> str:
+def _remove_spans(text: str, cuts: tuple[tuple[int, int], ...]) -> str:
     """Cut, and close the gap so that no doubled space, empty bracket or stray comma stays."""
     rest, after = text, len(text)
     for begin, end in reversed(cuts):

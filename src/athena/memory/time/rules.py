@@ -10,53 +10,53 @@ from datetime import date, datetime, timedelta
 from functools import cache
 
 from athena.memory.time.calendar import (
-    SECONDS,
+    SECONDS_PER_UNIT,
     Span,
-    daily,
-    dated,
-    finest,
-    floor,
-    instant,
-    local,
-    moved,
-    nth,
-    portion,
-    rolling,
-    shift,
-    weekly,
-    whole,
-    yearly,
+    create_daily_cycle,
+    create_date_cycle,
+    create_instant,
+    create_local_date,
+    create_rolling_span,
+    create_weekly_cycle,
+    create_yearly_cycle,
+    expand_to_units,
+    find_finest_unit,
+    floor_to_unit,
+    shift_by_counts,
+    shift_by_unit,
+    take_nth,
+    take_portion,
 )
 from athena.memory.time.vocabulary import (
     MONTH_NUMBER,
-    NTH,
+    ORDINAL_INDEX,
     SEASON_MONTH,
     WEEKDAY_NUMBER,
     Match,
-    Piece,
-    Size,
-    Weight,
-    amounts,
-    day_names,
-    ends,
-    fixed,
-    modified,
-    needy,
-    part_of_day,
-    pattern,
-    patterns,
-    recurring,
-    size_of,
-    zone_of,
+    PieceSize,
+    PieceWeight,
+    TimePiece,
+    build_day_names,
+    compile_pattern,
+    create_day_part_cycle,
+    create_dependent_piece,
+    create_fixed_piece,
+    create_modified_piece,
+    create_recurring_piece,
+    ends_clause,
+    get_unit_size,
+    iter_piece_patterns,
+    parse_amounts,
+    parse_zone,
 )
 
-Build = Callable[[Match, datetime], Piece | None]
+PieceReader = Callable[[Match, datetime], TimePiece | None]
 
 
-def pieces(text: str, now: datetime) -> list[Piece]:
+def find_pieces(text: str, now: datetime) -> list[TimePiece]:
     """The pieces of lower-case text; of those that overlap the leftmost, and of those the longest."""
-    found: list[Piece] = []
-    for rule, build in _rules():
+    found: list[TimePiece] = []
+    for rule, build in _compile_rules():
         match = rule.search(text)
         while match:
             try:
@@ -68,225 +68,260 @@ def pieces(text: str, now: datetime) -> list[Piece]:
             # Not from its end on: in "June 3 to 10 July" both "3 to 10 July" and "10 July" must be seen.
             match = rule.search(text, match.start() + 1)
     found.sort(key=lambda piece: (piece.begin, -piece.end))
-    kept: list[Piece] = []
+    kept: list[TimePiece] = []
     for piece in found:
         if not kept or piece.begin >= kept[-1].end:
             kept.append(piece)
     return kept
 
 
-def _iso(m: Match, now: datetime) -> Piece | None:
-    day = local(now, int(m["y"]), int(m["m"]), int(m["d"]))
+def _read_iso_date(m: Match, now: datetime) -> TimePiece | None:
+    day = create_local_date(now, int(m["y"]), int(m["m"]), int(m["d"]))
     if m["hour"] is None:
-        return fixed(m, Size.DATE, whole(day, "day"))
+        return create_fixed_piece(m, PieceSize.DATE, expand_to_units(day, "day"))
     part = m["part"] or ""
     start = day.replace(
         hour=int(m["hour"]),
         minute=int(m["minute"]),
         second=int(m["second"] or 0),
         microsecond=int(part[:6].ljust(6, "0")),
-        tzinfo=zone_of(m["zone"]) or now.tzinfo,
+        tzinfo=parse_zone(m["zone"]) or now.tzinfo,
     ).astimezone(now.tzinfo)
     length = timedelta(microseconds=10 ** max(0, 6 - len(part))) if part else timedelta(seconds=1)
-    return fixed(m, Size.CLOCK, Span(start, start + (length if m["second"] else timedelta(minutes=1))))
+    return create_fixed_piece(
+        m, PieceSize.CLOCK, Span(start, start + (length if m["second"] else timedelta(minutes=1)))
+    )
 
 
-def _iso_month(m: Match, now: datetime) -> Piece | None:
-    return fixed(m, Size.MONTH, whole(local(now, int(m["year"]), int(m["m"])), "month"), Weight.LED)
+def _read_iso_month(m: Match, now: datetime) -> TimePiece | None:
+    return create_fixed_piece(
+        m,
+        PieceSize.MONTH,
+        expand_to_units(create_local_date(now, int(m["year"]), int(m["m"])), "month"),
+        PieceWeight.LED,
+    )
 
 
-def _iso_week(m: Match, now: datetime) -> Piece | None:
+def _read_iso_week(m: Match, now: datetime) -> TimePiece | None:
     day = date.fromisocalendar(int(m["year"]), int(m["week"]), int(m["d"] or 1))
-    start = local(now, day.year, day.month, day.day)
-    return fixed(m, Size.DATE, whole(start, "day")) if m["d"] else fixed(m, Size.WEEK, whole(start, "week"))
+    start = create_local_date(now, day.year, day.month, day.day)
+    return (
+        create_fixed_piece(m, PieceSize.DATE, expand_to_units(start, "day"))
+        if m["d"]
+        else create_fixed_piece(m, PieceSize.WEEK, expand_to_units(start, "week"))
+    )
 
 
-def _numeric(m: Match, now: datetime) -> Piece | None:
+def _read_numeric_date(m: Match, now: datetime) -> TimePiece | None:
     month, day = (m["b"], m["a"]) if m["sep"] == "." else (m["a"], m["b"])
     if int(month) > 12:
         month, day = day, month
-    return fixed(m, Size.DATE, whole(local(now, int(m["year"]), int(month), int(day)), "day"))
+    return create_fixed_piece(
+        m, PieceSize.DATE, expand_to_units(create_local_date(now, int(m["year"]), int(month), int(day)), "day")
+    )
 
 
-def _dated(m: Match, now: datetime) -> Piece | None:
+def _read_day_and_month(m: Match, now: datetime) -> TimePiece | None:
     month, day, last = m["month"], int(m["day"]), int(m["last"] or m["day"])
     if not 1 <= day <= last <= 31:
         return None
-    cycle = dated(MONTH_NUMBER[month], day, last, now.tzinfo)
+    cycle = create_date_cycle(MONTH_NUMBER[month], day, last, now.tzinfo)
     if m["year"]:
-        return fixed(m, Size.DATE, cycle.at(int(m["year"])))
+        return create_fixed_piece(m, PieceSize.DATE, cycle.span_of(int(m["year"])))
     # "tests 3 may fail", "you may 5 times", "8 oct" (octal): a bare number next to these is no date yet.
     number_first = m.start("day") < m.start("month")
-    doubtful = (month == "may" and not ends(m)) or (number_first and month in ("mar", "oct", "dec", "sep"))
+    doubtful = (month == "may" and not ends_clause(m)) or (number_first and month in ("mar", "oct", "dec", "sep"))
     clear = m["ord"] or m.groupdict().get("of")
-    return recurring(m, Size.DATE, cycle, Weight.LED if doubtful and not clear else Weight.ALONE)
+    return create_recurring_piece(
+        m, PieceSize.DATE, cycle, PieceWeight.LED if doubtful and not clear else PieceWeight.ALONE
+    )
 
 
-def _dated_in_words(m: Match, now: datetime) -> Piece | None:
+def _read_spelt_date(m: Match, now: datetime) -> TimePiece | None:
     """ "the first of december"."""
-    day = day_names()[m["name"]]
-    cycle = dated(MONTH_NUMBER[m["month"]], day, day, now.tzinfo)
-    return fixed(m, Size.DATE, cycle.at(int(m["year"]))) if m["year"] else recurring(m, Size.DATE, cycle, Weight.ALONE)
+    day = build_day_names()[m["name"]]
+    cycle = create_date_cycle(MONTH_NUMBER[m["month"]], day, day, now.tzinfo)
+    return (
+        create_fixed_piece(m, PieceSize.DATE, cycle.span_of(int(m["year"])))
+        if m["year"]
+        else create_recurring_piece(m, PieceSize.DATE, cycle, PieceWeight.ALONE)
+    )
 
 
-def _month(m: Match, now: datetime) -> Piece | None:
-    cycle = yearly(MONTH_NUMBER[m["month"]], 1, now.tzinfo)
+def _read_month(m: Match, now: datetime) -> TimePiece | None:
+    cycle = create_yearly_cycle(MONTH_NUMBER[m["month"]], 1, now.tzinfo)
     if m["year"]:
-        return fixed(m, Size.MONTH, cycle.at(int(m["year"])))
-    if m["month"] == "may" and m["mod"] and not ends(m):
+        return create_fixed_piece(m, PieceSize.MONTH, cycle.span_of(int(m["year"])))
+    if m["month"] == "may" and m["mod"] and not ends_clause(m):
         return None  # "this may", "the next may": a verb more often than a month
-    return modified(m, Size.MONTH, cycle, now) if m["mod"] else recurring(m, Size.MONTH, cycle, Weight.LED)
+    return (
+        create_modified_piece(m, PieceSize.MONTH, cycle, now)
+        if m["mod"]
+        else create_recurring_piece(m, PieceSize.MONTH, cycle, PieceWeight.LED)
+    )
 
 
-def _weekday(m: Match, now: datetime) -> Piece | None:
-    cycle = weekly(WEEKDAY_NUMBER[m["weekday"]], 1, now.tzinfo)
+def _read_weekday(m: Match, now: datetime) -> TimePiece | None:
+    cycle = create_weekly_cycle(WEEKDAY_NUMBER[m["weekday"]], 1, now.tzinfo)
     if m["mod"]:
-        if m["weekday"] in ("sat", "sun", "wed") and not ends(m):
+        if m["weekday"] in ("sat", "sun", "wed") and not ends_clause(m):
             return None  # "since he last sat down"
-        return modified(m, Size.DAY, cycle, now)
+        return create_modified_piece(m, PieceSize.DAY, cycle, now)
     if len(m["weekday"]) < 6 and (m["own"] is not None or m.string[: m.start()].endswith("the ")):
         return None  # "on the sun's surface"
-    return recurring(m, Size.DAY, cycle, Weight.LED if m["own"] is None else Weight.ALONE)
+    return create_recurring_piece(m, PieceSize.DAY, cycle, PieceWeight.LED if m["own"] is None else PieceWeight.ALONE)
 
 
-def _quarter(m: Match, now: datetime) -> Piece | None:
+def _read_quarter(m: Match, now: datetime) -> TimePiece | None:
     groups = m.groupdict()
     half = groups.get("kind") == "h"
     length = 6 if half else 3
     name = groups.get("nth")
-    n = 3 if name == "last" else NTH[name] if name else int(m["n"]) - 1
+    n = 3 if name == "last" else ORDINAL_INDEX[name] if name else int(m["n"]) - 1
     if n * length >= 12 or (name == "last" and not m["year"]):
         return None
-    cycle = yearly(1 + n * length, length, now.tzinfo)
+    cycle = create_yearly_cycle(1 + n * length, length, now.tzinfo)
     if m["year"]:
-        return fixed(m, Size.SEASON, cycle.at(int(m["year"])))
+        return create_fixed_piece(m, PieceSize.SEASON, cycle.span_of(int(m["year"])))
     if groups.get("mod"):
-        return modified(m, Size.SEASON, cycle, now)
-    return recurring(m, Size.SEASON, cycle, Weight.JOINED if half else Weight.LED)  # a bare h1 is a heading
+        return create_modified_piece(m, PieceSize.SEASON, cycle, now)
+    return create_recurring_piece(
+        m, PieceSize.SEASON, cycle, PieceWeight.JOINED if half else PieceWeight.LED
+    )  # a bare h1 is a heading
 
 
-def _season(m: Match, now: datetime) -> Piece | None:
-    cycle = yearly(SEASON_MONTH[m["season"]], 3, now.tzinfo)
+def _read_season(m: Match, now: datetime) -> TimePiece | None:
+    cycle = create_yearly_cycle(SEASON_MONTH[m["season"]], 3, now.tzinfo)
     if m["year"]:
-        return fixed(m, Size.SEASON, cycle.at(int(m["year"])))
+        return create_fixed_piece(m, PieceSize.SEASON, cycle.span_of(int(m["year"])))
     if m["mod"]:
-        return modified(m, Size.SEASON, cycle, now)
+        return create_modified_piece(m, PieceSize.SEASON, cycle, now)
     word = m["season"] in ("spring", "fall")  # also a framework and a tumble
-    return recurring(m, Size.SEASON, cycle, Weight.JOINED if word else Weight.LED)
+    return create_recurring_piece(m, PieceSize.SEASON, cycle, PieceWeight.JOINED if word else PieceWeight.LED)
 
 
-def _year(m: Match, now: datetime) -> Piece | None:
+def _read_year(m: Match, now: datetime) -> TimePiece | None:
     first, last = int(m["year"]), int(m["last"] or m["year"])
-    span = Span(local(now, first), local(now, last + 1))
-    return fixed(m, Size.YEAR, span, Weight.LED) if first <= last else None
+    span = Span(create_local_date(now, first), create_local_date(now, last + 1))
+    return create_fixed_piece(m, PieceSize.YEAR, span, PieceWeight.LED) if first <= last else None
 
 
-def _decade(m: Match, now: datetime) -> Piece | None:
-    return fixed(m, Size.YEAR, whole(local(now, int(m["decade"])), "decade"))
+def _read_decade(m: Match, now: datetime) -> TimePiece | None:
+    return create_fixed_piece(m, PieceSize.YEAR, expand_to_units(create_local_date(now, int(m["decade"])), "decade"))
 
 
-def _unit(m: Match, now: datetime) -> Piece | None:
+def _read_modified_unit(m: Match, now: datetime) -> TimePiece | None:
     mod, unit = (m["mod"] or m["now"]).removeprefix("this").strip() or "this", m["unit"]
     step = {"this": 0, "current": 0, "next": 1, "coming": 1, "upcoming": 1}.get(mod, -1)
     if unit == "weekend":
-        cycle = weekly(5, 2, now.tzinfo)
+        cycle = create_weekly_cycle(5, 2, now.tzinfo)
         if step < 0:
-            return fixed(m, Size.WEEKEND, cycle.last(now))
-        return fixed(m, Size.WEEKEND, cycle.at(cycle.turn(now) + step))
+            return create_fixed_piece(m, PieceSize.WEEKEND, cycle.find_last_ended(now))
+        return create_fixed_piece(m, PieceSize.WEEKEND, cycle.span_of(cycle.turn_of(now) + step))
     if mod == "past" or (step < 0 and (m["over"] or unit == "fortnight")):
-        return fixed(m, Size.ROLLING, rolling(now, [(2, "week") if unit == "fortnight" else (1, unit)]))
+        return create_fixed_piece(
+            m, PieceSize.ROLLING, create_rolling_span(now, [(2, "week") if unit == "fortnight" else (1, unit)])
+        )
     if unit in ("day", "hour", "fortnight"):
         return None  # "the next day" is told from another day than ours
-    return fixed(m, size_of(unit), whole(shift(floor(now, unit), step, unit), unit))
+    return create_fixed_piece(
+        m, get_unit_size(unit), expand_to_units(shift_by_unit(floor_to_unit(now, unit), step, unit), unit)
+    )
 
 
-def _weekend(m: Match, now: datetime) -> Piece | None:
-    return recurring(m, Size.WEEKEND, weekly(5, 2, now.tzinfo), Weight.LED)
+def _read_weekend(m: Match, now: datetime) -> TimePiece | None:
+    return create_recurring_piece(m, PieceSize.WEEKEND, create_weekly_cycle(5, 2, now.tzinfo), PieceWeight.LED)
 
 
-def _counted(m: Match, now: datetime) -> Piece | None:
-    counts, _ = amounts(m["amount"])
+def _read_rolling_amount(m: Match, now: datetime) -> TimePiece | None:
+    counts, _ = parse_amounts(m["amount"])
     if not counts or m["amount"] in ("2d", "3d"):  # "the last 3d model"
         return None
     sign = 1 if m["mod"] in ("next", "coming", "following") else -1
-    return fixed(m, Size.ROLLING, rolling(now, counts, sign))
+    return create_fixed_piece(m, PieceSize.ROLLING, create_rolling_span(now, counts, sign))
 
 
-def _ago(m: Match, now: datetime) -> Piece | None:
-    counts, vague = amounts(m["amounts"])
+def _read_ago(m: Match, now: datetime) -> TimePiece | None:
+    counts, vague = parse_amounts(m["amounts"])
     if not counts:
         return None
     sign = -1 if m["way"] in ("ago", "back") else 1
-    unit, moment = finest(counts), moved(now, counts, sign)
+    unit, moment = find_finest_unit(counts), shift_by_counts(now, counts, sign)
     if m["low"] and len(counts) == 1:  # "two or three days ago"
-        near = moved(now, amounts(f"{m['low']} {unit}")[0], sign)
+        near = shift_by_counts(now, parse_amounts(f"{m['low']} {unit}")[0], sign)
         first, last = min(near, moment), max(near, moment)
-        return fixed(m, Size.ROLLING, Span(floor(first, unit), whole(last, unit).end))
-    if not vague and unit in SECONDS:
-        return fixed(m, Size.MOMENT, instant(moment))
+        return create_fixed_piece(
+            m, PieceSize.ROLLING, Span(floor_to_unit(first, unit), expand_to_units(last, unit).end)
+        )
+    if not vague and unit in SECONDS_PER_UNIT:
+        return create_fixed_piece(m, PieceSize.MOMENT, create_instant(moment))
     if not vague:
-        return fixed(m, size_of(unit), whole(moment, unit))
+        return create_fixed_piece(m, get_unit_size(unit), expand_to_units(moment, unit))
     count = max(1, counts[-1][0])
-    if unit in SECONDS:
-        near, far = (shift(now, sign * n * SECONDS[unit], "second") for n in (max(1, count // 2), count * 2))
-        return fixed(m, Size.ROLLING, Span(min(near, far), max(near, far)))
+    if unit in SECONDS_PER_UNIT:
+        near, far = (
+            shift_by_unit(now, sign * n * SECONDS_PER_UNIT[unit], "second") for n in (max(1, count // 2), count * 2)
+        )
+        return create_fixed_piece(m, PieceSize.ROLLING, Span(min(near, far), max(near, far)))
     slack = count // 2
-    first = floor(shift(moment, -slack, unit), unit)
-    return fixed(m, Size.ROLLING, Span(first, whole(first, unit, 2 * slack + 1).end))
+    first = floor_to_unit(shift_by_unit(moment, -slack, unit), unit)
+    return create_fixed_piece(m, PieceSize.ROLLING, Span(first, expand_to_units(first, unit, 2 * slack + 1).end))
 
 
-def _step(m: Match, now: datetime) -> Piece | None:
+def _read_step(m: Match, now: datetime) -> TimePiece | None:
     """ "the day before", "two weeks after": needs the time that follows."""
-    counts = amounts(m["amount"])[0] if m["amount"] else [(1, m["unit"])]
+    counts = parse_amounts(m["amount"])[0] if m["amount"] else [(1, m["unit"])]
     if not counts:
         return None
-    unit, before = finest(counts), m["way"] == "before"
+    unit, before = find_finest_unit(counts), m["way"] == "before"
 
-    def inside(span: Span) -> Span:
+    def step_from(span: Span) -> Span:
         edge = span.start if before else span.end - timedelta(microseconds=1)
-        return whole(moved(edge, counts, -1 if before else 1), unit)
+        return expand_to_units(shift_by_counts(edge, counts, -1 if before else 1), unit)
 
-    return needy(m, Size.STEP, inside)
+    return create_dependent_piece(m, PieceSize.STEP, step_from)
 
 
-def _before_last(m: Match, now: datetime) -> Piece | None:
+def _read_before_last(m: Match, now: datetime) -> TimePiece | None:
     unit, step = m["unit"], -2 if m["way"].startswith("before") else 2
     if unit == "night":
-        day = whole(shift(now, step, "day"), "day")
-        return fixed(m, Size.PART, part_of_day(unit, now.tzinfo).inside(day))
+        day = expand_to_units(shift_by_unit(now, step, "day"), "day")
+        return create_fixed_piece(m, PieceSize.PART, create_day_part_cycle(unit, now.tzinfo).find_inside(day))
     if unit == "weekend":
-        cycle = weekly(5, 2, now.tzinfo)
-        return fixed(m, Size.WEEKEND, cycle.at(cycle.turn(now) + step))
-    return fixed(m, size_of(unit), whole(shift(floor(now, unit), step, unit), unit))
+        cycle = create_weekly_cycle(5, 2, now.tzinfo)
+        return create_fixed_piece(m, PieceSize.WEEKEND, cycle.span_of(cycle.turn_of(now) + step))
+    return create_fixed_piece(
+        m, get_unit_size(unit), expand_to_units(shift_by_unit(floor_to_unit(now, unit), step, unit), unit)
+    )
 
 
-def _week_of(m: Match, now: datetime) -> Piece | None:
-    def inside(span: Span) -> Span | None:
+def _read_week_of(m: Match, now: datetime) -> TimePiece | None:
+    def week_around(span: Span) -> Span | None:
         if span.end - span.start > timedelta(days=2):
             return None
-        week = whole(span.start, "week")
-        return Span(shift(week.start, 5, "day"), week.end) if m["unit"] == "weekend" else week
+        week = expand_to_units(span.start, "week")
+        return Span(shift_by_unit(week.start, 5, "day"), week.end) if m["unit"] == "weekend" else week
 
-    return needy(m, Size.STEP, inside)
+    return create_dependent_piece(m, PieceSize.STEP, week_around)
 
 
-def _word(m: Match, now: datetime) -> Piece | None:
+def _read_day_word(m: Match, now: datetime) -> TimePiece | None:
     word = m["word"]
     if word == "now":
-        return fixed(m, Size.CLOCK, instant(now), Weight.JOINED)
+        return create_fixed_piece(m, PieceSize.CLOCK, create_instant(now), PieceWeight.JOINED)
     if word in ("yesterday", "today", "tomorrow"):
         step = ("yesterday", "today", "tomorrow").index(word) - 1
-        return fixed(m, Size.DATE, whole(shift(now, step, "day"), "day"))
+        return create_fixed_piece(m, PieceSize.DATE, expand_to_units(shift_by_unit(now, step, "day"), "day"))
     part = "night" if word == "tonight" else word.split()[-1]
-    day = whole(shift(now, -1 if word.startswith("last") else 0, "day"), "day")
-    return fixed(m, Size.PART, part_of_day(part, now.tzinfo).inside(day))
+    day = expand_to_units(shift_by_unit(now, -1 if word.startswith("last") else 0, "day"), "day")
+    return create_fixed_piece(m, PieceSize.PART, create_day_part_cycle(part, now.tzinfo).find_inside(day))
 
 
-def _part(m: Match, now: datetime) -> Piece | None:
-    return recurring(m, Size.PART, part_of_day(m["part"], now.tzinfo), Weight.JOINED)
+def _read_day_part(m: Match, now: datetime) -> TimePiece | None:
+    return create_recurring_piece(m, PieceSize.PART, create_day_part_cycle(m["part"], now.tzinfo), PieceWeight.JOINED)
 
 
-def _clock(m: Match, now: datetime) -> Piece | None:
+def _read_clock(m: Match, now: datetime) -> TimePiece | None:
     groups = m.groupdict()
     if groups.get("named"):
         hour, minute, second = 0 if m["named"] == "midnight" else 12, 0, 0
@@ -298,55 +333,59 @@ def _clock(m: Match, now: datetime) -> Piece | None:
         hour = hour % 12 + (12 if noon == "p" else 0) if noon else hour
     length = timedelta(seconds=1) if groups.get("second") else timedelta(minutes=1)
     begin = timedelta(hours=hour, minutes=minute, seconds=second)
-    cycle = daily(begin, length, now.tzinfo, zone_of(groups.get("zone")))
-    return recurring(m, Size.CLOCK, cycle, Weight.JOINED)
+    cycle = create_daily_cycle(begin, length, now.tzinfo, parse_zone(groups.get("zone")))
+    return create_recurring_piece(m, PieceSize.CLOCK, cycle, PieceWeight.JOINED)
 
 
-def _portion(m: Match, now: datetime) -> Piece | None:
+def _read_portion(m: Match, now: datetime) -> TimePiece | None:
     words, unit = m["portion"], m.groupdict().get("unit")
     parts = 2 if "half" in words else 3
     first = words.startswith(("early", "beg", "start", "first"))
     part = 0 if first else 1 if words.startswith("mid") else parts - 1
     if unit:
-        return fixed(m, Size.PORTION, portion(whole(now, unit), part, parts))
-    return needy(m, Size.PORTION, lambda span: portion(span, part, parts))
+        return create_fixed_piece(m, PieceSize.PORTION, take_portion(expand_to_units(now, unit), part, parts))
+    return create_dependent_piece(m, PieceSize.PORTION, lambda span: take_portion(span, part, parts))
 
 
-def _nth(m: Match, now: datetime) -> Piece | None:
+def _read_nth(m: Match, now: datetime) -> TimePiece | None:
     """ "the first week of", "the last Friday of"."""
     days = 7 if m["unit"] == "week" else 2 if m["unit"] == "weekend" else 1
     weekday = 5 if m["unit"] == "weekend" else WEEKDAY_NUMBER.get(m["unit"])
     if m["whole"]:
-        return fixed(m, Size.PORTION, nth(whole(now, m["whole"]), NTH[m["nth"]], weekday, days))
-    return needy(m, Size.PORTION, lambda span: nth(span, NTH[m["nth"]], weekday, days))
+        return create_fixed_piece(
+            m, PieceSize.PORTION, take_nth(expand_to_units(now, m["whole"]), ORDINAL_INDEX[m["nth"]], weekday, days)
+        )
+    return create_dependent_piece(
+        m, PieceSize.PORTION, lambda span: take_nth(span, ORDINAL_INDEX[m["nth"]], weekday, days)
+    )
 
 
 @cache
-def _rules() -> tuple[tuple[re.Pattern[str], Build], ...]:
-    builds: dict[str, Build] = {
-        "iso": _iso,
-        "iso_month": _iso_month,
-        "iso_week": _iso_week,
-        "numeric": _numeric,
-        "dated": _dated,
-        "dated_in_words": _dated_in_words,
-        "month": _month,
-        "weekday": _weekday,
-        "quarter": _quarter,
-        "season": _season,
-        "year": _year,
-        "decade": _decade,
-        "unit": _unit,
-        "weekend": _weekend,
-        "counted": _counted,
-        "ago": _ago,
-        "step": _step,
-        "before_last": _before_last,
-        "week_of": _week_of,
-        "word": _word,
-        "part": _part,
-        "clock": _clock,
-        "portion": _portion,
-        "nth": _nth,
+def _compile_rules() -> tuple[tuple[re.Pattern[str], PieceReader], ...]:
+    builds: dict[str, PieceReader] = {
+        "iso": _read_iso_date,
+        "iso_month": _read_iso_month,
+        "iso_week": _read_iso_week,
+        "numeric": _read_numeric_date,
+        "dated": _read_day_and_month,
+        "dated_in_words": _read_spelt_date,
+        "month": _read_month,
+        "weekday": _read_weekday,
+        "quarter": _read_quarter,
+        "season": _read_season,
+        "year": _read_year,
+        "decade": _read_decade,
+        "unit": _read_modified_unit,
+        "weekend": _read_weekend,
+        "counted": _read_rolling_amount,
+        "ago": _read_ago,
+        "step": _read_step,
+        "before_last": _read_before_last,
+        "week_of": _read_week_of,
+        "word": _read_day_word,
+        "part": _read_day_part,
+        "clock": _read_clock,
+        "portion": _read_portion,
+        "nth": _read_nth,
     }
-    return tuple((pattern(text), builds[kind]) for kind, text in patterns())
+    return tuple((compile_pattern(text), builds[kind]) for kind, text in iter_piece_patterns())

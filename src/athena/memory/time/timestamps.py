@@ -4,11 +4,11 @@ import math
 import re
 from datetime import datetime
 
-from athena.memory.time.calendar import Period, instant, local, moved, whole
-from athena.memory.time.vocabulary import AMOUNT, amounts, pattern
+from athena.memory.time.calendar import Period, create_instant, create_local_date, expand_to_units, shift_by_counts
+from athena.memory.time.vocabulary import AMOUNT_PATTERN, compile_pattern, parse_amounts
 
 
-def number(low: str, now: datetime) -> Period | None:
+def parse_numeric_time(low: str, now: datetime) -> Period | None:
     """Read a year, a date without dashes, or epoch seconds (milli-, micro- and nanoseconds by their size)."""
     match = re.fullmatch(r"([+-]?[0-9]{1,19})(?:\.([0-9]{1,9}))?", low)
     if not match:
@@ -16,10 +16,10 @@ def number(low: str, now: datetime) -> Period | None:
     digits, fraction = match[1], match[2] or ""
     try:
         if len(digits) == 4 and digits.isdigit() and not fraction:
-            return whole(local(now, int(digits)), "year").period()
+            return expand_to_units(create_local_date(now, int(digits)), "year").to_period()
         if re.fullmatch("(?:19|20)[0-9]{6}", digits) and not fraction:
-            day = local(now, int(digits[:4]), int(digits[4:6]), int(digits[6:]))
-            return whole(day, "day").period()
+            day = create_local_date(now, int(digits[:4]), int(digits[4:6]), int(digits[6:]))
+            return expand_to_units(day, "day").to_period()
     except (ValueError, OverflowError):  # 20251399, year 0
         return None
     value = float(low)
@@ -31,21 +31,21 @@ def number(low: str, now: datetime) -> Period | None:
     return Period(value, max(value + length, math.nextafter(value, math.inf)))
 
 
-def distance(low: str, now: datetime, *, ahead: bool = False) -> Period | None:
+def parse_distance(low: str, now: datetime, *, ahead: bool = False) -> Period | None:
     """Read "7d", "24h", "2 weeks" as that moment before now, "in 2 weeks" as after; `ahead`, all as after."""
-    match = pattern(rf"(?P<sign>-|\+|in )?(?P<amount>{AMOUNT})").fullmatch(low)
-    counts, _ = amounts(match["amount"]) if match else ([], False)
+    match = compile_pattern(rf"(?P<sign>-|\+|in )?(?P<amount>{AMOUNT_PATTERN})").fullmatch(low)
+    counts, _ = parse_amounts(match["amount"]) if match else ([], False)
     if not match or not counts:
         return None
     try:
         said = (match["sign"] or " ")[0]
         sign = 1 if said in "+i" or (ahead and said != "-") else -1
-        return instant(moved(now, counts, sign)).period()
+        return create_instant(shift_by_counts(now, counts, sign)).to_period()
     except (ValueError, OverflowError):  # beyond the calendar
         return None
 
 
-def foreign(text: str, now: datetime) -> Period | None:
+def parse_with_dateparser(text: str, now: datetime) -> Period | None:
     """Ask dateparser about a complete date: it knows more formats and languages than the rules here."""
     if not re.search(r"[0-9]{4}|[0-9][./-][0-9]{1,2}[./-][0-9]", text):
         return None
@@ -67,7 +67,7 @@ def foreign(text: str, now: datetime) -> Period | None:
             continue
         try:
             moment = moment.astimezone(now.tzinfo) if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)
-            return (instant(moment) if found.period == "time" else whole(moment, "day")).period()
+            return (create_instant(moment) if found.period == "time" else expand_to_units(moment, "day")).to_period()
         except OverflowError:  # the last day of the calendar
             return None
     return None

@@ -4,9 +4,9 @@
 told names, and is given a function to call for them. Nothing heavy is imported before the first program runs.
 """
 
-from athena.programs.sandbox.calls import closed
+from athena.programs.sandbox.calls import is_run_closed
 from athena.programs.sandbox.limits import Limits
-from athena.programs.sandbox.names import Function, Names
+from athena.programs.sandbox.names import Function, Namespace
 from athena.programs.sandbox.program import Failure, Made, NeedsApproval, Pause, Program, Run
 from athena.programs.sandbox.sandbox import Sandbox
 
@@ -15,11 +15,11 @@ __all__ = [
     "Function",
     "Limits",
     "Made",
-    "Names",
+    "Namespace",
     "NeedsApproval",
     "Pause",
     "Program",
     "Run",
     "Sandbox",
-    "closed",
+    "is_run_closed",
 ]

@@ -5,125 +5,131 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from athena.core.threads import Crew
+from athena.core.threads import ThreadPool
 from athena.errors import AthenaError, InvalidInput
-from athena.programs.sandbox.json_values import TooLarge, plain
+from athena.programs.sandbox.json_values import ValueTooLarge, to_plain_json
 from athena.programs.sandbox.limits import Limits
-from athena.programs.sandbox.names import Function, Names
-from athena.programs.sandbox.program import Call, Made, NeedsApproval
+from athena.programs.sandbox.names import Function, Namespace
+from athena.programs.sandbox.program import HostCall, Made, NeedsApproval
 
-NESTED = 2  # calls of one program at once that run programs themselves
-LONGEST_NAME = 300  # characters of a path
-MISSES = 1_000  # calls of names that there are not
-HINTED = 50  # of them that are told what they may have meant
+MAX_NESTED_CALLS = 2  # calls of one program at once that run programs themselves
+MAX_PATH_CHARS = 300  # characters of a path
+MAX_MISSES = 1_000  # calls of names that there are not
+MAX_HINTED_MISSES = 50  # of them that are told what they may have meant
 
 
-class Trouble(NamedTuple):
+class CallError(NamedTuple):
     """A call that failed, as the program is told."""
 
-    kind: str  # the exception's type
+    exception_type: str  # the exception's type
     code: str
     message: str
     hint: str | None = None
 
     @property
     def text(self) -> str:
-        told = self.message if self.kind != "ToolError" else f"{self.code}: {self.message}"
+        told = self.message if self.exception_type != "ToolError" else f"{self.code}: {self.message}"
         return f"{told} (hint: {self.hint})" if self.hint else told
 
 
-class Exhausted(Exception):
+class TooManyUnknownCalls(Exception):
     """A program that only asks for what there is not: it is ended."""
 
 
-class Settled(NamedTuple):
+class CallResult(NamedTuple):
     value: Any = None
-    trouble: Trouble | None = None
+    error: CallError | None = None
 
 
-class _Here(threading.local):
-    calls: "Calls | None" = None
+class _CurrentCalls(threading.local):
+    calls: "RunCalls | None" = None
 
 
-_here = _Here()
+_current = _CurrentCalls()
 
 
-def current() -> "Calls | None":
+def current_calls() -> "RunCalls | None":
     """Return the calls of the run that this thread works for."""
-    return _here.calls
+    return _current.calls
 
 
-def closed() -> bool:
+def is_run_closed() -> bool:
     """Tell whether the run that this thread works for has ended: then start nothing that changes anything."""
-    return _here.calls is not None and _here.calls.closed
+    return _current.calls is not None and _current.calls.is_closed
 
 
-class Calls:
+class RunCalls:
     def __init__(
-        self, names: Names, call: Call, limits: Limits, crew: Crew, depth: int = 0, parent: "Calls | None" = None
+        self,
+        names: Namespace,
+        call: HostCall,
+        limits: Limits,
+        crew: ThreadPool,
+        depth: int = 0,
+        parent: "RunCalls | None" = None,
     ) -> None:
         self.names, self.limits, self.depth, self.parent = names, limits, depth, parent
-        self.root: Calls = self if parent is None else parent.root
+        self.root: RunCalls = self if parent is None else parent.root
         self.deadline = float("inf")
         self.count = 0
         self.total = 0  # with those of the programs inside of this one
-        self.last = ""  # the latest that has begun
+        self.last_path = ""  # the latest that has begun
         self.cpu_s = 0.0  # of the programs inside of this one
-        self._misses = 0
+        self._miss_count = 0
         self._closed = False
-        self._inner: list[Callable[[], None]] = []  # ends a program inside of this one
-        self._nested = 0
+        self._child_cancels: list[Callable[[], None]] = []  # ends a program inside of this one
+        self._nested_count = 0
         self._call, self._crew = call, crew
         self._guard = threading.Lock()
-        self._made: dict[str, list[int]] = {}  # done, failed, started
-        self._under_way = 0
+        self._tallies: dict[str, list[int]] = {}  # done, failed, started
+        self._running_count = 0
         self._changed = threading.Condition(self._guard)
 
     @property
-    def closed(self) -> bool:
-        return self._closed or (self.parent is not None and self.parent.closed)
+    def is_closed(self) -> bool:
+        return self._closed or (self.parent is not None and self.parent.is_closed)
 
-    def adopt(self, cancel: Callable[[], None]) -> None:
+    def add_child(self, cancel: Callable[[], None]) -> None:
         """Take in a program inside of this one: it ends with this one at the latest."""
         with self._guard:
-            if not self.closed:
-                self._inner.append(cancel)
+            if not self.is_closed:
+                self._child_cancels.append(cancel)
                 return
         cancel()
 
-    def release(self, cancel: Callable[[], None]) -> None:
+    def remove_child(self, cancel: Callable[[], None]) -> None:
         with self._guard:
-            if cancel in self._inner:
-                self._inner.remove(cancel)
+            if cancel in self._child_cancels:
+                self._child_cancels.remove(cancel)
 
-    def spent(self, cpu_s: float) -> None:
+    def add_cpu_s(self, cpu_s: float) -> None:
         """Count what a program inside of another one has computed."""
         if self.parent is not None:
             with self.root._guard:
                 self.root.cpu_s += cpu_s
 
     @property
-    def made(self) -> dict[str, Made]:
+    def counts_by_path(self) -> dict[str, Made]:
         with self._guard:
             return {
                 path: {"done": done, "failed": failed, "unknown": started - done - failed}
-                for path, (done, failed, started) in self._made.items()
+                for path, (done, failed, started) in self._tallies.items()
             }
 
     @property
-    def under_way(self) -> bool:
-        return self._under_way > 0
+    def has_running_calls(self) -> bool:
+        return self._running_count > 0
 
-    def restore(self, count: int, made: Mapping[str, Made]) -> None:
+    def restore_counts(self, count: int, made: Mapping[str, Made]) -> None:
         """Go on counting where a paused run stopped."""
         self.count = self.total = count
-        self._made = {path: [one["done"], one["failed"], one["done"] + one["failed"]] for path, one in made.items()}
+        self._tallies = {path: [one["done"], one["failed"], one["done"] + one["failed"]] for path, one in made.items()}
 
     def close(self) -> None:
         """Let no further call begin."""
         with self._guard:
             self._closed = True
-            inner, self._inner = self._inner, []
+            inner, self._child_cancels = self._child_cancels, []
             self._changed.notify_all()
         for cancel in inner:
             cancel()
@@ -133,88 +139,92 @@ class Calls:
         with self._guard:
             self._closed = False
 
-    def settle(self, path: str, args: Sequence[Any], given: Mapping[str, Any], *, pausable: bool = False) -> Settled:
+    def make_call(
+        self, path: str, args: Sequence[Any], given: Mapping[str, Any], *, pausable: bool = False
+    ) -> CallResult:
         """Make a call and wait for it; raises NeedsApproval only where the run can be paused."""
-        prepared = self._prepared(path, args, given)
-        return prepared if isinstance(prepared, Settled) else self._made_now(*prepared, pausable=pausable)
+        prepared = self._prepare_call(path, args, given)
+        return prepared if isinstance(prepared, CallResult) else self._perform_call(*prepared, pausable=pausable)
 
-    def begin(self, path: str, args: Sequence[Any], given: Mapping[str, Any], done: Callable[[Settled], None]) -> None:
+    def start_call(
+        self, path: str, args: Sequence[Any], given: Mapping[str, Any], done: Callable[[CallResult], None]
+    ) -> None:
         """Make a call on another thread; waits until there are few enough at once."""
-        prepared = self._prepared(path, args, given)
-        if isinstance(prepared, Settled):
+        prepared = self._prepare_call(path, args, given)
+        if isinstance(prepared, CallResult):
             done(prepared)
             return
-        runs = prepared[1].runs
+        runs = prepared[1].runs_program
 
-        def room() -> bool:
-            return self._under_way < self.limits.parallel and not (runs and self._nested >= NESTED)
+        def has_room() -> bool:
+            return self._running_count < self.limits.parallel and not (runs and self._nested_count >= MAX_NESTED_CALLS)
 
         with self._changed:
-            self._changed.wait_for(lambda: self.closed or room())
-            self._under_way += 1
-            self._nested += runs
+            self._changed.wait_for(lambda: self.is_closed or has_room())
+            self._running_count += 1
+            self._nested_count += runs
 
-        def job() -> None:
+        def run_call() -> None:
             try:
-                settled = self._made_now(*prepared, pausable=False, counted=True)
+                settled = self._perform_call(*prepared, pausable=False, counted=True)
             finally:
                 with self._changed:
-                    self._under_way -= 1
-                    self._nested -= runs
+                    self._running_count -= 1
+                    self._nested_count -= runs
                     self._changed.notify_all()
             done(settled)
 
-        self._crew.submit(job)
+        self._crew.submit(run_call)
 
-    def missed(self, path: str) -> tuple[str, str | None]:
+    def count_miss(self, path: str) -> tuple[str, str | None]:
         """Count a name that there is not, and say so; what was meant is looked for a few times only."""
-        self._misses += 1
-        if self._misses > MISSES:
-            raise Exhausted(f"more than {MISSES:,} calls of operations that there are not")
-        if len(path) > LONGEST_NAME or self._misses > HINTED:
-            return f"there is no operation {path[:LONGEST_NAME]!r}", None
-        return self.names.unknown(path)
+        self._miss_count += 1
+        if self._miss_count > MAX_MISSES:
+            raise TooManyUnknownCalls(f"more than {MAX_MISSES:,} calls of operations that there are not")
+        if len(path) > MAX_PATH_CHARS or self._miss_count > MAX_HINTED_MISSES:
+            return f"there is no operation {path[:MAX_PATH_CHARS]!r}", None
+        return self.names.describe_unknown(path)
 
-    def _prepared(
+    def _prepare_call(
         self, path: str, args: Sequence[Any], given: Mapping[str, Any]
-    ) -> tuple[str, Function, dict[str, Any]] | Settled:
-        function = None if len(path) > LONGEST_NAME else self.names.find(path)
+    ) -> tuple[str, Function, dict[str, Any]] | CallResult:
+        function = None if len(path) > MAX_PATH_CHARS else self.names.find(path)
         if function is None:
-            message, hint = self.missed(path)
+            message, hint = self.count_miss(path)
             kind = "AttributeError" if "." in path else "NameError"
-            return Settled(trouble=Trouble(kind, "not_found", message, hint))
+            return CallResult(error=CallError(kind, "not_found", message, hint))
         self.count += 1
         with self.root._guard:
             self.root.total += 1
         if self.root.total > self.limits.calls:
             message = f"more than {self.limits.calls:,} calls in one program (limit calls)"
-            return Settled(trouble=Trouble("ToolError", "limit_exceeded", message, "do it in several programs"))
+            return CallResult(error=CallError("ToolError", "limit_exceeded", message, "do it in several programs"))
         try:
-            named = self.names.arguments(path, function, args, given)
+            named = self.names.bind_arguments(path, function, args, given)
             limits = self.limits
-            return path, function, plain(named, limits.value_nodes, limits.value_bytes)
-        except TooLarge as error:
+            return path, function, to_plain_json(named, limits.value_nodes, limits.value_bytes)
+        except ValueTooLarge as error:
             message = f"an argument of {path} is too large: {error}"
-            return Settled(trouble=Trouble("ToolError", "limit_exceeded", message, "pass less at a time"))
+            return CallResult(error=CallError("ToolError", "limit_exceeded", message, "pass less at a time"))
         except InvalidInput as error:
-            return Settled(trouble=Trouble("ToolError", error.code, str(error), error.hint))
+            return CallResult(error=CallError("ToolError", error.code, str(error), error.hint))
 
-    def _made_now(
+    def _perform_call(
         self, path: str, function: Function, arguments: dict[str, Any], *, pausable: bool, counted: bool = False
-    ) -> Settled:
+    ) -> CallResult:
         with self._guard:
-            if self.closed:
-                return Settled(trouble=Trouble("ToolError", "closed", "the run has ended"))
-            tally = self._made.setdefault(function.path, [0, 0, 0])
+            if self.is_closed:
+                return CallResult(error=CallError("ToolError", "closed", "the run has ended"))
+            tally = self._tallies.setdefault(function.path, [0, 0, 0])
             tally[2] += 1
-            self.last = function.path
-            self._under_way += not counted
-        trouble: Trouble | None = None
+            self.last_path = function.path
+            self._running_count += not counted
+        trouble: CallError | None = None
         value: Any = None
         try:
-            with working_for(self):
+            with bind_current_calls(self):
                 value = self._call(function.path, arguments)
-            value = plain(value, self.limits.value_nodes, self.limits.value_bytes)
+            value = to_plain_json(value, self.limits.value_nodes, self.limits.value_bytes)
         except NeedsApproval as error:
             if pausable:
                 with self._guard:  # it did not begin
@@ -222,33 +232,33 @@ class Calls:
                     self.count -= 1
                     self.root.total -= 1
                     if tally == [0, 0, 0]:
-                        self._made.pop(function.path, None)
+                        self._tallies.pop(function.path, None)
                 raise
             how = 'call it outside of parallel() and await, in a program for engine="monty"'
-            trouble = Trouble("ToolError", error.code, f"{error}; this program cannot wait for that", how)
+            trouble = CallError("ToolError", error.code, f"{error}; this program cannot wait for that", how)
         except AthenaError as error:
             hint = error.hint
             said = any(part in (hint or "") for part in ("parameters:", f"{function.path}("))  # how it is called
             if isinstance(error, InvalidInput) and not said:
-                hint = "; ".join(filter(None, [hint, f"parameters: {function.signature()}"]))
-            trouble = Trouble("ToolError", error.code, str(error), hint)
-        except TooLarge as error:
+                hint = "; ".join(filter(None, [hint, f"parameters: {function.format_signature()}"]))
+            trouble = CallError("ToolError", error.code, str(error), hint)
+        except ValueTooLarge as error:
             message = f"{path} was done, but its result is too large: {error}"
-            trouble = Trouble("ToolError", "limit_exceeded", message, "ask for less at a time")
+            trouble = CallError("ToolError", "limit_exceeded", message, "ask for less at a time")
         except Exception as error:  # noqa: BLE001  # an operation's bug is the program's failed call, not our end
-            trouble = Trouble("ToolError", "internal", f"{path} failed unexpectedly ({type(error).__name__})")
+            trouble = CallError("ToolError", "internal", f"{path} failed unexpectedly ({type(error).__name__})")
         finally:
             with self._guard:
-                self._under_way -= not counted
+                self._running_count -= not counted
         with self._guard:
             tally[1 if trouble else 0] += 1
-        return Settled(value, trouble)
+        return CallResult(value, trouble)
 
 
 @contextmanager
-def working_for(calls: Calls) -> Generator[None]:
-    before, _here.calls = _here.calls, calls
+def bind_current_calls(calls: RunCalls) -> Generator[None]:
+    before, _current.calls = _current.calls, calls
     try:
         yield
     finally:
-        _here.calls = before
+        _current.calls = before

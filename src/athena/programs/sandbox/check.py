@@ -7,13 +7,13 @@ from difflib import get_close_matches
 from itertools import chain, islice
 from typing import Any
 
-from athena.programs.sandbox.monty.prelude import WRONG as WRONG_PARALLEL
-from athena.programs.sandbox.names import Function, Names
-from athena.programs.sandbox.program import Failure, failure
-from athena.programs.sandbox.source import Source
-from athena.programs.sandbox.unbound import unbound
+from athena.programs.sandbox.monty.prelude import PARALLEL_USAGE as WRONG_PARALLEL
+from athena.programs.sandbox.names import Function, Namespace
+from athena.programs.sandbox.program import Failure, create_failure
+from athena.programs.sandbox.source import ProgramSource
+from athena.programs.sandbox.unbound import find_unbound_names
 
-_TYPES: dict[str, tuple[type, ...]] = {
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "number": (int, float),
@@ -22,24 +22,26 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "null": (type(None),),
 }
-_UNKNOWN = object()
-_MOST = 50  # problems that are looked for
+_UNKNOWN_VALUE = object()
+_MAX_PROBLEMS = 50  # problems that are looked for
 
 
-def problems(
-    source: Source, names: Names, *, approvals: bool = True, known: Collection[str] | None = None
+def find_problems(
+    source: ProgramSource, names: Namespace, *, approvals: bool = True, known: Collection[str] | None = None
 ) -> list[Failure]:
     """Return what is wrong, in the order of the lines.
 
     `approvals` says whether the engine can wait for a person, `known` which variables there are, where that is known.
     """
-    nothing = () if known is None else _unbound(source, names, known)
-    every = chain(_calls(source, names, approvals), _parallels(source, names), _imports(source), nothing)
-    found = list(islice(every, _MOST))  # to say what was meant takes time
+    nothing = () if known is None else _check_unbound_names(source, names, known)
+    every = chain(
+        _check_calls(source, names, approvals), _check_parallel_calls(source, names), _check_imports(source), nothing
+    )
+    found = list(islice(every, _MAX_PROBLEMS))  # to say what was meant takes time
     return sorted(found, key=lambda one: one["line"] or 0)
 
 
-def dotted(node: ast.AST) -> str | None:
+def dotted_name(node: ast.AST) -> str | None:
     """Return `a.b.c` for a chain of plain names."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
@@ -48,138 +50,144 @@ def dotted(node: ast.AST) -> str | None:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
 
 
-def _calls(source: Source, names: Names, approvals: bool) -> Iterator[Failure]:
-    roots = names.roots - source.bound  # a name with a new value is no longer ours
+def _check_calls(source: ProgramSource, names: Namespace, approvals: bool) -> Iterator[Failure]:
+    roots = names.roots - source.bound_names  # a name with a new value is no longer ours
     for node in source.nodes:
         if not isinstance(node, ast.Call):
             continue
-        path = dotted(node.func)
+        path = dotted_name(node.func)
         if path is None or path.partition(".")[0] not in roots:
             continue
         function = names.find(path)
         if function is None:
             if "." in path:
-                message, hint = names.unknown(path)
-                yield failure("AttributeError", message, node.lineno, hint)
+                message, hint = names.describe_unknown(path)
+                yield create_failure("AttributeError", message, node.lineno, hint)
             continue
-        if function.approval and not approvals and not _only_tried(node):
-            message = f"{path} may have to wait for a person's approval, which this program cannot: {_NO_WAITING}"
-            yield failure("ApprovalNeeded", message, node.lineno, 'run it with engine="monty", in a program of its own')
-        yield from _arguments(node, path, function)
+        if function.needs_approval and not approvals and not _is_dry_run(node):
+            message = (
+                f"{path} may have to wait for a person's approval, which this program cannot: {_NO_WAITING_REASON}"
+            )
+            yield create_failure(
+                "ApprovalNeeded", message, node.lineno, 'run it with engine="monty", in a program of its own'
+            )
+        yield from _check_arguments(node, path, function)
 
 
-def _unbound(source: Source, names: Names, known: Collection[str]) -> Iterator[Failure]:
-    for node in unbound(source, names, known):
-        if away := names.away(node.id):
-            yield failure("NameError", away[0], node.lineno, away[1])
+def _check_unbound_names(source: ProgramSource, names: Namespace, known: Collection[str]) -> Iterator[Failure]:
+    for node in find_unbound_names(source, names, known):
+        if away := names.explain_unavailable(node.id):
+            yield create_failure("NameError", away[0], node.lineno, away[1])
             continue
         hint = f"import {node.id} first" if node.id in sys.stdlib_module_names else names.note or None
-        yield failure("NameError", f"name {node.id!r} is not defined", node.lineno, hint)
+        yield create_failure("NameError", f"name {node.id!r} is not defined", node.lineno, hint)
 
 
-def _parallels(source: Source, names: Names) -> Iterator[Failure]:
+def _check_parallel_calls(source: ProgramSource, names: Namespace) -> Iterator[Failure]:
     """Find calls of `parallel` that cannot be right, before what stands in them is called."""
     for node in source.nodes:
-        if not isinstance(node, ast.Call) or dotted(node.func) != "parallel" or "parallel" in source.bound:
+        if not isinstance(node, ast.Call) or dotted_name(node.func) != "parallel" or "parallel" in source.bound_names:
             continue
         wrong = any(word.arg not in (None, "return_errors") for word in node.keywords)
         if not any(isinstance(one, ast.Starred) for one in node.args):
-            wrong |= len(node.args) != 1 or _is_single(node.args[0], names)
+            wrong |= len(node.args) != 1 or _is_single_call(node.args[0], names)
         if wrong:
             hint = "write parallel([one(), other()]), with brackets"
-            yield failure("TypeError", WRONG_PARALLEL, node.lineno, hint)
+            yield create_failure("TypeError", WRONG_PARALLEL, node.lineno, hint)
 
 
-def _is_single(node: ast.expr, names: Names) -> bool:
-    return isinstance(node, ast.Constant | ast.Lambda) or names.find(dotted(node) or "") is not None
+def _is_single_call(node: ast.expr, names: Namespace) -> bool:
+    return isinstance(node, ast.Constant | ast.Lambda) or names.find(dotted_name(node) or "") is not None
 
 
-_NO_WAITING = "programs on CPython cannot wait, nor can skills inside of programs"
+_NO_WAITING_REASON = "programs on CPython cannot wait, nor can skills inside of programs"
 
 
-def _only_tried(node: ast.Call) -> bool:
+def _is_dry_run(node: ast.Call) -> bool:
     return any(
         one.arg == "dry_run" and isinstance(one.value, ast.Constant) and one.value.value is True
         for one in node.keywords
     )
 
 
-def _arguments(node: ast.Call, path: str, function: Function) -> Iterator[Failure]:
-    order, hint = function.order, f"parameters: {function.signature()}"
+def _check_arguments(node: ast.Call, path: str, function: Function) -> Iterator[Failure]:
+    order, hint = function.parameter_names, f"parameters: {function.format_signature()}"
     given: dict[str, ast.expr] = {}
     certain = not any(isinstance(one, ast.Starred) for one in node.args) and all(one.arg for one in node.keywords)
     for place, value in enumerate(node.args):
         if isinstance(value, ast.Starred):
             break
         if place >= len(order):
-            yield failure("TypeError", f"{path} takes at most {len(order)} arguments", value.lineno, hint)
+            yield create_failure("TypeError", f"{path} takes at most {len(order)} arguments", value.lineno, hint)
             break
         given[order[place]] = value
     for keyword in node.keywords:
         if keyword.arg is None:
             continue
-        if keyword.arg not in order and not function.open:
-            near = _meant(keyword.arg, function, [*given, *(one.arg for one in node.keywords if one.arg)])
+        if keyword.arg not in order and not function.accepts_extra:
+            near = _suggest_parameters(keyword.arg, function, [*given, *(one.arg for one in node.keywords if one.arg)])
             meant = f"did you mean {near[0]!r}? " if near else ""
-            yield failure("TypeError", f"{path} has no parameter {keyword.arg!r}", keyword.value.lineno, meant + hint)
+            yield create_failure(
+                "TypeError", f"{path} has no parameter {keyword.arg!r}", keyword.value.lineno, meant + hint
+            )
             given.setdefault(near[0] if near else keyword.arg, keyword.value)
         elif keyword.arg in given:
-            yield failure("TypeError", f"{path} is given {keyword.arg!r} twice", keyword.value.lineno, hint)
+            yield create_failure("TypeError", f"{path} is given {keyword.arg!r} twice", keyword.value.lineno, hint)
         else:
             given[keyword.arg] = keyword.value
     missing = [name for name in function.required if name not in given]
     if certain and missing:
-        yield failure("TypeError", f"{path} needs {', '.join(missing)}", node.lineno, hint)
+        yield create_failure("TypeError", f"{path} needs {', '.join(missing)}", node.lineno, hint)
     properties = function.parameters.get("properties", {})
     for name, value in given.items():
-        if name in properties and (wrong := _wrong(value, properties[name])):
-            yield failure("TypeError", f"{path}: {name!r} must be {wrong}", value.lineno, hint)
+        if name in properties and (wrong := _describe_mismatch(value, properties[name])):
+            yield create_failure("TypeError", f"{path}: {name!r} must be {wrong}", value.lineno, hint)
 
 
-def _meant(name: str, function: Function, given: Collection[str]) -> list[str]:
+def _suggest_parameters(name: str, function: Function, given: Collection[str]) -> list[str]:
     """Return the parameter that a wrong name may have meant: first of all one that is missing."""
     missing = [one for one in function.required if one not in given]
-    near = get_close_matches(name, missing, 1, 0.4) or get_close_matches(name, function.order, 1, 0.5)
+    near = get_close_matches(name, missing, 1, 0.4) or get_close_matches(name, function.parameter_names, 1, 0.5)
     return near or (missing if len(missing) == 1 else [])
 
 
-def _wrong(node: ast.expr, schema: dict[str, Any]) -> str | None:
+def _describe_mismatch(node: ast.expr, schema: dict[str, Any]) -> str | None:
     """Say what an argument should have been, if it is written out and cannot fit."""
-    kind, value = _literal(node)
+    kind, value = _read_literal(node)
     if kind is None or any(word in schema for word in ("anyOf", "oneOf", "allOf", "$ref")):
         return None
     if "enum" in schema:
-        if value is _UNKNOWN or value in schema["enum"]:
+        if value is _UNKNOWN_VALUE or value in schema["enum"]:
             return None
         return f"one of {', '.join(map(repr, schema['enum']))}, not {value!r}"
     wanted = schema.get("type")
     if wanted is None:
         return None
     options = [wanted] if isinstance(wanted, str) else list(wanted)
-    fits = [_TYPES[option] for option in options if option in _TYPES]
+    fits = [_PYTHON_TYPES[option] for option in options if option in _PYTHON_TYPES]
     if len(fits) < len(options) or any(kind in types and (kind is not bool or bool in types) for types in fits):
         return None
-    shown = "" if value is _UNKNOWN else f" {value!r:.60}"
+    shown = "" if value is _UNKNOWN_VALUE else f" {value!r:.60}"
     return f"{' or '.join(options)}, not {kind.__name__}{shown}"
 
 
-def _literal(node: ast.expr) -> tuple[type | None, Any]:
+def _read_literal(node: ast.expr) -> tuple[type | None, Any]:
     if isinstance(node, ast.Constant):
         return type(node.value), node.value
     if isinstance(node, ast.JoinedStr):
-        return str, _UNKNOWN
+        return str, _UNKNOWN_VALUE
     if isinstance(node, ast.List | ast.ListComp):
-        return list, _UNKNOWN
+        return list, _UNKNOWN_VALUE
     if isinstance(node, ast.Tuple):
-        return tuple, _UNKNOWN
+        return tuple, _UNKNOWN_VALUE
     if isinstance(node, ast.Dict | ast.DictComp):
-        return dict, _UNKNOWN
+        return dict, _UNKNOWN_VALUE
     if isinstance(node, ast.Set | ast.SetComp):
-        return set, _UNKNOWN
-    return None, _UNKNOWN
+        return set, _UNKNOWN_VALUE
+    return None, _UNKNOWN_VALUE
 
 
-def _imports(source: Source) -> Iterator[Failure]:
+def _check_imports(source: ProgramSource) -> Iterator[Failure]:
     """Find imports of what is not there; one that the program tries and expects to fail is its own business."""
     tried: set[int] = set()
     for node in source.nodes:  # the outer ones first: what is inside of them is not walked again
@@ -197,10 +205,12 @@ def _imports(source: Source) -> Iterator[Failure]:
         for name in wanted:
             top = name.partition(".")[0]
             if top not in sys.stdlib_module_names:
-                yield failure("ImportError", f"there is no module {name!r} in the sandbox", node.lineno, IMPORTS)
+                yield create_failure(
+                    "ImportError", f"there is no module {name!r} in the sandbox", node.lineno, IMPORTS_HINT
+                )
 
 
-IMPORTS = (
+IMPORTS_HINT = (
     "Python's standard library is there (json, re, datetime, collections, itertools, math, statistics, csv, random, "
     "textwrap, dataclasses, ...) and nothing else; operations are names, not imports"
 )

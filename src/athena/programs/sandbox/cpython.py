@@ -19,30 +19,36 @@ from typing import Any
 
 from athena.errors import Misconfigured, Unavailable
 from athena.programs.sandbox import jail
-from athena.programs.sandbox.calls import LONGEST_NAME, Calls, Exhausted, Settled
-from athena.programs.sandbox.json_values import Sieve, TooLarge, plain
+from athena.programs.sandbox.calls import MAX_PATH_CHARS, CallResult, RunCalls, TooManyUnknownCalls
+from athena.programs.sandbox.json_values import JsonBudget, ValueTooLarge, to_plain_json
 from athena.programs.sandbox.limits import Limits
-from athena.programs.sandbox.names import RESERVED
-from athena.programs.sandbox.program import Failure, failure
-from athena.programs.sandbox.run import Ended, Running
-from athena.programs.sandbox.source import Source
-from athena.programs.sandbox.spawner import Keeper, Victim
-from athena.programs.sandbox.state import MOST_KNOWN, NOT_PLAIN, TOO_LARGE, State, bounded
+from athena.programs.sandbox.names import RESERVED_NAMES
+from athena.programs.sandbox.program import Failure, create_failure
+from athena.programs.sandbox.run import ActiveRun, EngineResult
+from athena.programs.sandbox.source import ProgramSource
+from athena.programs.sandbox.spawner import ProcessHandle, Spawner
+from athena.programs.sandbox.state import (
+    MAX_KNOWN_NAMES,
+    NOT_PLAIN_REASON,
+    TOO_LARGE_REASON,
+    State,
+    keep_newest_sources,
+)
 
-READY = 2  # workers that wait for a program
-_WORKER = Path(__file__).with_name("worker")
-_LARGEST = 16 << 20  # of one frame: a whole value, escaped
-_SMALL = 256 << 10  # of a frame of any other kind than these
-_LONG_ONES = (b'{"op": "call"', b'{"op": "done"')
-_PACE = 32 << 20  # bytes of such frames in a second
-_MOST_PARTS = 500_000  # containers in one frame: they cost far more memory than their text
+READY_WORKER_COUNT = 2  # workers that wait for a program
+_WORKER_PATH = Path(__file__).with_name("worker")
+_MAX_FRAME_BYTES = 16 << 20  # of one frame: a whole value, escaped
+_MAX_SMALL_FRAME_BYTES = 256 << 10  # of a frame of any other kind than these
+_LARGE_FRAME_PREFIXES = (b'{"op": "call"', b'{"op": "done"')
+_LARGE_FRAME_BYTES_PER_S = 32 << 20  # bytes of such frames in a second
+_MAX_FRAME_CONTAINERS = 500_000  # containers in one frame: they cost far more memory than their text
 
 
-class _Broken(Exception):
+class _WorkerBroken(Exception):
     """The worker ended, or sent what no worker of ours sends."""
 
 
-class Worker:
+class PythonWorker:
     """One jailed process and its two pipes."""
 
     def __init__(self, words: list[str]) -> None:
@@ -53,44 +59,46 @@ class Worker:
         assert self.process.stdout is not None
         self._in, self._out = self.process.stdin.fileno(), self.process.stdout.fileno()
         self._buffer = bytearray()
-        self._writing = threading.Lock()
+        self._write_lock = threading.Lock()
         self._closed = False
-        self.victim = Victim(self.process.pid)
+        self.handle = ProcessHandle(self.process.pid)
 
-    def read(self) -> dict[str, Any]:
+    def read_frame(self) -> dict[str, Any]:
         """Wait for the next frame; believe nothing of it."""
-        length = struct.unpack(">I", self._take(4))[0]
-        if length > _LARGEST:
-            raise _Broken("a frame is too large")
-        data = self._take(length)
-        if length > _SMALL:
-            if not data.startswith(_LONG_ONES):
-                raise _Broken("a frame of this kind is never so large")
-            time.sleep(length / _PACE)  # reading it holds up everybody: nobody may have us do that all the time
-        if data.count(b"[") + data.count(b"{") > _MOST_PARTS:
-            raise _Broken("a frame has too many parts")
+        length = struct.unpack(">I", self._read_bytes(4))[0]
+        if length > _MAX_FRAME_BYTES:
+            raise _WorkerBroken("a frame is too large")
+        data = self._read_bytes(length)
+        if length > _MAX_SMALL_FRAME_BYTES:
+            if not data.startswith(_LARGE_FRAME_PREFIXES):
+                raise _WorkerBroken("a frame of this kind is never so large")
+            time.sleep(
+                length / _LARGE_FRAME_BYTES_PER_S
+            )  # reading it holds up everybody: nobody may have us do that all the time
+        if data.count(b"[") + data.count(b"{") > _MAX_FRAME_CONTAINERS:
+            raise _WorkerBroken("a frame has too many parts")
         try:
             frame = json.loads(data, parse_constant=str)
         except (ValueError, RecursionError):
-            raise _Broken("a frame cannot be read") from None
+            raise _WorkerBroken("a frame cannot be read") from None
         if not isinstance(frame, dict):
-            raise _Broken("a frame is not an object")
+            raise _WorkerBroken("a frame is not an object")
         return frame
 
-    def _take(self, length: int) -> bytes:
+    def _read_bytes(self, length: int) -> bytes:
         while len(self._buffer) < length:
             part = os.read(self._out, 1 << 16)
             if not part:
-                raise _Broken("ended")
+                raise _WorkerBroken("ended")
             self._buffer += part
         taken = bytes(self._buffer[:length])
         del self._buffer[:length]
         return taken
 
-    def write(self, frame: dict[str, Any]) -> None:
+    def write_frame(self, frame: dict[str, Any]) -> None:
         data = json.dumps(frame).encode()
         view = memoryview(struct.pack(">I", len(data)) + data)
-        with self._writing:
+        with self._write_lock:
             if self._closed:
                 return
             try:
@@ -99,32 +107,32 @@ class Worker:
             except OSError:  # it has ended; the reader finds out
                 return
 
-    def ready(self) -> None:
-        if self.read().get("op") != "ready":
-            raise _Broken("it did not start")
+    def wait_ready(self) -> None:
+        if self.read_frame().get("op") != "ready":
+            raise _WorkerBroken("it did not start")
 
-    def end(self) -> int:
+    def terminate(self) -> int:
         """Kill it if it lives, and leave nothing of it behind."""
-        self.victim.kill()
+        self.handle.kill()
         code = self.process.wait()
-        with self._writing:
+        with self._write_lock:
             self._closed = True
             for pipe in (self.process.stdin, self.process.stdout):
                 assert pipe is not None
                 with suppress(OSError):
                     pipe.close()
-        self.victim.release()
+        self.handle.release()
         return code
 
 
 class CPython:
     name = "python"
 
-    def __init__(self, limits: Limits, keeper: Keeper, jails: Sequence[jail.Layers]) -> None:
-        self.limits, self._keeper, self._jails = limits, keeper, jails
+    def __init__(self, limits: Limits, keeper: Spawner, jails: Sequence[jail.Layers]) -> None:
+        self.limits, self._spawner, self._layer_choices = limits, keeper, jails
         self.layers: jail.Layers | None = None
         self.version = ".".join(map(str, sys.version_info[:3]))
-        self._ready: list[Worker] = []
+        self._ready_workers: list[PythonWorker] = []
         self._guard = threading.Lock()
         self._opening = threading.Lock()
         self._closed = False
@@ -133,112 +141,114 @@ class CPython:
         """Find the strongest walls that the real worker works behind, once."""
         with self._opening:
             if self.layers is None:
-                self._keeper.ask(self._open)
+                self._spawner.run_job(self._find_layers)
 
-    def _open(self) -> None:
-        for layers in self._jails:
-            worker = self._start(layers)
+    def _find_layers(self) -> None:
+        for layers in self._layer_choices:
+            worker = self._start_worker(layers)
             try:
-                worker.ready()
-            except _Broken:
-                worker.end()
+                worker.wait_ready()
+            except _WorkerBroken:
+                worker.terminate()
                 continue
             self.layers = layers
             with self._guard:
-                self._ready.append(_Answered.made(worker))
+                self._ready_workers.append(_ReadyWorker.from_worker(worker))
             return
         raise Misconfigured(
             "no jail for CPython works on this machine", hint="athena doctor says which layers are missing"
         )
 
-    def _start(self, layers: jail.Layers) -> Worker:
-        limits, files = self.limits, [str(_WORKER)]
-        cell = jail.python_cell(
-            ["-I", "-S", "-B", "-X", "utf8", str(_WORKER)],
+    def _start_worker(self, layers: jail.Layers) -> PythonWorker:
+        limits, files = self.limits, [str(_WORKER_PATH)]
+        cell = jail.build_python_spec(
+            ["-I", "-S", "-B", "-X", "utf8", str(_WORKER_PATH)],
             cpu_s=int(limits.cpu_s) + 1,
             memory_mb=limits.python_memory_mb,
             files=files,
         )
-        return Worker(jail.command(cell, layers))
+        return PythonWorker(jail.build_command(cell, layers))
 
-    def _new(self) -> Worker:
+    def _create_worker(self) -> PythonWorker:
         if self._closed or self.layers is None:
             raise Unavailable("the sandbox is closed")
-        return self._start(self.layers)
+        return self._start_worker(self.layers)
 
-    def _refill(self) -> None:
-        if self._closed or len(self._ready) >= READY:
+    def _refill_ready(self) -> None:
+        if self._closed or len(self._ready_workers) >= READY_WORKER_COUNT:
             return
-        worker = self._new()
+        worker = self._create_worker()
         with self._guard:
-            self._ready.append(worker)
-        if len(self._ready) < READY:
-            self._keeper.tell(self._refill)  # after whoever waits already
+            self._ready_workers.append(worker)
+        if len(self._ready_workers) < READY_WORKER_COUNT:
+            self._spawner.submit_job(self._refill_ready)  # after whoever waits already
 
-    def _taken(self) -> Worker:
+    def _acquire_worker(self) -> PythonWorker:
         """Give a worker that is ready; one that died while it waited is replaced: nothing has run in it."""
         self.open()
-        for _ in range(READY + 4):
-            worker = self._waiting() or self._keeper.ask(lambda: self._waiting() or self._new())
+        for _ in range(READY_WORKER_COUNT + 4):
+            worker = self._pop_ready() or self._spawner.run_job(lambda: self._pop_ready() or self._create_worker())
             if worker.process.poll() is None:
                 try:
-                    worker.ready()
+                    worker.wait_ready()
                     return worker
-                except _Broken:
+                except _WorkerBroken:
                     pass
-            self._keeper.tell(worker.end)
+            self._spawner.submit_job(worker.terminate)
         raise Unavailable("the sandbox's workers end as soon as they start", hint="athena doctor")
 
-    def _waiting(self) -> Worker | None:
+    def _pop_ready(self) -> PythonWorker | None:
         with self._guard:
-            return self._ready.pop(0) if self._ready else None
+            return self._ready_workers.pop(0) if self._ready_workers else None
 
-    def distrust(self) -> None:
+    def discard_ready(self) -> None:
         """Let go of those that wait: what ended one of them may have ended all, and not have shown yet."""
         with self._guard:
-            waiting, self._ready = self._ready, []
+            waiting, self._ready_workers = self._ready_workers, []
         for worker in waiting:
-            self._keeper.tell(worker.end)
+            self._spawner.submit_job(worker.terminate)
 
     def close(self) -> None:
         """End all workers; on the keeper's thread."""
         self._closed = True
         with self._guard:
-            waiting, self._ready = self._ready, []
+            waiting, self._ready_workers = self._ready_workers, []
         for worker in waiting:
-            worker.end()
+            worker.terminate()
 
     # --- one program --------------------------------------------------------------------------------------------------
 
-    def run(self, source: Source, running: Running, state: State, key: bytes, owner: str) -> Ended:
-        worker = self._taken()
-        running.seat(worker.victim.kill)
+    def run(self, source: ProgramSource, running: ActiveRun, state: State, key: bytes, owner: str) -> EngineResult:
+        worker = self._acquire_worker()
+        running.set_kill(worker.handle.kill)
         last: dict[str, Any] | None = None
         try:
-            worker.write(self._program(source, running, state))
-            self._keeper.tell(self._refill)  # not before: starting a process takes some milliseconds
-            last = _conversation(worker, running)
-        except _Broken:
+            worker.write_frame(self._build_program_frame(source, running, state))
+            self._spawner.submit_job(self._refill_ready)  # not before: starting a process takes some milliseconds
+            last = _answer_calls(worker, running)
+        except _WorkerBroken:
             pass
-        except Exhausted as error:
-            return Ended("python", error=failure("LimitExceeded", str(error), limit="calls"), undone=True)
+        except TooManyUnknownCalls as error:
+            return EngineResult(
+                "python", error=create_failure("LimitExceeded", str(error), limit="calls"), state_unchanged=True
+            )
         finally:
-            running.leave()
+            running.clear_kill()
             running.calls.close()
-            spent = worker.victim.cpu_s()
+            spent = worker.handle.read_cpu_s()
             if running.calls.depth:
-                running.calls.spent(spent)
-            code = self._keeper.ask(worker.end)
+                running.calls.add_cpu_s(spent)
+            code = self._spawner.run_job(worker.terminate)
         if last is None:
-            return Ended("python", error=_ended(code, spent, self.limits), died=True)
-        return self._ended(last, source, running, state, key, owner)
+            return EngineResult("python", error=_describe_exit(code, spent, self.limits), worker_died=True)
+        return self._create_result(last, source, running, state, key, owner)
 
-    def _program(self, source: Source, running: Running, state: State) -> dict[str, Any]:
+    def _build_program_frame(self, source: ProgramSource, running: ActiveRun, state: State) -> dict[str, Any]:
         limits = self.limits
         return {
             "code": source.text,
             "roots": sorted(running.calls.names.roots),
-            "inside": running.calls.names.inside,
+            "inside": running.calls.names.members,
             "variables": {name: value for name, value in state.plain.items() if name not in running.calls.names.roots},
             "definitions": list(state.sources.values()),
             "sources": [*state.sources, *source.definitions],  # what the next run is given in this way
@@ -250,131 +260,142 @@ class CPython:
             },
         }
 
-    def _ended(
-        self, last: dict[str, Any], source: Source, running: Running, state: State, key: bytes, owner: str
-    ) -> Ended:
+    def _create_result(
+        self, last: dict[str, Any], source: ProgramSource, running: ActiveRun, state: State, key: bytes, owner: str
+    ) -> EngineResult:
         dropped = last.get("dropped")
         if isinstance(dropped, int) and dropped > 0:
-            running.output.drop(dropped)
-        error = _told(last, self.limits)
+            running.output.add_dropped(dropped)
+        error = _parse_failure(last, self.limits)
         if error is not None and error["type"] == "MemoryError":
-            return Ended("python", error=error, undone=True)
-        kept, names = self._kept(last, source, running.calls.names.roots, state, key, owner)
+            return EngineResult("python", error=error, state_unchanged=True)
+        kept, names = self._seal_variables(last, source, running.calls.names.roots, state, key, owner)
         if error is not None:
-            return Ended("python", error=error, state=kept, lost=names)
+            return EngineResult("python", error=error, state=kept, lost=names)
         try:
-            value = plain(last.get("value"), self.limits.value_nodes, self.limits.value_bytes)
-        except TooLarge as large:
-            return Ended("python", value=f"[cut: {large}]", cut=True, state=kept, lost=names)
+            value = to_plain_json(last.get("value"), self.limits.value_nodes, self.limits.value_bytes)
+        except ValueTooLarge as large:
+            return EngineResult("python", value=f"[cut: {large}]", is_cut=True, state=kept, lost=names)
         whole = last.get("whole")
         long = whole if isinstance(whole, int) and isinstance(value, str | list | dict) else None
-        return Ended("python", value=value, cut=last.get("cut") is True, whole=long, state=kept, lost=names)
+        return EngineResult(
+            "python", value=value, is_cut=last.get("cut") is True, full_length=long, state=kept, lost=names
+        )
 
-    def _kept(
-        self, last: dict[str, Any], source: Source, roots: set[str], state: State, key: bytes, owner: str
+    def _seal_variables(
+        self, last: dict[str, Any], source: ProgramSource, roots: set[str], state: State, key: bytes, owner: str
     ) -> tuple[bytes | None, tuple[str, ...]]:
         """Write down the variables for the next run, and name those that are lost; None leaves all as they were."""
-        found, hidden, sieve = last.get("variables"), source.hides(roots), Sieve()
+        found, hidden, sieve = last.get("variables"), source.list_hidden(roots), JsonBudget()
         if not isinstance(found, dict):
-            return None, (*source.kept, *hidden)
-        values = {name: one for name, one in found.items() if _is_variable(name, roots) and sieve.keeps(one)}
-        dropped = [name for name in (*found, *_named(last.get("lost"))) if name not in values]
+            return None, (*source.top_level_names, *hidden)
+        values = {name: one for name, one in found.items() if _is_variable(name, roots) and sieve.accepts(one)}
+        dropped = [name for name in (*found, *_clean_names(last.get("lost"))) if name not in values]
         lost = [name for name in dropped if _is_variable(name, roots)]
         changed = [name for name, value in values.items() if name not in state.plain or state.plain[name] != value]
-        gone = {*_named(last.get("gone")), *lost} - set(values)
+        gone = {*_clean_names(last.get("gone")), *lost} - set(values)
         sources = {name: text for name, text in state.sources.items() if name not in gone} | source.definitions
         sources = {name: text for name, text in sources.items() if name not in changed}
         gone |= {name for name in state.plain if name not in values and name not in sources and name not in roots}
-        known = _distinct((one for one in state.known if one not in gone), values, lost, source.definitions)
+        known = _merge_distinct((one for one in state.known if one not in gone), values, lost, source.definitions)
         new = replace(
             state,
             plain={name: value for name, value in state.plain.items() if name in roots} | values,
-            known=known[:MOST_KNOWN],
-            newer=_distinct(state.newer, changed),
-            sources=bounded(sources, self.limits.source_bytes),
+            known=known[:MAX_KNOWN_NAMES],
+            newer=_merge_distinct(state.newer, changed),
+            sources=keep_newest_sources(sources, self.limits.source_bytes),
             newer_sources=[name for name in sources if name in state.newer_sources or name in source.definitions],
             missing={name: why for name, why in state.missing.items() if name not in values}
-            | dict.fromkeys(lost, NOT_PLAIN),
+            | dict.fromkeys(lost, NOT_PLAIN_REASON),
         )
         new.newer_sources = [name for name in new.newer_sources if name in new.sources]
         if new.dump and gone.intersection(state.known):  # Monty cannot forget a name
             only_monty = (one for one in known if one not in new.missing)
-            lost += new.shrink(only_monty, f"{min(gone)} was taken away on CPython")
+            lost += new.shrink_to_plain(only_monty, f"{min(gone)} was taken away on CPython")
         if not (new.plain or new.sources or new.dump or new.known or state.known):
             return None, (*lost, *hidden)
-        kept = new.sealed(key, owner)
+        kept = new.to_sealed(key, owner)
         if len(kept) > self.limits.state_bytes and new.dump:
-            lost += new.shrink(state.known, TOO_LARGE)
-            kept = new.sealed(key, owner)
+            lost += new.shrink_to_plain(state.known, TOO_LARGE_REASON)
+            kept = new.to_sealed(key, owner)
         if len(kept) > self.limits.state_bytes:
-            return None, (*source.kept, *hidden)
+            return None, (*source.top_level_names, *hidden)
         return kept, (*lost, *hidden)
 
 
-class _Answered(Worker):
+class _ReadyWorker(PythonWorker):
     """A worker whose first frame has been read already."""
 
     def __init__(self) -> None:
         raise NotImplementedError
 
     @classmethod
-    def made(cls, worker: Worker) -> Worker:
+    def from_worker(cls, worker: PythonWorker) -> PythonWorker:
         worker.__class__ = cls
         return worker
 
-    def ready(self) -> None:
+    def wait_ready(self) -> None:
         return
 
 
-def _conversation(worker: Worker, running: Running) -> dict[str, Any]:
+def _answer_calls(worker: PythonWorker, running: ActiveRun) -> dict[str, Any]:
     """Answer the program's calls until it is done."""
-    calls: Calls = running.calls
+    calls: RunCalls = running.calls
     while True:
-        frame = worker.read()
+        frame = worker.read_frame()
         kind = frame.get("op")
         if kind == "call":
             number, path = frame.get("id"), frame.get("path")
             args, given = frame.get("args"), frame.get("given")
             fits = isinstance(number, int) and isinstance(path, str) and isinstance(args, list)
             if not fits or not isinstance(given, dict) or len(str(path)) > 300:
-                raise _Broken("a call cannot be read")
+                raise _WorkerBroken("a call cannot be read")
             if frame.get("at_once") is True:
-                calls.begin(str(path), args or [], given, partial(_answer, worker, number))
+                calls.start_call(str(path), args or [], given, partial(_send_result, worker, number))
             else:
-                _answer(worker, number, calls.settle(str(path), args or [], given))
+                _send_result(worker, number, calls.make_call(str(path), args or [], given))
         elif kind == "out":
             text = frame.get("text")
-            if not isinstance(text, str) or running.output.seen > 2 * running.limits.output_chars + _SMALL:
-                raise _Broken("it prints more than any worker of ours lets through")
+            if (
+                not isinstance(text, str)
+                or running.output.total_chars > 2 * running.limits.output_chars + _MAX_SMALL_FRAME_BYTES
+            ):
+                raise _WorkerBroken("it prints more than any worker of ours lets through")
             running.output.write(text)
         elif kind == "done":
             return frame
         else:
-            raise _Broken("an unknown frame")
+            raise _WorkerBroken("an unknown frame")
 
 
-def _answer(worker: Worker, number: Any, settled: Settled) -> None:
+def _send_result(worker: PythonWorker, number: Any, settled: CallResult) -> None:
     frame: dict[str, Any] = {"id": number, "value": settled.value}
-    if (trouble := settled.trouble) is not None:
-        frame = {"id": number, "error": trouble.text, "code": trouble.code, "kind": trouble.kind, "hint": trouble.hint}
-    worker.write(frame)
+    if (trouble := settled.error) is not None:
+        frame = {
+            "id": number,
+            "error": trouble.text,
+            "code": trouble.code,
+            "kind": trouble.exception_type,
+            "hint": trouble.hint,
+        }
+    worker.write_frame(frame)
 
 
-def _distinct(*many: Iterable[str]) -> list[str]:
+def _merge_distinct(*many: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(chain(*many)))
 
 
-def _named(names: Any) -> list[str]:
-    return [name[:LONGEST_NAME] for name in names[:1_000] if isinstance(name, str)] if isinstance(names, list) else []
+def _clean_names(names: Any) -> list[str]:
+    return [name[:MAX_PATH_CHARS] for name in names[:1_000] if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _is_variable(name: str, roots: set[str]) -> bool:
     """Tell whether a program can have given a value to this: the worker may say anything."""
-    named = name.isidentifier() and len(name) <= LONGEST_NAME and not keyword.iskeyword(name)
-    return named and not name.startswith("__") and name not in roots and name not in RESERVED
+    named = name.isidentifier() and len(name) <= MAX_PATH_CHARS and not keyword.iskeyword(name)
+    return named and not name.startswith("__") and name not in roots and name not in RESERVED_NAMES
 
 
-def _told(last: dict[str, Any], limits: Limits) -> Failure | None:
+def _parse_failure(last: dict[str, Any], limits: Limits) -> Failure | None:
     if "error" not in last:
         return None
     kind, message, line = str(last["error"])[:100], str(last.get("message", "")), last.get("line")
@@ -384,17 +405,17 @@ def _told(last: dict[str, Any], limits: Limits) -> Failure | None:
         message = message.removesuffix(f" (hint: {hint})")
     if kind == "MemoryError":
         told = f"more than {limits.python_memory_mb} MB of memory (limit python_memory_mb)"
-        return failure(kind, told, where, "work on less at a time", "python_memory_mb")
+        return create_failure(kind, told, where, "work on less at a time", "python_memory_mb")
     if kind in ("ImportError", "ModuleNotFoundError") and hint is None:
-        from athena.programs.sandbox.check import IMPORTS
+        from athena.programs.sandbox.check import IMPORTS_HINT
 
-        hint = IMPORTS
-    return failure(kind, message, where, hint)
+        hint = IMPORTS_HINT
+    return create_failure(kind, message, where, hint)
 
 
-def _ended(code: int, spent: float, limits: Limits) -> Failure:
+def _describe_exit(code: int, spent: float, limits: Limits) -> Failure:
     if code == -signal.SIGXCPU or spent > limits.cpu_s:  # a program may ignore the signal, and is killed then
-        return failure("TimeoutError", f"more than {limits.cpu_s:g} s of computing (limit cpu_s)", limit="cpu_s")
+        return create_failure("TimeoutError", f"more than {limits.cpu_s:g} s of computing (limit cpu_s)", limit="cpu_s")
     if code == -signal.SIGKILL:
-        return failure("WorkerDied", "the process that ran the program was killed")
-    return failure("WorkerDied", f"the process that ran the program ended by itself ({code})")
+        return create_failure("WorkerDied", "the process that ran the program was killed")
+    return create_failure("WorkerDied", f"the process that ran the program ended by itself ({code})")

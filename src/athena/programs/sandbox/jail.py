@@ -21,61 +21,61 @@ from typing import TypedDict
 
 Layers = tuple[str, ...]
 
-LINUX: tuple[Layers, ...] = (
+LINUX_LAYERS: tuple[Layers, ...] = (
     ("ns", "landlock", "seccomp"),
     ("landlock", "seccomp"),
     ("ns", "seccomp"),
     ("bwrap", "seccomp"),
 )
-MACOS: tuple[Layers, ...] = (("sandbox-exec",),)
-BARE: Layers = ()  # no wall at all but the interpreter's own
+MACOS_LAYERS: tuple[Layers, ...] = (("sandbox-exec",),)
+NO_LAYERS: Layers = ()  # no wall at all but the interpreter's own
 
-_LAUNCHER = Path(__file__).with_name("jail_launcher.py")
+_LAUNCHER_PATH = Path(__file__).with_name("jail_launcher.py")
 # What the Monty binary is linked to; the dynamic linker itself is read from the binary.
-_LIBRARIES = ("libc.so.6", "libm.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1")
-_ZONES = "/usr/share/zoneinfo"
+_MONTY_LIBRARIES = ("libc.so.6", "libm.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1")
+_ZONEINFO_PATH = "/usr/share/zoneinfo"
 # Reads cannot be closed fully on macOS: every process maps the shared cache of system libraries.
-_PROFILE = """(version 1)(deny default)(allow process-exec (literal {binary}))(allow sysctl-read)
+_MACOS_PROFILE_TEMPLATE = """(version 1)(deny default)(allow process-exec (literal {binary}))(allow sysctl-read)
 (allow file-read* (literal {binary}) (subpath "/usr/lib") (subpath "/System/Library") {readable})
 (allow file-read-metadata)(allow file-read-data file-write-data (literal "/dev/null") (literal "/dev/urandom"))"""
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class WorkerSpec:
     """One worker's room: what it runs, what it may read, and how much it may use."""
 
     profile: str  # which system calls: monty or python
-    worker: tuple[str, ...]  # the binary and its arguments
+    argv: tuple[str, ...]  # the binary and its arguments
     readable: tuple[str, ...]
     hidden: tuple[str, ...] = ()
     cpu_s: int = 60
     memory_mb: int = 2048
 
 
-class Tried(TypedDict):
+class JailAttempt(TypedDict):
     layers: list[str]
     works: bool
     why: str
 
 
-class Report(TypedDict):
+class JailReport(TypedDict):
     layers: list[str]  # of the strongest choice that works; empty: none does
-    tried: list[Tried]
+    tried: list[JailAttempt]
 
 
-def choices() -> tuple[Layers, ...]:
+def list_layer_choices() -> tuple[Layers, ...]:
     """Return what this machine may offer, strongest first."""
     if sys.platform == "darwin":
-        return MACOS
-    return LINUX if which("bwrap") else LINUX[:-1]
+        return MACOS_LAYERS
+    return LINUX_LAYERS if which("bwrap") else LINUX_LAYERS[:-1]
 
 
-def report() -> Report:
+def probe_layers() -> JailReport:
     """Try every choice on the Python that runs programs; for people, not for deciding."""
-    cell = python_cell(("-I", "-S", "-B", "-c", "pass"))
-    tried: list[Tried] = []
-    for layers in choices():
-        words = command(cell, layers)
+    cell = build_python_spec(("-I", "-S", "-B", "-c", "pass"))
+    tried: list[JailAttempt] = []
+    for layers in list_layer_choices():
+        words = build_command(cell, layers)
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False, env={})
         why = done.stderr.decode(errors="replace").strip()[-200:]
         if "No module named 'encodings'" in why:
@@ -90,31 +90,46 @@ def report() -> Report:
 # --- what a worker may read -------------------------------------------------------------------------------------
 
 
-def monty_cell(binary: str, *, cpu_s: int = 3600, memory_mb: int = 2048) -> Cell:
+def build_monty_spec(binary: str, *, cpu_s: int = 3600, memory_mb: int = 2048) -> WorkerSpec:
     """Let Monty see the libraries that it is linked to and the time zones."""
-    found = [str(folder / name) for name in _LIBRARIES for folder in _library_folders() if (folder / name).exists()]
+    found = [
+        str(folder / name)
+        for name in _MONTY_LIBRARIES
+        for folder in _list_library_folders()
+        if (folder / name).exists()
+    ]
     firsts = {Path(path).name: path for path in reversed(found)}
-    readable = [*_linker(binary), *firsts.values(), _ZONES]
-    return Cell("monty", (binary,), _existing(readable), cpu_s=cpu_s, memory_mb=memory_mb)
+    readable = [*_read_linker(binary), *firsts.values(), _ZONEINFO_PATH]
+    return WorkerSpec("monty", (binary,), _filter_existing(readable), cpu_s=cpu_s, memory_mb=memory_mb)
 
 
-def python_cell(arguments: Sequence[str], *, cpu_s: int = 10, memory_mb: int = 512, files: Iterable[str] = ()) -> Cell:
+def build_python_spec(
+    arguments: Sequence[str], *, cpu_s: int = 10, memory_mb: int = 512, files: Iterable[str] = ()
+) -> WorkerSpec:
     """Let CPython see its standard library, what that is linked to, and the time zones; no installed packages."""
     binary = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     standard = os.path.dirname(os.__file__)
     extensions = [path for path in sys.path if path.endswith("lib-dynload") and not path.startswith(standard + os.sep)]
-    own = [path for path in _mapped() if "libpython" in path]
-    readable = [*_linker(binary), *map(str, _library_folders()), *own, standard, *extensions, _ZONES, *files]
+    own = [path for path in _list_mapped_files() if "libpython" in path]
+    readable = [
+        *_read_linker(binary),
+        *map(str, _list_library_folders()),
+        *own,
+        standard,
+        *extensions,
+        _ZONEINFO_PATH,
+        *files,
+    ]
     hidden = tuple(f"{standard}/{name}" for name in ("site-packages", "dist-packages"))
-    return Cell("python", (binary, *arguments), _existing(readable), hidden, cpu_s, memory_mb)
+    return WorkerSpec("python", (binary, *arguments), _filter_existing(readable), hidden, cpu_s, memory_mb)
 
 
-def _existing(paths: Iterable[str]) -> tuple[str, ...]:
+def _filter_existing(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(path for path in dict.fromkeys(paths) if os.path.exists(path))
 
 
 @cache
-def _mapped() -> tuple[str, ...]:
+def _list_mapped_files() -> tuple[str, ...]:
     """Return the files that this process, the same Python, is made of."""
     with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         return tuple(dict.fromkeys(line.split(maxsplit=5)[5].rstrip() for line in maps if ".so" in line))
@@ -122,15 +137,15 @@ def _mapped() -> tuple[str, ...]:
 
 
 @cache
-def _library_folders() -> tuple[Path, ...]:
+def _list_library_folders() -> tuple[Path, ...]:
     names = ("libc.so", "libc-", "ld-linux", "ld-musl", "libgcc_s", "libm.so")
-    found = [Path(path).parent for path in _mapped() if Path(path).name.startswith(names)]
+    found = [Path(path).parent for path in _list_mapped_files() if Path(path).name.startswith(names)]
     packaged = [folder for folder in dict.fromkeys(found) if "site-packages" not in folder.parts]
     return tuple(packaged)
 
 
 @cache
-def _linker(binary: str) -> list[str]:
+def _read_linker(binary: str) -> list[str]:
     """Read from a 64-bit ELF file which dynamic linker it asks for."""
     with suppress(OSError, struct.error), open(binary, "rb") as file:
         head = file.read(64)
@@ -151,44 +166,46 @@ def _linker(binary: str) -> list[str]:
 # --- how it is started ------------------------------------------------------------------------------------------
 
 
-def command(cell: Cell, layers: Layers, *, check: bool = False) -> list[str]:
+def build_command(cell: WorkerSpec, layers: Layers, *, check: bool = False) -> list[str]:
     """Return the words that start a worker behind these layers, or not at all."""
-    if layers == BARE:
-        return list(cell.worker)
+    if layers == NO_LAYERS:
+        return list(cell.argv)
     if "sandbox-exec" in layers:
-        return ["/usr/bin/sandbox-exec", "-p", _macos_profile(cell), *cell.worker]
+        return ["/usr/bin/sandbox-exec", "-p", _format_macos_profile(cell), *cell.argv]
     python = getattr(sys, "_base_executable", None) or sys.executable
     inner = [layer for layer in layers if layer != "bwrap"]
-    words = [python, "-I", "-S", "-B", str(_LAUNCHER), "--profile", cell.profile, "--layers", ",".join(inner)]
+    words = [python, "-I", "-S", "-B", str(_LAUNCHER_PATH), "--profile", cell.profile, "--layers", ",".join(inner)]
     words += ["--cpu", str(cell.cpu_s), "--memory", str(cell.memory_mb)]
     if "bwrap" in layers:
-        return [*_bubblewrap(cell), *words, *(["--check"] if check else []), "--", *cell.worker]
+        return [*_build_bwrap_argv(cell), *words, *(["--check"] if check else []), "--", *cell.argv]
     for path in cell.readable:
         words += ["--ro", path]
     for path in cell.hidden:
         words += ["--hide", path]
-    return [*words, *(["--check"] if check else []), "--", *cell.worker]
+    return [*words, *(["--check"] if check else []), "--", *cell.argv]
 
 
-def _bubblewrap(cell: Cell) -> list[str]:
+def _build_bwrap_argv(cell: WorkerSpec) -> list[str]:
     """Namespaces by bubblewrap, which may be allowed to make them where we are not; our launcher runs inside."""
     words = [which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     words += ["--uid", "65534", "--gid", "65534", "--clearenv", "--chdir", "/"]
-    for path in _existing([*python_cell(()).readable, *python_cell(()).worker, *cell.readable, cell.worker[0]]):
+    for path in _filter_existing(
+        [*build_python_spec(()).readable, *build_python_spec(()).argv, *cell.readable, cell.argv[0]]
+    ):
         words += ["--ro-bind", os.path.realpath(path), path]
-    words += ["--ro-bind", str(_LAUNCHER), str(_LAUNCHER)]
+    words += ["--ro-bind", str(_LAUNCHER_PATH), str(_LAUNCHER_PATH)]
     for path in cell.hidden:
         if os.path.isdir(path):
             words += ["--tmpfs", path]
     return [*words, "--"]
 
 
-def _macos_profile(cell: Cell) -> str:
+def _format_macos_profile(cell: WorkerSpec) -> str:
     readable = " ".join(f'(subpath "{path}")' for path in cell.readable)
-    return _PROFILE.format(binary=f'"{cell.worker[0]}"', readable=readable)
+    return _MACOS_PROFILE_TEMPLATE.format(binary=f'"{cell.argv[0]}"', readable=readable)
 
 
-class Door:
+class LaunchScript:
     """An executable file that starts a worker with these words, for those who can only be told a path."""
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -196,11 +213,11 @@ class Door:
         self._descriptor = -1
         self._file: Path | None = None
         try:
-            self.path = self._in_memory(script)
+            self.path = self._write_memfd(script)
         except (OSError, AttributeError):  # not Linux, or forbidden there
-            self.path = self._on_disk(script)
+            self.path = self._write_temp_file(script)
 
-    def _in_memory(self, script: bytes) -> str:
+    def _write_memfd(self, script: bytes) -> str:
         # Nothing of it stays behind, and a /tmp without execution does not matter.
         written = os.memfd_create("athena-jail")
         try:
@@ -211,7 +228,7 @@ class Door:
             os.close(written)  # while it is open for writing it cannot be executed
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
-    def _on_disk(self, script: bytes) -> str:
+    def _write_temp_file(self, script: bytes) -> str:
         descriptor, path = tempfile.mkstemp(prefix="athena-jail-")
         os.write(descriptor, script)
         os.fchmod(descriptor, 0o500)

@@ -18,12 +18,12 @@ MACHINE = os.uname().machine
 # The worker's file is open as this number when it is executed. It closes on execution, and no number above 63 can
 # be made afterwards, so nothing can be executed a second time.
 WORKER_FD = 1000
-NOBODY = 65534
-MISSING, ORPHANED, NOT_EXECUTED = 97, 98, 99
+NOBODY_ID = 65534
+EXIT_LAYER_MISSING, EXIT_ORPHANED, EXIT_NOT_EXECUTED = 97, 98, 99
 
 # --- what a worker may ask of the kernel ------------------------------------------------------------------------
 
-_X86_64 = """
+_X86_64_SYSCALLS = """
 read=0 write=1 close=3 stat=4 fstat=5 lstat=6 poll=7 lseek=8 mmap=9 mprotect=10 munmap=11 brk=12 rt_sigaction=13
 rt_sigprocmask=14 rt_sigreturn=15 ioctl=16 pread64=17 readv=19 writev=20 access=21 select=23 sched_yield=24 mremap=25
 madvise=28 dup=32 nanosleep=35 getpid=39 clone=56 exit=60 uname=63 fcntl=72 getcwd=79 readlink=89 getrusage=98
@@ -34,7 +34,7 @@ tgkill=234 openat=257 newfstatat=262 pselect6=270 ppoll=271 set_robust_list=273 
 epoll_create1=291 pipe2=293 prlimit64=302 getrandom=318 execveat=322 statx=332 rseq=334 clone3=435 faccessat2=439
 """
 # From the kernel's generic table; not yet run on such a machine.
-_AARCH64 = """
+_AARCH64_SYSCALLS = """
 getcwd=17 eventfd2=19 epoll_create1=20 epoll_ctl=21 epoll_pwait=22 dup=23 fcntl=25 ioctl=29 pivot_root=41 faccessat=48
 openat=56 close=57 pipe2=59 getdents64=61 lseek=62 read=63 write=64 readv=65 writev=66 pread64=67 pselect6=72 ppoll=73
 readlinkat=78 newfstatat=79 fstat=80 capset=91 exit=93 exit_group=94 set_tid_address=96 futex=98 set_robust_list=99
@@ -44,115 +44,134 @@ getrusage=165 prctl=167 getpid=172 getuid=174 geteuid=175 getgid=176 getegid=177
 munmap=215 mremap=216 clone=220 mmap=222 fadvise64=223 mprotect=226 madvise=233 prlimit64=261 getrandom=278
 execveat=281 statx=291 rseq=293 clone3=435 faccessat2=439
 """
-TABLES = {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _AARCH64)}
+SYSCALL_TABLES = {"x86_64": (0xC000003E, _X86_64_SYSCALLS), "aarch64": (0xC00000B7, _AARCH64_SYSCALLS)}
 
-MONTY = """
+MONTY_SYSCALLS = """
 read write close fstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn pread64 access
 sched_yield mremap madvise nanosleep getpid exit sigaltstack prctl arch_prctl gettid futex sched_getaffinity
 set_tid_address restart_syscall clock_gettime clock_nanosleep exit_group tgkill openat newfstatat set_robust_list
 prlimit64 getrandom execveat statx rseq clone clone3 readv writev ppoll faccessat readlinkat
 """
 # No `clone`: the worker has one thread and no children.
-PYTHON = (
-    MONTY.replace(" clone ", " ")
+PYTHON_SYSCALLS = (
+    MONTY_SYSCALLS.replace(" clone ", " ")
     + """
 ioctl dup uname fcntl getcwd readlink getuid getgid geteuid getegid getdents64 clock_getres epoll_wait epoll_ctl
 epoll_pwait epoll_create1 eventfd2 pipe2 pselect6 stat lstat getrusage sysinfo fadvise64 faccessat2 select times
 """
 )
-PROFILES = {"monty": MONTY, "python": PYTHON}
+SYSCALL_PROFILES = {"monty": MONTY_SYSCALLS, "python": PYTHON_SYSCALLS}
 
-ALLOW, REFUSE, NO_SUCH_CALL, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
-LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+SECCOMP_ALLOW, SECCOMP_EPERM, SECCOMP_ENOSYS, SECCOMP_KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
+BPF_LOAD, BPF_EQUAL, BPF_AT_LEAST, BPF_ANY_BIT, BPF_RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 
 
-def numbers() -> dict[str, int]:
+def syscall_numbers() -> dict[str, int]:
     """Return this machine's system calls by name."""
-    return {name: int(number) for name, _, number in (entry.partition("=") for entry in TABLES[MACHINE][1].split())}
+    return {
+        name: int(number) for name, _, number in (entry.partition("=") for entry in SYSCALL_TABLES[MACHINE][1].split())
+    }
 
 
-def step(code: int, then: int, otherwise: int, value: int) -> bytes:
+def pack_instruction(code: int, then: int, otherwise: int, value: int) -> bytes:
     return struct.pack("HBBI", code, then, otherwise, value)
 
 
-def load(offset: int) -> bytes:
-    return step(LOAD, 0, 0, offset)
+def pack_load(offset: int) -> bytes:
+    return pack_instruction(BPF_LOAD, 0, 0, offset)
 
 
-def answer(value: int) -> bytes:
-    return step(RETURN, 0, 0, value)
+def pack_return(value: int) -> bytes:
+    return pack_instruction(BPF_RETURN, 0, 0, value)
 
 
-def low(argument: int) -> int:
+def argument_offset(argument: int) -> int:
     return 16 + 8 * argument
 
 
-def exactly(argument: int, value: int) -> list[bytes]:
+def require_equal(argument: int, value: int) -> list[bytes]:
     """Refuse unless all 64 bits of an argument are this value."""
-    upper = [load(low(argument) + 4), step(EQUAL, 0, 2, value >> 32)]
-    return [*upper, load(low(argument)), step(EQUAL, 1, 0, value & 0xFFFFFFFF), answer(REFUSE)]
+    upper = [pack_load(argument_offset(argument) + 4), pack_instruction(BPF_EQUAL, 0, 2, value >> 32)]
+    return [
+        *upper,
+        pack_load(argument_offset(argument)),
+        pack_instruction(BPF_EQUAL, 1, 0, value & 0xFFFFFFFF),
+        pack_return(SECCOMP_EPERM),
+    ]
 
 
-def one_of(argument: int, values: list[int]) -> list[bytes]:
-    tests = [step(EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
-    return [load(low(argument)), *tests, answer(REFUSE)]
+def require_one_of(argument: int, values: list[int]) -> list[bytes]:
+    tests = [pack_instruction(BPF_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
+    return [pack_load(argument_offset(argument)), *tests, pack_return(SECCOMP_EPERM)]
 
 
-def none_of_bits(argument: int, bits: int) -> list[bytes]:
-    return [load(low(argument)), step(ANY_BIT, 0, 1, bits), answer(REFUSE)]
+def refuse_bits(argument: int, bits: int) -> list[bytes]:
+    return [pack_load(argument_offset(argument)), pack_instruction(BPF_ANY_BIT, 0, 1, bits), pack_return(SECCOMP_EPERM)]
 
 
-def conditions() -> dict[str, list[bytes]]:
+def build_conditions() -> dict[str, list[bytes]]:
     """Return what must hold for the calls that are allowed only in part; each ends in a refusal or falls through."""
     executable, anonymous = 4, 0x20
     writing = 0x400643  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, O_TMPFILE
     return {
-        "clone": [load(low(0)), step(ANY_BIT, 1, 0, 0x10000), answer(REFUSE)],  # CLONE_THREAD: no processes
-        "clone3": [answer(NO_SUCH_CALL)],  # its flags cannot be read here; libc falls back to clone
-        "tgkill": exactly(0, os.getpid()),
-        "execveat": exactly(0, WORKER_FD) + exactly(4, 0x1000),  # AT_EMPTY_PATH
-        "prctl": one_of(0, [15, 0x53564D41]),  # a thread's name, a mapping's name
-        "prlimit64": exactly(0, 0) + exactly(2, 0),  # to read one's own
-        "mprotect": none_of_bits(2, executable),
-        "mmap": [load(low(2)), step(ANY_BIT, 0, 3, executable), *none_of_bits(3, anonymous)],
-        "openat": none_of_bits(2, writing),
-        "ioctl": one_of(1, [0x5401, 0x5413, 0x5451, 0x5450]),  # TCGETS, TIOCGWINSZ, FIOCLEX, FIONCLEX
+        "clone": [
+            pack_load(argument_offset(0)),
+            pack_instruction(BPF_ANY_BIT, 1, 0, 0x10000),
+            pack_return(SECCOMP_EPERM),
+        ],  # CLONE_THREAD: no processes
+        "clone3": [pack_return(SECCOMP_ENOSYS)],  # its flags cannot be read here; libc falls back to clone
+        "tgkill": require_equal(0, os.getpid()),
+        "execveat": require_equal(0, WORKER_FD) + require_equal(4, 0x1000),  # AT_EMPTY_PATH
+        "prctl": require_one_of(0, [15, 0x53564D41]),  # a thread's name, a mapping's name
+        "prlimit64": require_equal(0, 0) + require_equal(2, 0),  # to read one's own
+        "mprotect": refuse_bits(2, executable),
+        "mmap": [
+            pack_load(argument_offset(2)),
+            pack_instruction(BPF_ANY_BIT, 0, 3, executable),
+            *refuse_bits(3, anonymous),
+        ],
+        "openat": refuse_bits(2, writing),
+        "ioctl": require_one_of(1, [0x5401, 0x5413, 0x5451, 0x5450]),  # TCGETS, TIOCGWINSZ, FIOCLEX, FIONCLEX
         # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC. F_SETOWN would send signals to other
         # processes of the same user.
-        "fcntl": one_of(1, [0, 1, 2, 3, 4, 1030]),
+        "fcntl": require_one_of(1, [0, 1, 2, 3, 4, 1030]),
     }
 
 
-def program(profile: str) -> bytes:
+def build_filter(profile: str) -> bytes:
     """Write the filter: what is not listed is refused, another architecture's calls kill."""
-    known, special = numbers(), conditions()
-    steps = [load(4), step(EQUAL, 1, 0, TABLES[MACHINE][0]), answer(KILL)]
-    steps += [load(0), step(AT_LEAST, 0, 1, 0x40000000), answer(KILL)]  # the x32 twins of every call
-    for name in PROFILES[profile].split():
+    known, special = syscall_numbers(), build_conditions()
+    steps = [pack_load(4), pack_instruction(BPF_EQUAL, 1, 0, SYSCALL_TABLES[MACHINE][0]), pack_return(SECCOMP_KILL)]
+    steps += [
+        pack_load(0),
+        pack_instruction(BPF_AT_LEAST, 0, 1, 0x40000000),
+        pack_return(SECCOMP_KILL),
+    ]  # the x32 twins of every call
+    for name in SYSCALL_PROFILES[profile].split():
         if name not in known:
             continue
-        body = [*special.get(name, []), answer(ALLOW)]
-        steps += [step(EQUAL, 0, len(body), known[name]), *body]
+        body = [*special.get(name, []), pack_return(SECCOMP_ALLOW)]
+        steps += [pack_instruction(BPF_EQUAL, 0, len(body), known[name]), *body]
         if name in special:
-            steps.append(load(0))
-    return b"".join([*steps, answer(REFUSE)])
+            steps.append(pack_load(0))
+    return b"".join([*steps, pack_return(SECCOMP_EPERM)])
 
 
-class _Filter(ctypes.Structure):
+class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_void_p))
 
 
-def seccomp(profile: str) -> None:
-    steps = program(profile)
+def install_seccomp(profile: str) -> None:
+    steps = build_filter(profile)
     buffer = ctypes.create_string_buffer(steps, len(steps))
-    wanted = _Filter(len(steps) // 8, ctypes.addressof(buffer))
+    wanted = _FilterProgram(len(steps) // 8, ctypes.addressof(buffer))
     prctl(22, 2, ctypes.addressof(wanted))
 
 
 # --- calls that the standard library lacks ----------------------------------------------------------------------
 
 
-def failed(what: str) -> OSError:
+def last_os_error(what: str) -> OSError:
     number = ctypes.get_errno()
     return OSError(number, f"{what}: {os.strerror(number)}")
 
@@ -161,19 +180,19 @@ def syscall(number: int, *values: object) -> int:
     given = [ctypes.c_long(value) if isinstance(value, int) else value for value in values]
     result = libc.syscall(ctypes.c_long(number), *given)
     if result < 0:
-        raise failed(f"system call {number}")
+        raise last_os_error(f"system call {number}")
     return int(result)
 
 
 def prctl(*values: int) -> None:
     if libc.prctl(*[ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:5]]) < 0:
-        raise failed(f"prctl {values[0]}")
+        raise last_os_error(f"prctl {values[0]}")
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     texts = [text.encode() if text else None for text in (source, target, kind, data)]
     if libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3]) < 0:
-        raise failed(f"mount {target}")
+        raise last_os_error(f"mount {target}")
 
 
 # --- Landlock: no file but the named ones, no network, no signals -------------------------------------------------
@@ -186,7 +205,7 @@ def landlock_version() -> int:
         return 0
 
 
-def landlock(allowed: list[tuple[int, bool]], newest: int = 99) -> None:
+def install_landlock(allowed: list[tuple[int, bool]], newest: int = 99) -> None:
     """Allow reading and executing of these open files and folders, and nothing else."""
     version = min(landlock_version(), newest)
     if not version:
@@ -204,26 +223,35 @@ def landlock(allowed: list[tuple[int, bool]], newest: int = 99) -> None:
 
 # --- namespaces: no network, an almost empty file system ----------------------------------------------------------
 
-RO, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = (
+    1,
+    2,
+    4,
+    8,
+    32,
+    4096,
+    16384,
+    1 << 18,
+)
 
 
-def namespaces(root: bool) -> None:
+def enter_namespaces(root: bool) -> None:
     uid, gid = os.geteuid(), os.getegid()
     flags = 0x20000 | 0x40000000 | 0x8000000 | 0x4000000 | 0x2000000  # mount, net, ipc, uts, cgroup
     if libc.unshare(flags | (0 if root else 0x10000000)) < 0:
-        raise failed("unshare")
+        raise last_os_error("unshare")
     if root:
         return
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{NOBODY} {uid} 1"), ("gid_map", f"{NOBODY} {gid} 1")):
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{NOBODY_ID} {uid} 1"), ("gid_map", f"{NOBODY_ID} {gid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
 
 
-def new_root(binds: list[tuple[str, int]], hidden: list[str]) -> None:
+def pivot_to_new_root(binds: list[tuple[str, int]], hidden: list[str]) -> None:
     """Stand on a small read-only root that holds the named paths and nothing else."""
     base = "/tmp"
-    mount("none", "/", None, RECURSIVE | PRIVATE)
-    mount("tmpfs", base, "tmpfs", NOSUID | NODEV, "size=256k,mode=755")
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+    mount("tmpfs", base, "tmpfs", MS_NOSUID | MS_NODEV, "size=256k,mode=755")
     for path, descriptor in binds:
         target = base + path
         if os.path.isdir(f"/proc/self/fd/{descriptor}"):
@@ -231,19 +259,19 @@ def new_root(binds: list[tuple[str, int]], hidden: list[str]) -> None:
         else:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o444))
-        mount(f"/proc/self/fd/{descriptor}", target, None, BIND)
+        mount(f"/proc/self/fd/{descriptor}", target, None, MS_BIND)
         flags = os.statvfs(target).f_flag  # a remount may not drop what the outer mount forbids
-        kept = (flags & NOEXEC) | (flags & 0x400) | (2048 if flags & 0x800 else 0)
-        mount(None, target, None, BIND | REMOUNT | RO | NOSUID | NODEV | kept)
+        kept = (flags & MS_NOEXEC) | (flags & 0x400) | (2048 if flags & 0x800 else 0)
+        mount(None, target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | kept)
     for path in hidden:
         if os.path.isdir(base + path):
-            mount("tmpfs", base + path, "tmpfs", RO | NOSUID | NODEV | NOEXEC, "size=4k,mode=555")
+            mount("tmpfs", base + path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k,mode=555")
     os.chdir(base)
-    syscall(numbers()["pivot_root"], ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
+    syscall(syscall_numbers()["pivot_root"], ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
     if libc.umount2(b".", 2) < 0:
-        raise failed("umount2")
+        raise last_os_error("umount2")
     os.chdir("/")
-    mount(None, "/", None, REMOUNT | RO | NOSUID | NODEV | NOEXEC)
+    mount(None, "/", None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
 def drop_privileges(root: bool) -> None:
@@ -254,17 +282,17 @@ def drop_privileges(root: bool) -> None:
             break
     if root:
         os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+        os.setresgid(NOBODY_ID, NOBODY_ID, NOBODY_ID)
+        os.setresuid(NOBODY_ID, NOBODY_ID, NOBODY_ID)
     head = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0), 8)
     none = ctypes.create_string_buffer(24)
-    syscall(numbers()["capset"], ctypes.addressof(head), ctypes.addressof(none))
+    syscall(syscall_numbers()["capset"], ctypes.addressof(head), ctypes.addressof(none))
 
 
 # --- in this order ------------------------------------------------------------------------------------------------
 
 
-def limit(cpu: int, megabytes: int) -> None:
+def set_limits(cpu: int, megabytes: int) -> None:
     names = resource
     nothing = (names.RLIMIT_CORE, names.RLIMIT_FSIZE, names.RLIMIT_MEMLOCK, names.RLIMIT_MSGQUEUE)
     for what in nothing:
@@ -274,7 +302,7 @@ def limit(cpu: int, megabytes: int) -> None:
         names.setrlimit(what, (most, most))
 
 
-def options(words: list[str]) -> tuple[dict[str, str], list[str], list[str], list[str]]:
+def parse_options(words: list[str]) -> tuple[dict[str, str], list[str], list[str], list[str]]:
     given = {"profile": "monty", "layers": "", "cpu": "60", "memory": "2048", "landlock": "99", "check": ""}
     readable: list[str] = []
     hidden: list[str] = []
@@ -293,7 +321,7 @@ def die_with_parent() -> None:
     prctl(1, 9)
 
 
-class Layers:
+class LayerSetup:
     """What was asked for, and what is in place."""
 
     def __init__(self, wanted: str) -> None:
@@ -306,12 +334,12 @@ class Layers:
             setup(*given)  # type: ignore[operator]
         except OSError as error:
             os.write(2, f"{name}: {error.strerror or error}\n".encode())
-            os._exit(MISSING)
+            os._exit(EXIT_LAYER_MISSING)
 
 
 def main(words: list[str]) -> None:
-    given, readable, hidden, worker = options(words)
-    root, layer, parent = os.geteuid() == 0, Layers(given["layers"]), os.getppid()
+    given, readable, hidden, worker = parse_options(words)
+    root, layer, parent = os.geteuid() == 0, LayerSetup(given["layers"]), os.getppid()
     libc.close_range(ctypes.c_uint(3), ctypes.c_uint(0xFFFFFFFF), ctypes.c_int(0))
     die_with_parent()
     if os.getpid() != os.getpgrp():
@@ -323,32 +351,32 @@ def main(words: list[str]) -> None:
     opened = os.open(worker[0], os.O_RDONLY)
     os.dup2(opened, WORKER_FD, inheritable=False)
     os.close(opened)
-    layer("ns", namespaces, root)
+    layer("ns", enter_namespaces, root)
     # Opened after unshare: a bind mount needs a path of the same mount namespace.
     binds = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in dict.fromkeys(readable)]
     allowed = [(descriptor, os.path.isdir(path)) for path, descriptor in binds] + [(WORKER_FD, False)]
-    layer("ns", new_root, binds, hidden)
+    layer("ns", pivot_to_new_root, binds, hidden)
     drop_privileges(root)
     die_with_parent()  # a change of user clears it
     os.umask(0o777)
     prctl(38, 1)  # no_new_privs
-    limit(int(given["cpu"]), int(given["memory"]))
+    set_limits(int(given["cpu"]), int(given["memory"]))
     if parent != os.getppid():  # it died before it was watched
-        os._exit(ORPHANED)
-    layer("landlock", landlock, allowed, int(given["landlock"]))
+        os._exit(EXIT_ORPHANED)
+    layer("landlock", install_landlock, allowed, int(given["landlock"]))
     for _, descriptor in binds:
         os.close(descriptor)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     arguments = (ctypes.c_char_p * (len(worker) + 1))(*[word.encode() for word in worker], None)
     environment = (ctypes.c_char_p * 3)(b"LANG=C.UTF-8", b"TZ=UTC", None)
-    execveat = ctypes.c_long(numbers()["execveat"])
-    layer("seccomp", seccomp, given["profile"])
+    execveat = ctypes.c_long(syscall_numbers()["execveat"])
+    layer("seccomp", install_seccomp, given["profile"])
     if given["check"]:
         os._exit(0)
     libc.syscall(
         execveat, ctypes.c_long(WORKER_FD), ctypes.c_char_p(b""), arguments, environment, ctypes.c_long(0x1000)
     )
-    os._exit(NOT_EXECUTED)
+    os._exit(EXIT_NOT_EXECUTED)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field
 
 
-def _runs() -> int:
+def _default_run_count() -> int:
     return (os.cpu_count() or 1) + 2
 
 
@@ -24,6 +24,6 @@ class Limits:
     value_nodes: int = 200_000  # of a value, an argument or a call's result
     value_bytes: int = 4 << 20
     state_bytes: int = 16 << 20  # variables between runs
-    runs: int = field(default_factory=_runs)  # at once in this process
+    runs: int = field(default_factory=_default_run_count)  # at once in this process
     waiting: int = 200  # runs that wait for their turn
     depth: int = 3  # programs that call operations that run programs

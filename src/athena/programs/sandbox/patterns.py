@@ -6,38 +6,38 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from athena.programs.sandbox.source import Source
+    from athena.programs.sandbox.source import ProgramSource
 
-_REPEATED = frozenset({"sub", "split", "findall", "finditer"})
-_LONGEST = 500  # characters of a pattern that is read
-_OF_MATCH = frozenset({"start", "end", "span"})
+_REPEATING_FUNCTIONS = frozenset({"sub", "split", "findall", "finditer"})
+_MAX_PATTERN_CHARS = 500  # characters of a pattern that is read
+_MATCH_METHODS = frozenset({"start", "end", "span"})
 
 
-class Patterns:
+class RegexCheck:
     """The patterns of a program, as far as they are written out.
 
     After a match Python also takes an empty one in the same place, and Monty does not: `re.sub("a*", "-", "baac")`.
     """
 
-    def __init__(self, source: "Source") -> None:
+    def __init__(self, source: "ProgramSource") -> None:
         self.source = source
-        self._known: dict[str, bool] = {}
+        self._empty_cache: dict[str, bool] = {}
 
-    def reason(self, node: ast.Call) -> str:
+    def find_reason(self, node: ast.Call) -> str:
         """Say why a call needs CPython."""
-        name = _last(node.func)
-        if name in _OF_MATCH and node.args and isinstance(node.args[0], ast.Constant):
+        name = _callee_name(node.func)
+        if name in _MATCH_METHODS and node.args and isinstance(node.args[0], ast.Constant):
             return f".{name} of a group with a name" if isinstance(node.args[0].value, str) else ""
-        if name not in _REPEATED or not self.modules:
+        if name not in _REPEATING_FUNCTIONS or not self.regex_names:
             return ""
-        pattern = self._pattern(node)
+        pattern = self._find_pattern(node)
         if pattern is None:
             return ""
-        text = self._text(pattern)
+        text = self._literal_text(pattern)
         return f"re.{name} with a pattern that may match nothing" if text is None or self._may_be_empty(text) else ""
 
     @cached_property
-    def modules(self) -> set[str]:
+    def regex_names(self) -> set[str]:
         """What `re` and its functions are called here."""
         found = set()
         for node in self.source.nodes:
@@ -48,9 +48,9 @@ class Patterns:
         return found
 
     @cached_property
-    def values(self) -> dict[str, ast.expr | None]:
+    def single_values(self) -> dict[str, ast.expr | None]:
         """What names stand for that are given one value in one place; None for all others."""
-        found: dict[str, ast.expr | None] = dict.fromkeys(self.source.bound)
+        found: dict[str, ast.expr | None] = dict.fromkeys(self.source.bound_names)
         times: dict[str, int] = {}
         for node in self.source.nodes:
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -63,34 +63,34 @@ class Patterns:
                 found[name] = node.value if times[name] == 1 and len(node.targets) == 1 else None
         return found
 
-    def _pattern(self, node: ast.Call) -> ast.expr | None:
+    def _find_pattern(self, node: ast.Call) -> ast.expr | None:
         """Return what a call looks for; None if it is not one of regular expressions."""
         function = node.func
         if isinstance(function, ast.Name):
-            return node.args[0] if function.id in self.modules and node.args else None
+            return node.args[0] if function.id in self.regex_names and node.args else None
         assert isinstance(function, ast.Attribute)
         holder = function.value
-        if isinstance(holder, ast.Name) and holder.id in self.modules:
-            return _first(node)
+        if isinstance(holder, ast.Name) and holder.id in self.regex_names:
+            return _pattern_argument(node)
         if isinstance(holder, ast.Name):
-            holder = self.values.get(holder.id) or holder
-        compiled = isinstance(holder, ast.Call) and _last(holder.func) == "compile"
+            holder = self.single_values.get(holder.id) or holder
+        compiled = isinstance(holder, ast.Call) and _callee_name(holder.func) == "compile"
         if compiled:
-            return _first(holder)  # type: ignore[arg-type]
+            return _pattern_argument(holder)  # type: ignore[arg-type]
         return None if function.attr == "split" else holder  # what else has `sub` or `findall` is a pattern
 
-    def _text(self, node: ast.expr) -> str | None:
+    def _literal_text(self, node: ast.expr) -> str | None:
         if isinstance(node, ast.Name):
-            node = self.values.get(node.id) or node
+            node = self.single_values.get(node.id) or node
         return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
     def _may_be_empty(self, pattern: str) -> bool:
-        if pattern not in self._known:
-            self._known[pattern] = len(pattern) > _LONGEST or _may_be_empty(pattern)
-        return self._known[pattern]
+        if pattern not in self._empty_cache:
+            self._empty_cache[pattern] = len(pattern) > _MAX_PATTERN_CHARS or _can_match_empty(pattern)
+        return self._empty_cache[pattern]
 
 
-def _may_be_empty(pattern: str) -> bool:
+def _can_match_empty(pattern: str) -> bool:
     """Tell whether a pattern matches nothing and something; it is read and not used: using it may take for ever."""
     try:
         from re import _parser  # type: ignore[attr-defined]  # it alone knows how much a pattern matches
@@ -103,10 +103,10 @@ def _may_be_empty(pattern: str) -> bool:
     return bool(least == 0 and most > 0)
 
 
-def _first(node: ast.Call) -> ast.expr:
+def _pattern_argument(node: ast.Call) -> ast.expr:
     named = [one.value for one in node.keywords if one.arg == "pattern"]
     return node.args[0] if node.args else named[0] if named else ast.Name("?", ast.Load())
 
 
-def _last(node: ast.AST) -> str:
+def _callee_name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

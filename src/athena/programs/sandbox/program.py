@@ -4,19 +4,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
 
-from athena.core.text import storable
+from athena.core.text import make_storable
 from athena.errors import ApprovalNeeded
-from athena.programs.sandbox.names import Names
+from athena.programs.sandbox.names import Namespace
 
 EngineName = Literal["auto", "monty", "python"]
 Status = Literal["done", "failed", "needs_approval", "unknown"]
-Call = Callable[[str, dict[str, Any]], Any]  # what a program calls: path and arguments in, a plain value out
+HostCall = Callable[[str, dict[str, Any]], Any]  # what a program calls: path and arguments in, a plain value out
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     code: str
-    names: Names = field(default_factory=Names)
+    names: Namespace = field(default_factory=Namespace)
     engine: EngineName = "auto"
     state: bytes | None = None  # the variables that the last run left
     timeout_s: float | None = None  # at most `Limits.wall_s`
@@ -80,7 +80,7 @@ class NeedsApproval(ApprovalNeeded):
         self.request = dict(request or {})
 
 
-class Rejected(Exception):
+class ProgramRejected(Exception):
     """A program that does not run at all; nothing has happened."""
 
     def __init__(self, failure: Failure) -> None:
@@ -88,13 +88,15 @@ class Rejected(Exception):
         self.failure = failure
 
 
-LONGEST_HINT = 2_000
+MAX_HINT_CHARS = 2_000
 
 
-def failure(kind: str, message: str, line: int | None = None, hint: str | None = None, limit: str = "") -> Failure:
+def create_failure(
+    kind: str, message: str, line: int | None = None, hint: str | None = None, limit: str = ""
+) -> Failure:
     """Say what went wrong, in text that can be stored and sent whatever a program put into it."""
-    said = storable(hint[:LONGEST_HINT]) if hint else None
-    made: Failure = {"type": storable(kind), "message": storable(message[:4_000]), "line": line, "hint": said}
+    said = make_storable(hint[:MAX_HINT_CHARS]) if hint else None
+    made: Failure = {"type": make_storable(kind), "message": make_storable(message[:4_000]), "line": line, "hint": said}
     if limit:
         made["limit"] = limit
     return made

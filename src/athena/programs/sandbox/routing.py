@@ -11,19 +11,19 @@ from collections.abc import Callable
 from functools import cached_property
 
 from athena.programs.sandbox import lazy
-from athena.programs.sandbox.names import Names
-from athena.programs.sandbox.patterns import Patterns
-from athena.programs.sandbox.program import Rejected
-from athena.programs.sandbox.source import Source
+from athena.programs.sandbox.names import Namespace
+from athena.programs.sandbox.patterns import RegexCheck
+from athena.programs.sandbox.program import ProgramRejected
+from athena.programs.sandbox.source import ProgramSource
 
 
-def _words(text: str) -> frozenset[str]:
+def _word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 # What can be imported in Monty, and what is in it.
-MODULES: dict[str, frozenset[str]] = {
-    module: _words(names)
+MONTY_MODULES: dict[str, frozenset[str]] = {
+    module: _word_set(names)
     for module, names in {
         "asyncio": "gather run sleep",
         "base64": """a85decode a85encode b16decode b16encode b32decode b32encode b32hexdecode b32hexencode b64decode
@@ -73,7 +73,7 @@ MODULES: dict[str, frozenset[str]] = {
     }.items()
 }
 
-NO_BUILTINS = _words(
+MISSING_BUILTINS = _word_set(
     """BaseExceptionGroup BlockingIOError BrokenPipeError BufferError BytesWarning ChildProcessError
     ConnectionAbortedError ConnectionError ConnectionRefusedError ConnectionResetError DeprecationWarning EOFError
     EncodingWarning EnvironmentError ExceptionGroup FloatingPointError FutureWarning GeneratorExit IOError ImportWarning
@@ -83,33 +83,33 @@ NO_BUILTINS = _words(
     globals issubclass memoryview quit staticmethod super vars"""
 )
 # Methods that none of Monty's types has under this name.
-NO_METHODS = _words(
+MISSING_METHODS = _word_set(
     """add_note bit_count bit_length combine ctime default_factory denominator difference_update endpos expand
     format_map from_bytes from_float fromisocalendar fromordinal fromtimestamp groupindex intersection_update
     is_integer isocalendar lastgroup lastindex maketrans numerator regs scanner subn symmetric_difference_update
     timetuple to_bytes toordinal translate utcfromtimestamp utcnow utctimetuple with_traceback"""
 )
 # Special methods of a program's own classes that Monty calls.
-METHODS = _words(
+MONTY_SPECIAL_METHODS = _word_set(
     """__init__ __repr__ __str__ __eq__ __hash__ __bool__ __call__ __enter__ __exit__ __iter__ __next__ __contains__
     __getitem__ __setitem__ __add__ __format__ __matmul__"""
 )
 # Keyword arguments of calls by this name that Monty lacks.
-NO_KEYWORDS = {
-    "dumps": _words("default cls allow_nan check_circular skipkeys"),
-    "loads": _words("object_hook cls parse_float parse_int object_pairs_hook parse_constant"),
-    "gather": _words("return_exceptions"),
-    "dataclass": _words("order slots kw_only"),
+MISSING_KEYWORDS = {
+    "dumps": _word_set("default cls allow_nan check_circular skipkeys"),
+    "loads": _word_set("object_hook cls parse_float parse_int object_pairs_hook parse_constant"),
+    "gather": _word_set("return_exceptions"),
+    "dataclass": _word_set("order slots kw_only"),
 }
-_DUNDERS = _words("__name__ __class__")
+_ALLOWED_DUNDERS = _word_set("__name__ __class__")
 # Methods that cannot be passed on without being called: `key=str.lower`, `key=d.get`.
 _METHOD_VALUES = frozenset(
     name for kind in (str, bytes, list, dict, set, tuple) for name in dir(kind) if not name.startswith("_")
 )
-_CODECS = _words("utf-8 utf8 utf_8 ascii us-ascii")
-_ENDLESS = _words("count cycle repeat")
-_OF_EXCEPTIONS = _words("code hint add_note __cause__ __context__ __traceback__")
-_SYNTAX: dict[type[ast.AST], str] = {
+_MONTY_CODECS = _word_set("utf-8 utf8 utf_8 ascii us-ascii")
+_ENDLESS_ITERATORS = _word_set("count cycle repeat")
+_EXCEPTION_ATTRIBUTES = _word_set("code hint add_note __cause__ __context__ __traceback__")
+_MISSING_SYNTAX: dict[type[ast.AST], str] = {
     ast.Delete: "del",
     ast.Yield: "yield",
     ast.YieldFrom: "yield",
@@ -118,68 +118,68 @@ _SYNTAX: dict[type[ast.AST], str] = {
     ast.TryStar: "except*",
 }
 if hasattr(ast, "TypeAlias"):
-    _SYNTAX[ast.TypeAlias] = "type aliases"
+    _MISSING_SYNTAX[ast.TypeAlias] = "type aliases"
 
 
-def cpython(source: Source, names: Names) -> str:
+def find_cpython_reason(source: ProgramSource, names: Namespace) -> str:
     """Return why a program needs CPython; empty if Monty can run it."""
-    return _Reader(source, names).reason()
+    return _EngineCheck(source, names).find_reason()
 
 
-def earlier(used: set[str], sources: dict[str, str], names: Names) -> str:
+def find_earlier_reason(used: set[str], sources: dict[str, str], names: Namespace) -> str:
     """Return why the definitions of earlier programs that a program uses need CPython."""
     todo, seen = sorted(used & sources.keys()), set(used)
     while todo:
         name = todo.pop()
         try:
-            source = Source(sources[name], len(sources[name]) * 4)
-        except Rejected:
+            source = ProgramSource(sources[name], len(sources[name]) * 4)
+        except ProgramRejected:
             continue
-        if reason := cpython(source, names):
+        if reason := find_cpython_reason(source, names):
             return f"{name}(): {reason}" if name in used else f"{name}: {reason}"
-        todo += sorted((source.used & sources.keys()) - seen)
-        seen |= source.used
+        todo += sorted((source.used_names & sources.keys()) - seen)
+        seen |= source.used_names
     return ""
 
 
-def _exception(node: ast.Call) -> str:
+def _check_exception(node: ast.Call) -> str:
     """Find an exception that is given more than one text, as far as that is written out."""
     kind = getattr(builtins, node.func.id, None) if isinstance(node.func, ast.Name) else None
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
         return ""
-    texts = [one for one in node.args if not isinstance(one, _NO_TEXT)]
+    texts = [one for one in node.args if not isinstance(one, _NON_TEXT_NODES)]
     texts = [one for one in texts if not (isinstance(one, ast.Constant) and not isinstance(one.value, str))]
     return "an exception that holds more than one text" if len(node.args) > min(1, len(texts)) else ""
 
 
-_NO_TEXT = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp, ast.Starred)
+_NON_TEXT_NODES = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp, ast.Starred)
 
 
-class _Reader:
-    def __init__(self, source: Source, names: Names) -> None:
-        self.source, self.patterns = source, Patterns(source)
-        self.ours = names.roots - source.bound
+class _EngineCheck:
+    def __init__(self, source: ProgramSource, names: Namespace) -> None:
+        self.source, self.regex_check = source, RegexCheck(source)
+        self.operation_roots = names.roots - source.bound_names
         self.modules: dict[str, str] = {}  # what an import is called here
-        self.called: set[int] = set()  # attributes that are called, or lead to another one
-        self.stored: set[str] = set()  # attributes that the program gives a value
+        self.called_ids: set[int] = set()  # attributes that are called, or lead to another one
+        self.stored_attributes: set[str] = set()  # attributes that the program gives a value
         for node in source.nodes:
             if isinstance(node, ast.Import):
                 self.modules |= {(alias.asname or alias.name): alias.name for alias in node.names}
             elif isinstance(node, ast.Call):
-                self.called.add(id(node.func))
+                self.called_ids.add(id(node.func))
             elif isinstance(node, ast.Attribute):
-                self.called.add(id(node.value))
+                self.called_ids.add(id(node.value))
                 if isinstance(node.ctx, ast.Store):
-                    self.stored.add(node.attr)
+                    self.stored_attributes.add(node.attr)
 
     # What is asked of many nodes is found once: a hostile program has thousands of them, one inside of the other.
 
     @cached_property
-    def functions(self) -> set[str]:
+    def function_names(self) -> set[str]:
         return {one.name for one in self.source.nodes if isinstance(one, ast.FunctionDef)}
 
     @cached_property
-    def roots(self) -> dict[int, str]:
+    def chain_roots(self) -> dict[int, str]:
         """The first name of each attribute's chain: `a` of `a.b.c`."""
         found: dict[int, str] = {}
         for node in reversed(self.source.nodes):  # what is inside first
@@ -189,103 +189,117 @@ class _Reader:
         return found
 
     @cached_property
-    def operations(self) -> list[int]:
+    def operation_positions(self) -> list[int]:
         """Where operations are named."""
-        return self._places(lambda node: self.roots.get(id(node)) in self.ours)
+        return self._find_positions(lambda node: self.chain_roots.get(id(node)) in self.operation_roots)
 
     @cached_property
-    def endless(self) -> list[int]:
-        return self._places(lambda node: isinstance(node, ast.Call) and _last(node.func) in _ENDLESS)
+    def endless_positions(self) -> list[int]:
+        return self._find_positions(
+            lambda node: isinstance(node, ast.Call) and _final_name(node.func) in _ENDLESS_ITERATORS
+        )
 
     @cached_property
-    def asked_of(self) -> dict[tuple[str, str], list[int]]:
+    def exception_uses(self) -> dict[tuple[str, str], list[int]]:
         """Where something is asked of a name that only CPython's exceptions have."""
         found: dict[tuple[str, str], list[int]] = {}
         for node in self.source.nodes:
-            if isinstance(node, ast.Attribute) and node.attr in _OF_EXCEPTIONS and isinstance(node.value, ast.Name):
-                found.setdefault((node.value.id, node.attr), []).append(self.source.span(node)[0])
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr in _EXCEPTION_ATTRIBUTES
+                and isinstance(node.value, ast.Name)
+            ):
+                found.setdefault((node.value.id, node.attr), []).append(self.source.get_span(node)[0])
         return {asked: sorted(places) for asked, places in found.items()}
 
-    def _places(self, wanted: Callable[[ast.AST], bool]) -> list[int]:
-        return sorted(self.source.span(node)[0] for node in self.source.nodes if wanted(node))
+    def _find_positions(self, wanted: Callable[[ast.AST], bool]) -> list[int]:
+        return sorted(self.source.get_span(node)[0] for node in self.source.nodes if wanted(node))
 
-    def _holds(self, node: ast.AST, places: list[int]) -> bool:
+    def _contains_position(self, node: ast.AST, places: list[int]) -> bool:
         """Tell whether one of these places is inside of a node."""
-        start, end = self.source.span(node)
+        start, end = self.source.get_span(node)
         found = bisect_left(places, start)
         return found < len(places) and places[found] < end
 
-    def reason(self) -> str:
+    def find_reason(self) -> str:
         for node in self.source.nodes:
-            if reason := _SYNTAX.get(type(node)) or self._of(node):
+            if reason := _MISSING_SYNTAX.get(type(node)) or self._check_node(node):
                 return reason
-        return lazy.Reader(self.source, self.ours, self.roots, set(self.modules)).reason()
+        return lazy.LazinessCheck(self.source, self.operation_roots, self.chain_roots, set(self.modules)).find_reason()
 
-    def _of(self, node: ast.AST) -> str:
+    def _check_node(self, node: ast.AST) -> str:
         if isinstance(node, ast.Name):
-            return self._name(node)
+            return self._check_name(node)
         if isinstance(node, ast.Attribute):
-            return self._attribute(node)
+            return self._check_attribute(node)
         if isinstance(node, ast.Call):
-            return self._call(node) or _exception(node)
+            return self._check_call(node) or _check_exception(node)
         if isinstance(node, ast.Import | ast.ImportFrom):
-            return _import(node)
+            return _check_import(node)
         if isinstance(node, ast.ClassDef):
-            return _class(node)
+            return _check_class(node)
         if isinstance(node, ast.comprehension):
             return "an asynchronous comprehension" if node.is_async else ""
         if isinstance(node, ast.GeneratorExp):
-            return "a generator over something endless" if self._holds(node, self.endless) else ""
-        return self._caught(node) if isinstance(node, ast.ExceptHandler) else ""
+            return "a generator over something endless" if self._contains_position(node, self.endless_positions) else ""
+        return self._check_handler(node) if isinstance(node, ast.ExceptHandler) else ""
 
-    def _name(self, node: ast.Name) -> str:
-        missing = node.id in NO_BUILTINS and isinstance(node.ctx, ast.Load) and node.id not in self.source.bound
+    def _check_name(self, node: ast.Name) -> str:
+        missing = (
+            node.id in MISSING_BUILTINS and isinstance(node.ctx, ast.Load) and node.id not in self.source.bound_names
+        )
         return node.id if missing and hasattr(builtins, node.id) else ""
 
-    def _attribute(self, node: ast.Attribute) -> str:
-        if self.roots[id(node)] in self.ours:
+    def _check_attribute(self, node: ast.Attribute) -> str:
+        if self.chain_roots[id(node)] in self.operation_roots:
             return ""
-        module = self.modules.get(_last(node.value)) if isinstance(node.value, ast.Name) else None
-        if module in MODULES:
-            return "" if node.attr in MODULES[module] else f"{module}.{node.attr}"
-        if node.attr in NO_METHODS:
+        module = self.modules.get(_final_name(node.value)) if isinstance(node.value, ast.Name) else None
+        if module in MONTY_MODULES:
+            return "" if node.attr in MONTY_MODULES[module] else f"{module}.{node.attr}"
+        if node.attr in MISSING_METHODS:
             return f".{node.attr}"
-        if node.attr.startswith("__") and node.attr not in _DUNDERS:
+        if node.attr.startswith("__") and node.attr not in _ALLOWED_DUNDERS:
             return f".{node.attr}"
-        if node.attr == "__name__" and not isinstance(node.value, ast.Call) and _last(node.value) != "__class__":
+        if node.attr == "__name__" and not isinstance(node.value, ast.Call) and _final_name(node.value) != "__class__":
             return "the name of a function"
-        passed_on = isinstance(node.ctx, ast.Load) and id(node) not in self.called and node.attr not in self.stored
+        passed_on = (
+            isinstance(node.ctx, ast.Load)
+            and id(node) not in self.called_ids
+            and node.attr not in self.stored_attributes
+        )
         return f".{node.attr} as a value" if passed_on and node.attr in _METHOD_VALUES else ""
 
-    def _call(self, node: ast.Call) -> str:
-        name = _last(node.func)
-        if reason := self.patterns.reason(node) or _codec(node, name):
+    def _check_call(self, node: ast.Call) -> str:
+        name = _final_name(node.func)
+        if reason := self.regex_check.find_reason(node) or _check_codec(node, name):
             return reason
-        if missing := [one.arg for one in node.keywords if one.arg in NO_KEYWORDS.get(name, ())]:
+        if missing := [one.arg for one in node.keywords if one.arg in MISSING_KEYWORDS.get(name, ())]:
             return f"{name}({missing[0]}=)"
         if name == "sub" and any(self._is_function(argument) for argument in node.args[:2]):
             return "re.sub with a function"
         if name == "bytes" and node.args and isinstance(node.args[0], ast.List | ast.Tuple | ast.ListComp):
             return "bytes of numbers"
         keys = [one.value for one in node.keywords if one.arg == "key"]
-        if name in ("max", "min", "sort", "groupby") and any(self._holds(key, self.operations) for key in keys):
+        if name in ("max", "min", "sort", "groupby") and any(
+            self._contains_position(key, self.operation_positions) for key in keys
+        ):
             return f"an operation called in {name}(key=)"
         return ""
 
     def _is_function(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Lambda):
             return True
-        return isinstance(node, ast.Name) and node.id in self.functions
+        return isinstance(node, ast.Name) and node.id in self.function_names
 
-    def _caught(self, node: ast.ExceptHandler) -> str:
+    def _check_handler(self, node: ast.ExceptHandler) -> str:
         """Find what is asked of an exception: Monty keeps its type and its text alone."""
-        for name, attribute in ((node.name, one) for one in sorted(_OF_EXCEPTIONS)):
-            if self._holds(node, self.asked_of.get((name or "", attribute), [])):
+        for name, attribute in ((node.name, one) for one in sorted(_EXCEPTION_ATTRIBUTES)):
+            if self._contains_position(node, self.exception_uses.get((name or "", attribute), [])):
                 return f"{attribute} of an exception"
         return ""
 
 
-def _codec(node: ast.Call, name: str) -> str:
+def _check_codec(node: ast.Call, name: str) -> str:
     """Find another encoding than those that Monty has."""
     if name not in ("encode", "decode") or not isinstance(node.func, ast.Attribute):
         return ""
@@ -293,37 +307,37 @@ def _codec(node: ast.Call, name: str) -> str:
     if not given:
         return ""
     codec = given[0].value if isinstance(given[0], ast.Constant) else None
-    return "" if isinstance(codec, str) and codec.lower() in _CODECS else f".{name} with another encoding"
+    return "" if isinstance(codec, str) and codec.lower() in _MONTY_CODECS else f".{name} with another encoding"
 
 
-def _last(node: ast.AST) -> str:
+def _final_name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _import(node: ast.Import | ast.ImportFrom) -> str:
+def _check_import(node: ast.Import | ast.ImportFrom) -> str:
     if isinstance(node, ast.Import):
-        missing = [alias.name for alias in node.names if alias.name not in MODULES and alias.name != "os.path"]
+        missing = [alias.name for alias in node.names if alias.name not in MONTY_MODULES and alias.name != "os.path"]
         return f"import {missing[0]}" if missing else ""
     module = node.module or ""
     if module == "os.path":
         return ""
-    if module not in MODULES:
+    if module not in MONTY_MODULES:
         return f"import {module}"
-    missing = [alias.name for alias in node.names if alias.name not in MODULES[module]]
+    missing = [alias.name for alias in node.names if alias.name not in MONTY_MODULES[module]]
     return f"{module}.{missing[0]}" if missing else ""
 
 
-def _class(node: ast.ClassDef) -> str:
+def _check_class(node: ast.ClassDef) -> str:
     if node.bases or node.keywords:
         return "classes with a base"
     for part in node.body:
         if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
             if part.decorator_list:
                 return "decorated methods"
-            if part.name.startswith("__") and part.name not in METHODS:
+            if part.name.startswith("__") and part.name not in MONTY_SPECIAL_METHODS:
                 return part.name
         elif not isinstance(part, ast.Pass | ast.Assign | ast.AnnAssign | ast.Expr):
             return "a class that holds more than methods and values"
-        elif isinstance(part, ast.Assign) and _last(part.targets[0]).startswith("__"):
-            return _last(part.targets[0])
+        elif isinstance(part, ast.Assign) and _final_name(part.targets[0]).startswith("__"):
+            return _final_name(part.targets[0])
     return ""

@@ -9,28 +9,36 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TypedDict
 
-from athena.core.threads import Crew
+from athena.core.threads import ThreadPool
 from athena.errors import AthenaError, Conflict, InvalidInput, LimitExceeded, Misconfigured
 from athena.programs.sandbox import routing
-from athena.programs.sandbox.calls import Calls, current, working_for
-from athena.programs.sandbox.check import problems
+from athena.programs.sandbox.calls import RunCalls, bind_current_calls, current_calls
+from athena.programs.sandbox.check import find_problems
 from athena.programs.sandbox.cpython import CPython
-from athena.programs.sandbox.jail import BARE, Layers, choices
+from athena.programs.sandbox.jail import NO_LAYERS, Layers, list_layer_choices
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.monty import types
-from athena.programs.sandbox.monty.driver import Drive
+from athena.programs.sandbox.monty.driver import MontyDriver
 from athena.programs.sandbox.monty.engine import Monty
-from athena.programs.sandbox.names import Names
-from athena.programs.sandbox.pausing import opened_pause
-from athena.programs.sandbox.program import LONGEST_HINT, Call, Failure, Program, Rejected, Run, failure
-from athena.programs.sandbox.run import GRACE_S, Ended, Output, Running
-from athena.programs.sandbox.source import Source
-from athena.programs.sandbox.spawner import Keeper
+from athena.programs.sandbox.names import Namespace
+from athena.programs.sandbox.pausing import read_pause
+from athena.programs.sandbox.program import (
+    MAX_HINT_CHARS,
+    Failure,
+    HostCall,
+    Program,
+    ProgramRejected,
+    Run,
+    create_failure,
+)
+from athena.programs.sandbox.run import KILL_GRACE_S, ActiveRun, EngineResult, Output
+from athena.programs.sandbox.source import ProgramSource
+from athena.programs.sandbox.spawner import Spawner
 from athena.programs.sandbox.state import State
-from athena.programs.sandbox.timer import Watch
+from athena.programs.sandbox.timer import TimerThread
 
 # What Monty may say of something that CPython can do. A program that made no call may be run there from its start.
-_RETRIED = frozenset(
+_RETRIED_ERRORS = frozenset(
     {
         "NotImplementedError",
         "SyntaxError",
@@ -50,29 +58,29 @@ class EngineReport(TypedDict):
     why: str
 
 
-class _Inside:
+class _ProcessState:
     """What belongs to one process: threads and workers do not survive a fork."""
 
     def __init__(self, limits: Limits, jails: Sequence[Layers], allow_bare: bool) -> None:
         self.pid = os.getpid()
-        self.keeper = Keeper()
-        self.watch = Watch()
-        self.monty = Monty(limits, self.keeper, [*jails, BARE] if allow_bare else jails)
-        self.python = CPython(limits, self.keeper, jails)
-        self.runners = Crew(limits.runs, "athena-run")
+        self.spawner = Spawner()
+        self.timer = TimerThread()
+        self.monty = Monty(limits, self.spawner, [*jails, NO_LAYERS] if allow_bare else jails)
+        self.python = CPython(limits, self.spawner, jails)
+        self.runners = ThreadPool(limits.runs, "athena-run")
         # For each depth, since a call may wait for the calls of a program inside of it.
-        self.callers = [Crew(limits.parallel * 2, f"athena-call-{depth}") for depth in range(limits.depth)]
-        self.waiting = 0
+        self.callers = [ThreadPool(limits.parallel * 2, f"athena-call-{depth}") for depth in range(limits.depth)]
+        self.waiting_count = 0
         self.guard = threading.Lock()
-        self.running: weakref.WeakSet[Running] = weakref.WeakSet()
+        self.active_runs: weakref.WeakSet[ActiveRun] = weakref.WeakSet()
 
     def close(self) -> None:
-        for one in list(self.running):
+        for one in list(self.active_runs):
             one.cancel()
-        self.keeper.tell(self.monty.close)
-        self.keeper.tell(self.python.close)
-        self.keeper.close(2.0)
-        self.watch.close()
+        self.spawner.submit_job(self.monty.close)
+        self.spawner.submit_job(self.python.close)
+        self.spawner.close(2.0)
+        self.timer.close()
         for crew in (self.runners, *self.callers):
             crew.close()
 
@@ -89,77 +97,77 @@ class Sandbox:
         allow_bare: bool = False,  # Monty may run behind its own walls alone
     ) -> None:
         self.limits = limits or Limits()
-        self._key, self._jails, self._allow_bare = key, jails, allow_bare
-        self._inside: _Inside | None = None
+        self._key, self._layer_choices, self._allow_bare = key, jails, allow_bare
+        self._process_state: _ProcessState | None = None
         self._guard = threading.Lock()
         self._closed = False
 
     # --- running ------------------------------------------------------------------------------------------------------
 
-    def run(self, program: Program, call: Call) -> Run:
+    def run(self, program: Program, call: HostCall) -> Run:
         """Run a program to its end; blocks. Raises only what is no fault of the program."""
         return self.start(program, call).result()
 
-    def start(self, program: Program, call: Call) -> Running:
+    def start(self, program: Program, call: HostCall) -> ActiveRun:
         """Begin a program; it can be waited for, awaited by its outcome, and cancelled."""
-        running = self._running(program.names, call, program.state, program.timeout_s)
-        self._submit(running, lambda: self._run(program, running))
+        running = self._create_active_run(program.names, call, program.state, program.timeout_s)
+        self._submit_run(running, lambda: self._run_program(program, running))
         return running
 
     def resume(
-        self, snapshot: bytes, call: Call, names: Names, *, approved: bool, refusal: str = "", owner: str = "",
+        self, snapshot: bytes, call: HostCall, names: Namespace, *, approved: bool, refusal: str = "", owner: str = "",
         timeout_s: float | None = None,
     ) -> Run:  # fmt: skip
         """Go on with a paused run, to its end; blocks."""
-        return self.go_on(
+        return self.start_resumed(
             snapshot, call, names, approved=approved, refusal=refusal, owner=owner, timeout_s=timeout_s
         ).result()
 
     def check_paused(self, snapshot: bytes, owner: str) -> None:
         """Refuse a paused run that cannot be gone on with here."""
-        inside = self._opened()
+        inside = self._open_process_state()
         inside.monty.open()
-        if opened_pause(self._key, owner, snapshot)[0]["wrote"] != inside.monty.wrote:
+        if read_pause(self._key, owner, snapshot)[0]["wrote"] != inside.monty.dump_format:
             message = "this paused run belongs to another version of the engine; nothing was run"
             raise Conflict(message, hint="run the program again from its start")
 
-    def go_on(
-        self, snapshot: bytes, call: Call, names: Names, *, approved: bool, refusal: str = "", owner: str = "",
+    def start_resumed(
+        self, snapshot: bytes, call: HostCall, names: Namespace, *, approved: bool, refusal: str = "", owner: str = "",
         timeout_s: float | None = None,
-    ) -> Running:  # fmt: skip
+    ) -> ActiveRun:  # fmt: skip
         """Go on with a paused run: make the call that waits, if it is approved, and the rest of the program."""
-        head, content = opened_pause(self._key, owner, snapshot)
-        running = self._running(names, call, bytes.fromhex(head["before"]) or None, timeout_s)
+        head, content = read_pause(self._key, owner, snapshot)
+        running = self._create_active_run(names, call, bytes.fromhex(head["before"]) or None, timeout_s)
         running.output = Output(self.limits.output_chars, head["output"])
-        running.calls.restore(head["count"], head["made"])
+        running.calls.restore_counts(head["count"], head["made"])
         running.engine, running.reason = "monty", "it was paused there"
 
-        def work() -> Ended:
-            inside = self._opened()
-            drive = Drive(inside.monty, running, inside.watch, self._key, owner)
+        def run_resumed() -> EngineResult:
+            inside = self._open_process_state()
+            drive = MontyDriver(inside.monty, running, inside.timer, self._key, owner)
             return drive.resume(content, approved=approved, refusal=refusal)
 
-        self._submit(running, work)
+        self._submit_run(running, run_resumed)
         return running
 
-    def check(self, program: Program) -> list[Failure]:
+    def check_program(self, program: Program) -> list[Failure]:
         """Say what is certainly wrong with a program; nothing of it is run."""
         try:
-            source = Source(program.code, self.limits.source_bytes)
-        except Rejected as rejected:
+            source = ProgramSource(program.code, self.limits.source_bytes)
+        except ProgramRejected as rejected:
             return [rejected.failure]
-        engine = self._choose(program, source, State())[0]
-        return problems(source, program.names, approvals=engine == "monty")
+        engine = self._choose_engine(program, source, State())[0]
+        return find_problems(source, program.names, approvals=engine == "monty")
 
-    def check_types(self, code: str, names: Names) -> list[Failure]:
+    def check_types(self, code: str, names: Namespace) -> list[Failure]:
         """Say where a program's types certainly do not fit; nothing of it is run."""
-        return types.wrong(self._opened().monty.types(code, types.stubs(names)))
+        return types.parse_report(self._open_process_state().monty.check_types(code, types.build_stubs(names)))
 
     # --- engines ------------------------------------------------------------------------------------------------------
 
-    def probe(self) -> dict[str, EngineReport]:
+    def probe_engines(self) -> dict[str, EngineReport]:
         """Start each engine's real worker and say behind which walls it runs; for `athena doctor`."""
-        inside = self._opened()
+        inside = self._open_process_state()
         report: dict[str, EngineReport] = {}
         for engine in (inside.monty, inside.python):
             why = ""
@@ -171,36 +179,40 @@ class Sandbox:
             report[engine.name] = {"works": not why, "version": engine.version, "layers": layers, "why": why}
         return report
 
-    def warm(self) -> None:
+    def warm_up(self) -> None:
         """Start the default engine before it is needed."""
-        self._opened().monty.open()
+        self._open_process_state().monty.open()
 
     def close(self) -> None:
         """End all workers."""
         with self._guard:
             self._closed = True
-            inside, self._inside = self._inside, None
+            inside, self._process_state = self._process_state, None
         if inside is not None and inside.pid == os.getpid():
             inside.close()
 
-    def _opened(self) -> _Inside:
+    def _open_process_state(self) -> _ProcessState:
         with self._guard:
             if self._closed:
                 raise Misconfigured("this sandbox was closed")
-            if self._inside is None or self._inside.pid != os.getpid():
-                if self._inside is not None:
-                    _inherited.append(self._inside)  # the parent's: to let go of it would end the parent's workers
-                self._inside = _Inside(self.limits, self._walls(), self._allow_bare)
-                _open.add(self)
-            return self._inside
+            if self._process_state is None or self._process_state.pid != os.getpid():
+                if self._process_state is not None:
+                    _inherited_states.append(
+                        self._process_state
+                    )  # the parent's: to let go of it would end the parent's workers
+                self._process_state = _ProcessState(self.limits, self._select_layers(), self._allow_bare)
+                _open_sandboxes.add(self)
+            return self._process_state
 
-    def _walls(self) -> Sequence[Layers]:
-        return choices() if self._jails is None else self._jails
+    def _select_layers(self) -> Sequence[Layers]:
+        return list_layer_choices() if self._layer_choices is None else self._layer_choices
 
     # --- one run ------------------------------------------------------------------------------------------------------
 
-    def _running(self, names: Names, call: Call, before: bytes | None, timeout_s: float | None) -> Running:
-        inside, outer = self._opened(), current()
+    def _create_active_run(
+        self, names: Namespace, call: HostCall, before: bytes | None, timeout_s: float | None
+    ) -> ActiveRun:
+        inside, outer = self._open_process_state(), current_calls()
         depth = outer.depth + 1 if outer else 0
         if depth >= self.limits.depth:
             raise LimitExceeded(f"programs inside of programs, more than {self.limits.depth} deep (limit depth)")
@@ -212,162 +224,175 @@ class Sandbox:
             if outer.root.cpu_s > self.limits.cpu_s:
                 message = f"the programs inside of this one have computed for {self.limits.cpu_s:g} s (limit cpu_s)"
                 raise LimitExceeded(message, hint="do less in one program")
-        calls = Calls(names, call, self.limits, inside.callers[depth], depth, outer)
-        made = Running(calls, self.limits, before, wall, Output(self.limits.output_chars))
-        inside.running.add(made)
+        calls = RunCalls(names, call, self.limits, inside.callers[depth], depth, outer)
+        made = ActiveRun(calls, self.limits, before, wall, Output(self.limits.output_chars))
+        inside.active_runs.add(made)
         return made
 
-    def _submit(self, running: Running, work: Callable[[], Ended]) -> None:
+    def _submit_run(self, running: ActiveRun, work: Callable[[], EngineResult]) -> None:
         """Wait for a turn, in order. A run inside of another one has its turn already."""
-        inside = self._opened()
+        inside = self._open_process_state()
         if (outer := running.calls.parent) is not None:
-            outer.adopt(running.cancel)
+            outer.add_child(running.cancel)
             try:
-                self._timed(running, work)
+                self._run_timed(running, work)
             finally:
-                outer.release(running.cancel)
+                outer.remove_child(running.cancel)
             return
         with inside.guard:
-            if inside.waiting >= self.limits.waiting + self.limits.runs:
+            if inside.waiting_count >= self.limits.waiting + self.limits.runs:
                 message = f"{self.limits.waiting} programs wait already (limit waiting)"
                 raise LimitExceeded(message, hint="try again in a few seconds", retry=True)
-            inside.waiting += 1
+            inside.waiting_count += 1
 
         def give_up() -> None:
             if running.after_stop is None:
                 running.stop("waited")
 
-        late = inside.watch.at(time.monotonic() + running.timeout_s, give_up)
+        late = inside.timer.schedule_at(time.monotonic() + running.timeout_s, give_up)
 
-        def job() -> None:
+        def run_turn() -> None:
             late.cancel()
             try:
-                self._timed(running, work)
+                self._run_timed(running, work)
             finally:
                 with inside.guard:
-                    inside.waiting -= 1
+                    inside.waiting_count -= 1
 
-        inside.runners.submit(job)
+        inside.runners.submit(run_turn)
 
-    def _timed(self, running: Running, work: Callable[[], Ended]) -> None:
-        inside = self._opened()
-        running.began = time.monotonic()
-        end = running.began + running.timeout_s
+    def _run_timed(self, running: ActiveRun, work: Callable[[], EngineResult]) -> None:
+        inside = self._open_process_state()
+        running.started_at = time.monotonic()
+        end = running.started_at + running.timeout_s
         running.calls.deadline = end
 
         def report_soon() -> None:
-            inside.watch.at(time.monotonic() + GRACE_S, running.abandon)
+            inside.timer.schedule_at(time.monotonic() + KILL_GRACE_S, running.report_abandoned)
 
         running.after_stop = report_soon
-        if running.done:  # cancelled while it waited
+        if running.is_done:  # cancelled while it waited
             return
-        alarm = inside.watch.at(end, lambda: running.stop("timeout"))
+        alarm = inside.timer.schedule_at(end, lambda: running.stop("timeout"))
         try:
-            with working_for(running.calls):
-                ended = Ended("", died=True) if running.stopped else work()
-            running.finish(running.report(ended))
-        except Rejected as rejected:
-            running.finish(running.report(Ended("", error=rejected.failure)))
+            with bind_current_calls(running.calls):
+                ended = EngineResult("", worker_died=True) if running.stop_reason else work()
+            running.finish(running.create_run(ended))
+        except ProgramRejected as rejected:
+            running.finish(running.create_run(EngineResult("", error=rejected.failure)))
         except BaseException as error:  # noqa: BLE001  # the caller's to see
             running.fail(error)
         finally:
             alarm.cancel()
 
-    def _run(self, program: Program, running: Running) -> Ended:
-        source = Source(program.code, self.limits.source_bytes)
-        state = self._state(program)
-        engine, running.reason = self._choose(program, source, state)
+    def _run_program(self, program: Program, running: ActiveRun) -> EngineResult:
+        source = ProgramSource(program.code, self.limits.source_bytes)
+        state = self._load_state(program)
+        engine, running.reason = self._choose_engine(program, source, state)
         waits = engine == "monty" and not running.calls.depth
-        if found := problems(source, program.names, approvals=waits, known=state.names):
-            raise Rejected(_all(found))
+        if found := find_problems(source, program.names, approvals=waits, known=state.known_names):
+            raise ProgramRejected(_merge_problems(found))
         running.engine = engine
-        ended = self._on(engine, program, running, source, state)
-        if self._harmless(running) and ended.died and ended.error is not None and ended.error["type"] == "WorkerDied":
+        ended = self._run_on_engine(engine, program, running, source, state)
+        if (
+            self._is_harmless(running)
+            and ended.worker_died
+            and ended.error is not None
+            and ended.error["type"] == "WorkerDied"
+        ):
             # The worker may have been killed while it waited for us. Nothing has been done, so it may be done again.
             if not running.reopen():
                 return ended
             running.output = Output(self.limits.output_chars)
-            inside = self._opened()
-            (inside.python if ended.engine == "python" else inside.monty).distrust()
-            ended = self._on(engine, program, running, source, self._state(program))
+            inside = self._open_process_state()
+            (inside.python if ended.engine == "python" else inside.monty).discard_ready()
+            ended = self._run_on_engine(engine, program, running, source, self._load_state(program))
         if engine == "monty" and program.engine == "auto" and self._may_retry(ended, running):
-            ended = self._again(program, running, source, ended)
+            ended = self._retry_on_cpython(program, running, source, ended)
         error = ended.error
         if error is not None and error["type"] == "NameError":
             name = error["message"].partition("'")[2].partition("'")[0]
-            error["hint"] = "; ".join(filter(None, [state.unkept(name, ended.engine), error["hint"]])) or None
+            error["hint"] = "; ".join(filter(None, [state.explain_missing(name, ended.engine), error["hint"]])) or None
         return ended
 
-    def _state(self, program: Program) -> State:
+    def _load_state(self, program: Program) -> State:
         """Return the variables that a program begins with."""
-        return State.opened(self._key, program.owner, program.state).beside(program.inputs)
+        return State.from_sealed(self._key, program.owner, program.state).add_variables(program.inputs)
 
-    def _on(self, engine: str, program: Program, running: Running, source: Source, state: State) -> Ended:
+    def _run_on_engine(
+        self, engine: str, program: Program, running: ActiveRun, source: ProgramSource, state: State
+    ) -> EngineResult:
         if engine == "python":
-            return self._on_cpython(program, running, source, state)
+            return self._run_on_cpython(program, running, source, state)
         try:
-            return self._on_monty(program, running, source, state)
+            return self._run_on_monty(program, running, source, state)
         except Misconfigured as error:
             if program.engine == "monty":
                 raise
             running.engine, running.reason = "python", str(error)
             try:
-                return self._opened().python.run(source, running, state, self._key, program.owner)
+                return self._open_process_state().python.run(source, running, state, self._key, program.owner)
             except Misconfigured:
                 raise error from None
 
-    def _choose(self, program: Program, source: Source, state: State) -> tuple[str, str]:
+    def _choose_engine(self, program: Program, source: ProgramSource, state: State) -> tuple[str, str]:
         if program.engine not in ("auto", "monty", "python"):
             raise InvalidInput(f"there is no engine {program.engine!r:.40}", hint="auto, monty or python")
         if program.engine != "auto":
             return program.engine, "asked for"
-        if reason := routing.cpython(source, program.names):
+        if reason := routing.find_cpython_reason(source, program.names):
             return "python", reason
-        if reason := routing.earlier(source.used, state.sources, program.names):
+        if reason := routing.find_earlier_reason(source.used_names, state.sources, program.names):
             return "python", reason
         return "monty", ""
 
-    def _on_monty(self, program: Program, running: Running, source: Source, state: State) -> Ended:
-        inside = self._opened()
-        return Drive(inside.monty, running, inside.watch, self._key, program.owner).run(source, state)
+    def _run_on_monty(self, program: Program, running: ActiveRun, source: ProgramSource, state: State) -> EngineResult:
+        inside = self._open_process_state()
+        return MontyDriver(inside.monty, running, inside.timer, self._key, program.owner).run(source, state)
 
-    def _on_cpython(self, program: Program, running: Running, source: Source, state: State) -> Ended:
+    def _run_on_cpython(
+        self, program: Program, running: ActiveRun, source: ProgramSource, state: State
+    ) -> EngineResult:
         try:
-            return self._opened().python.run(source, running, state, self._key, program.owner)
+            return self._open_process_state().python.run(source, running, state, self._key, program.owner)
         except Misconfigured as error:
             if program.engine == "python":
                 raise
             hint = f"{error}; write it without: {running.reason}"
-            raise Rejected(failure("Unsupported", f"this program needs CPython: {running.reason}", hint=hint)) from None
+            raise ProgramRejected(
+                create_failure("Unsupported", f"this program needs CPython: {running.reason}", hint=hint)
+            ) from None
 
     @staticmethod
-    def _harmless(running: Running) -> bool:
+    def _is_harmless(running: ActiveRun) -> bool:
         """Tell whether a program has made no call: what has been done is never done twice."""
-        return not (running.stopped or running.calls.count or running.calls.made)
+        return not (running.stop_reason or running.calls.count or running.calls.counts_by_path)
 
     @classmethod
-    def _may_retry(cls, ended: Ended, running: Running) -> bool:
+    def _may_retry(cls, ended: EngineResult, running: ActiveRun) -> bool:
         error = ended.error
-        if error is None or ended.died or not cls._harmless(running):
+        if error is None or ended.worker_died or not cls._is_harmless(running):
             return False
         if error["type"] == "NameError":
             return any(hasattr(builtins, word) for word in error["message"].split("'")[1:2])
-        return error["type"] in _RETRIED or "monty" in error["message"]
+        return error["type"] in _RETRIED_ERRORS or "monty" in error["message"]
 
-    def _again(self, program: Program, running: Running, source: Source, first: Ended) -> Ended:
+    def _retry_on_cpython(
+        self, program: Program, running: ActiveRun, source: ProgramSource, first: EngineResult
+    ) -> EngineResult:
         """Run on CPython what Monty could not; if that fails too, the first answer stands."""
         assert first.error is not None
         if not running.reopen():
             return first
         printed, running.output = running.output, Output(self.limits.output_chars)
-        state = self._state(program)
+        state = self._load_state(program)
         try:
-            second = self._opened().python.run(source, running, state, self._key, program.owner)
+            second = self._open_process_state().python.run(source, running, state, self._key, program.owner)
         except Misconfigured:
             running.output = printed
             return first
         unread = first.error["type"] == "NotImplementedError"
-        if second.error is None or second.died or running.calls.made or unread:
+        if second.error is None or second.worker_died or running.calls.counts_by_path or unread:
             running.engine, running.reason = "python", f"Monty: {first.error['message'][:200]}"
             return second
         running.output = printed
@@ -376,22 +401,22 @@ class Sandbox:
         return first
 
 
-def _all(found: list[Failure]) -> Failure:
+def _merge_problems(found: list[Failure]) -> Failure:
     """Tell of the first problem, and of the others in its hint."""
     first = found[0].copy()
     others = [f"line {one['line']}: {one['message']}" for one in found[1:10]]
     if others:
         first["hint"] = "; ".join(filter(None, [first["hint"], f"also {'; '.join(others)}"]))
-    said = [first["hint"][: LONGEST_HINT - 20]] if first["hint"] else []
+    said = [first["hint"][: MAX_HINT_CHARS - 20]] if first["hint"] else []
     first["hint"] = "; ".join([*said, "nothing was run"])
     return first
 
 
-_inherited: list[_Inside] = []
-_open: "weakref.WeakSet[Sandbox]" = weakref.WeakSet()
+_inherited_states: list[_ProcessState] = []
+_open_sandboxes: "weakref.WeakSet[Sandbox]" = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    for sandbox in list(_open):
+    for sandbox in list(_open_sandboxes):
         sandbox.close()

@@ -9,26 +9,26 @@ from functools import cached_property
 from itertools import accumulate
 
 from athena.programs.sandbox import lazy
-from athena.programs.sandbox.program import Rejected, failure
+from athena.programs.sandbox.program import ProgramRejected, create_failure
 
 Span = tuple[int, int]  # bytes, as Monty counts
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_OPEN, _CLOSE = b"cap__((", b"))"
-_ARGUMENT = b"arg__(("
-_WAIT, _WAITS = b"wait__((", b"waits__(("
-_OURS = {"cap__", "arg__", "keep__", "parallel__", "ready__", "wait__", "waits__"}
-_OURS |= {"any__", "all__", "next__", "q__", "Few__", "Over__"}  # see lazy.py
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+_SCOPE_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_CAP_PREFIX, _WRAP_SUFFIX = b"cap__((", b"))"
+_ARGUMENT_PREFIX = b"arg__(("
+_WAIT_PREFIX, _WAIT_ALL_PREFIX = b"wait__((", b"waits__(("
+_SANDBOX_NAMES = {"cap__", "arg__", "keep__", "parallel__", "ready__", "wait__", "waits__"}
+_SANDBOX_NAMES |= {"any__", "all__", "next__", "q__", "Few__", "Over__"}  # see lazy.py
 # Exceptions leave the worker with their text.
-_BUILT_IN = frozenset(
+_BUILTIN_NAMES = frozenset(
     name for name, kind in vars(builtins).items() if not (isinstance(kind, type) and issubclass(kind, BaseException))
 )
 # Of plain values, which are called often. Of operations only `skills.find` has such a name.
-METHODS = frozenset(name for kind in (str, list, dict, set, bytes) for name in dir(kind)) - {"find"}
+PLAIN_METHODS = frozenset(name for kind in (str, list, dict, set, bytes) for name in dir(kind)) - {"find"}
 
 
 @dataclass(frozen=True, slots=True)
-class Spots:
+class ConcurrentSpans:
     """The calls that do not wait for their result: those that are awaited, and the elements of `parallel([...])`."""
 
     awaited: frozenset[Span] = field(default=frozenset())
@@ -38,12 +38,12 @@ class Spots:
         return [sorted(self.awaited), sorted(self.parallel)]
 
     @classmethod
-    def from_json(cls, value: list[list[list[int]]]) -> "Spots":
+    def from_json(cls, value: list[list[list[int]]]) -> "ConcurrentSpans":
         awaited, parallel = ([(one[0], one[1]) for one in spans] for spans in value)
         return cls(frozenset(awaited), frozenset(parallel))
 
 
-class Source:
+class ProgramSource:
     """A program's text and its syntax tree."""
 
     def __init__(self, text: str, most: int) -> None:
@@ -52,56 +52,60 @@ class Source:
             # Parsing megabytes of hostile source takes seconds and much memory.
             message = f"the program has {len(encoded):,} bytes, more than {most:,}"
             hint = "pass data as variables or files, not as source"
-            raise Rejected(failure("SyntaxError", message, hint=hint, limit="source_bytes"))
+            raise ProgramRejected(create_failure("SyntaxError", message, hint=hint, limit="source_bytes"))
         self.text = encoded.decode()
-        self.bytes = encoded
-        self.tree = _parsed(self.text)
+        self.encoded = encoded
+        self.tree = _parse_program(self.text)
         self.nodes = list(ast.walk(self.tree))
-        if self.bound & _OURS:
-            raise Rejected(failure("SyntaxError", f"{min(self.bound & _OURS)} is a name of the sandbox's own"))
+        if self.bound_names & _SANDBOX_NAMES:
+            raise ProgramRejected(
+                create_failure(
+                    "SyntaxError", f"{min(self.bound_names & _SANDBOX_NAMES)} is a name of the sandbox's own"
+                )
+            )
 
     @cached_property
-    def _lines(self) -> list[int]:
+    def _line_offsets(self) -> list[int]:
         starts = [0]
-        for line in self.bytes.splitlines(keepends=True):  # of bytes: only at the ends of lines that the parser knows
+        for line in self.encoded.splitlines(keepends=True):  # of bytes: only at the ends of lines that the parser knows
             starts.append(starts[-1] + len(line))
         return starts
 
-    def span(self, node: ast.AST) -> Span:
+    def get_span(self, node: ast.AST) -> Span:
         """Return where a node stands, in bytes."""
-        start = self._lines[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
-        end = self._lines[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+        start = self._line_offsets[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
+        end = self._line_offsets[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
         return start, end
 
     @cached_property
-    def bound(self) -> set[str]:
+    def bound_names(self) -> set[str]:
         """Every name that the program gives a value, anywhere."""
-        return {name for node in self.nodes for name in _names(node)}
+        return {name for node in self.nodes for name in _iter_bound_names(node)}
 
     @cached_property
-    def kept(self) -> list[str]:
+    def top_level_names(self) -> list[str]:
         """The names that hold something after the run: those bound outside of functions and classes."""
         found: dict[str, None] = {}
         todo: list[ast.AST] = list(reversed(self.tree.body))
         while todo:
             node = todo.pop()
-            for name in _names(node):
+            for name in _iter_bound_names(node):
                 found.setdefault(name)
             if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
                 continue
-            if not isinstance(node, _SCOPES):
+            if not isinstance(node, _SCOPE_NODES):
                 todo += reversed(list(ast.iter_child_nodes(node)))
         for node in self.nodes:
             if isinstance(node, ast.Global):
                 found.update(dict.fromkeys(node.names))
         return [name for name in found if not name.startswith("__") and name != "*"]
 
-    def hides(self, roots: set[str]) -> tuple[str, ...]:
+    def list_hidden(self, roots: set[str]) -> tuple[str, ...]:
         """Name the variables that only this run sees: the next one finds operations there."""
-        return tuple(f"{name} (the name of a category)" for name in self.kept if name in roots)
+        return tuple(f"{name} (the name of a category)" for name in self.top_level_names if name in roots)
 
     @cached_property
-    def used(self) -> set[str]:
+    def used_names(self) -> set[str]:
         return {node.id for node in self.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
     @cached_property
@@ -110,12 +114,12 @@ class Source:
         found: dict[str, str] = {}
         for node in self.tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
-                for name, text in _imported(node):
+                for name, text in _iter_imports(node):
                     together = "." in text and found.get(name, "").startswith("import ")  # `import a.b, a.c`
                     found[name] = f"{found[name]}\n{text}" if together else text
-            elif isinstance(node, Function | ast.ClassDef) and _only_defines(node):
-                start, end = self.span(node)
-                found[node.name] = self.bytes[start:end].decode()
+            elif isinstance(node, FunctionNode | ast.ClassDef) and _only_defines(node):
+                start, end = self.get_span(node)
+                found[node.name] = self.encoded[start:end].decode()
         return found
 
     # --- as Monty is to read it -----------------------------------------------------------------------------------
@@ -124,41 +128,52 @@ class Source:
     def _insertions(self) -> list[tuple[int, bytes]]:
         """What is written around parts of the program, and where."""
         found: list[tuple[int, int, int, bytes]] = []  # in one place: the ends before the starts, the nearest last
-        for start, end, before, after in self._wraps():
+        for start, end, before, after in self._iter_wraps():
             found += [(start, 1, -end, before), (end, 0, -start, after)]
         return [(place, text) for place, _, _, text in sorted(found) if text]
 
-    def _wraps(self) -> Iterator[tuple[int, int, bytes, bytes]]:
+    def _iter_wraps(self) -> Iterator[tuple[int, int, bytes, bytes]]:
         last = self.tree.body[-1] if self.tree.body else None
         wrapped = [last] if isinstance(last, ast.Expr) else []
         for node in (*wrapped, *(one.value for one in self.returns if one.value is not None)):
-            yield *self.span(node), _OPEN, _CLOSE  # the program's value, to be cut before it leaves the worker
-        for node in self._arguments():
-            yield *self.span(node), _ARGUMENT, _CLOSE
-        for node in self._awaited():
+            yield (
+                *self.get_span(node),
+                _CAP_PREFIX,
+                _WRAP_SUFFIX,
+            )  # the program's value, to be cut before it leaves the worker
+        for node in self._iter_arguments():
+            yield *self.get_span(node), _ARGUMENT_PREFIX, _WRAP_SUFFIX
+        for node in self._iter_awaited():
             inner = node.value if isinstance(node, ast.Starred) else node
-            yield *self.span(inner), _WAITS if isinstance(node, ast.Starred) else _WAIT, _CLOSE
-        for call, generator in self.firsts:  # `any(f(x) for x in xs)`: any__(lambda q__: [q__.put(f(x)) for ...])
-            end = self.span(call.func)[1]
+            yield (
+                *self.get_span(inner),
+                _WAIT_ALL_PREFIX if isinstance(node, ast.Starred) else _WAIT_PREFIX,
+                _WRAP_SUFFIX,
+            )
+        for (
+            call,
+            generator,
+        ) in self.short_circuits:  # `any(f(x) for x in xs)`: any__(lambda q__: [q__.put(f(x)) for ...])
+            end = self.get_span(call.func)[1]
             yield end, end, b"", b"__"
-            start, end = self.span(generator)
+            start, end = self.get_span(generator)
             yield start + 1, end - 1, b"lambda q__: [", b"]"
-            yield *self.span(generator.elt), b"q__.put((", _CLOSE
+            yield *self.get_span(generator.elt), b"q__.put((", _WRAP_SUFFIX
             for part in generator.generators:
-                yield *self.span(part.iter), b"q__.over((", _CLOSE
+                yield *self.get_span(part.iter), b"q__.over((", _WRAP_SUFFIX
 
     @cached_property
-    def firsts(self) -> list[tuple[ast.Call, ast.GeneratorExp]]:
-        return lazy.firsts(self.tree, self.nodes, self.bound)
+    def short_circuits(self) -> list[tuple[ast.Call, ast.GeneratorExp]]:
+        return lazy.find_short_circuits(self.tree, self.nodes, self.bound_names)
 
-    def _awaited(self) -> Iterator[ast.expr]:
+    def _iter_awaited(self) -> Iterator[ast.expr]:
         """Yield what is awaited and may be a result already: operations give theirs at once."""
         plain = {node.name for node in self.nodes if isinstance(node, ast.FunctionDef)}
         for node in self.nodes:
             given: list[ast.expr] = []
             if isinstance(node, ast.Await):
                 given = [node.value]
-            elif isinstance(node, ast.Call) and _called(node) == "gather":
+            elif isinstance(node, ast.Call) and _called_name(node) == "gather":
                 given = node.args
             for one in given:
                 if not isinstance(one, ast.Call) or (isinstance(one.func, ast.Name) and one.func.id in plain):
@@ -168,12 +183,12 @@ class Source:
                 yield from node.args[:1] if function.value.id == "asyncio" else ()  # type: ignore[attr-defined]
 
     @cached_property
-    def _shifts(self) -> tuple[list[int], list[int]]:
+    def _insertion_offsets(self) -> tuple[list[int], list[int]]:
         """The places of all insertions, and how long those before each of them are."""
         lengths = accumulate((len(text) for _, text in self._insertions), initial=0)
         return [place for place, _ in self._insertions], list(lengths)
 
-    def _arguments(self) -> Iterator[ast.expr]:
+    def _iter_arguments(self) -> Iterator[ast.expr]:
         """Yield what may be given to an operation: it is measured before it crosses to the host, all at once.
 
         A name with a value may stand for an operation, and so may every attribute but the methods of plain values.
@@ -188,24 +203,26 @@ class Source:
 
     def _may_cross(self, function: ast.expr) -> bool:
         if isinstance(function, ast.Name):
-            return function.id not in self._local
+            return function.id not in self._local_names
         if not isinstance(function, ast.Attribute):
             return True
         if isinstance(function.value, ast.Name):
-            if function.value.id in self._local:  # a module or a class
+            if function.value.id in self._local_names:  # a module or a class
                 return False
-            if function.value.id not in self.bound:  # a namespace
+            if function.value.id not in self.bound_names:  # a namespace
                 return True
-        return function.attr not in METHODS
+        return function.attr not in PLAIN_METHODS
 
     @cached_property
-    def _local(self) -> set[str]:
+    def _local_names(self) -> set[str]:
         """Names that stand for no operation: built-in functions, modules, and functions of the program's own."""
         given: set[str] = set()
         defined: set[str] = set()
         for node in self.nodes:
-            (defined if isinstance(node, Function | ast.ClassDef | ast.alias) else given).update(_names(node))
-        return (defined | _BUILT_IN) - given
+            (defined if isinstance(node, FunctionNode | ast.ClassDef | ast.alias) else given).update(
+                _iter_bound_names(node)
+            )
+        return (defined | _BUILTIN_NAMES) - given
 
     @cached_property
     def returns(self) -> list[ast.Return]:
@@ -216,55 +233,57 @@ class Source:
             node = todo.pop()
             if isinstance(node, ast.Return):
                 found.append(node)
-            elif not isinstance(node, _SCOPES):
+            elif not isinstance(node, _SCOPE_NODES):
                 todo += ast.iter_child_nodes(node)
         return found
 
-    def for_monty(self) -> str:
+    def to_monty_source(self) -> str:
         """Return the source with its value wrapped."""
         if not self.tree.body:  # Monty does not count a source that is empty
             return "pass"
         parts, last = [], 0
         for place, inserted in self._insertions:
-            parts += [self.bytes[last:place], inserted]
+            parts += [self.encoded[last:place], inserted]
             last = place
-        return b"".join([*parts, self.bytes[last:]]).decode()
+        return b"".join([*parts, self.encoded[last:]]).decode()
 
     @cached_property
-    def spots(self) -> Spots:
+    def concurrent_spans(self) -> ConcurrentSpans:
         """Find the calls that run at once, at their places in `for_monty`."""
         awaited: set[Span] = set()
         parallel: set[Span] = set()
         for node in self.nodes:
             if isinstance(node, ast.Await) and isinstance(node.value, ast.Call):
-                awaited.add(self._shifted(node.value))
-            elif isinstance(node, ast.Call) and _called(node) in ("parallel", "gather"):
-                spans = parallel if _called(node) == "parallel" else awaited
-                spans.update(self._shifted(call) for argument in node.args for call in direct(argument))
-        return Spots(frozenset(awaited), frozenset(parallel))
+                awaited.add(self._shift_span(node.value))
+            elif isinstance(node, ast.Call) and _called_name(node) in ("parallel", "gather"):
+                spans = parallel if _called_name(node) == "parallel" else awaited
+                spans.update(self._shift_span(call) for argument in node.args for call in iter_direct_calls(argument))
+        return ConcurrentSpans(frozenset(awaited), frozenset(parallel))
 
-    def _shifted(self, node: ast.AST) -> Span:
-        start, end = self.span(node)
-        places, lengths = self._shifts
+    def _shift_span(self, node: ast.AST) -> Span:
+        start, end = self.get_span(node)
+        places, lengths = self._insertion_offsets
         return start + lengths[bisect_right(places, start)], end + lengths[bisect_left(places, end)]
 
 
-def _parsed(text: str) -> ast.Module:
+def _parse_program(text: str) -> ast.Module:
     try:
         return ast.parse(text)
     except SyntaxError as error:
-        raise Rejected(failure("SyntaxError", error.msg or "invalid syntax", error.lineno)) from None
+        raise ProgramRejected(create_failure("SyntaxError", error.msg or "invalid syntax", error.lineno)) from None
     except (ValueError, RecursionError, MemoryError) as error:
         message = f"the program cannot be parsed: {type(error).__name__} {error}".strip()
-        raise Rejected(failure("SyntaxError", message, hint="it is nested too deeply or holds a zero byte")) from None
+        raise ProgramRejected(
+            create_failure("SyntaxError", message, hint="it is nested too deeply or holds a zero byte")
+        ) from None
 
 
-def _names(node: ast.AST) -> Iterator[str]:
+def _iter_bound_names(node: ast.AST) -> Iterator[str]:
     """Yield the names that this node itself binds."""
     if isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Store | ast.Del):
             yield node.id
-    elif isinstance(node, Function | ast.ClassDef):
+    elif isinstance(node, FunctionNode | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.arg):
         yield node.arg
@@ -276,7 +295,7 @@ def _names(node: ast.AST) -> Iterator[str]:
         yield node.rest
 
 
-def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+def _iter_imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
     """Yield what an import makes, and an import that makes this alone."""
     start = "import" if isinstance(node, ast.Import) else f"from {'.' * node.level}{node.module or ''} import"
     for alias in node.names:
@@ -285,21 +304,21 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
             yield (alias.asname or alias.name).partition(".")[0], f"{start} {alias.name}{renamed}"
 
 
-def _only_defines(node: Function | ast.ClassDef) -> bool:
+def _only_defines(node: FunctionNode | ast.ClassDef) -> bool:
     if node.decorator_list:
         return False
     if isinstance(node, ast.ClassDef):
-        calm = Function | ast.Pass | ast.AnnAssign | ast.Assign | ast.Expr
+        calm = FunctionNode | ast.Pass | ast.AnnAssign | ast.Assign | ast.Expr
         return (
             not node.keywords
             and all(
-                isinstance(inner, calm) and (not isinstance(inner, Function) or _only_defines(inner))
+                isinstance(inner, calm) and (not isinstance(inner, FunctionNode) or _only_defines(inner))
                 for inner in node.body
             )
             and not any(
                 isinstance(inner, ast.Call)
                 for part in node.body
-                if not isinstance(part, Function)
+                if not isinstance(part, FunctionNode)
                 for inner in ast.walk(part)
             )
         )
@@ -307,14 +326,14 @@ def _only_defines(node: Function | ast.ClassDef) -> bool:
     return not any(isinstance(inner, ast.Call) for value in defaults for inner in ast.walk(value))
 
 
-def _called(node: ast.Call) -> str:
+def _called_name(node: ast.Call) -> str:
     if isinstance(node.func, ast.Name):
         return node.func.id
     # `asyncio.gather`; a `parallel` of somebody else's is not ours
     return node.func.attr if isinstance(node.func, ast.Attribute) and node.func.attr == "gather" else ""
 
 
-def direct(node: ast.AST) -> Iterator[ast.Call]:
+def iter_direct_calls(node: ast.AST) -> Iterator[ast.Call]:
     """Yield the calls whose value is itself an element: never those inside of an argument or an expression."""
     if isinstance(node, ast.Call):
         yield node
@@ -323,14 +342,14 @@ def direct(node: ast.AST) -> Iterator[ast.Call]:
             yield node.body
     elif isinstance(node, ast.List | ast.Tuple | ast.Set):
         for element in node.elts:
-            yield from direct(element)
+            yield from iter_direct_calls(element)
     elif isinstance(node, ast.ListComp | ast.GeneratorExp):
-        yield from direct(node.elt)
+        yield from iter_direct_calls(node.elt)
     elif isinstance(node, ast.Dict):
         for value in node.values:
-            yield from direct(value)
+            yield from iter_direct_calls(value)
     elif isinstance(node, ast.DictComp | ast.Starred):
-        yield from direct(node.value)
+        yield from iter_direct_calls(node.value)
     elif isinstance(node, ast.IfExp):
-        yield from direct(node.body)
-        yield from direct(node.orelse)
+        yield from iter_direct_calls(node.body)
+        yield from iter_direct_calls(node.orelse)

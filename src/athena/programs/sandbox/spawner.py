@@ -13,43 +13,43 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
-from athena.core.threads import Outcome
+from athena.core.threads import ThreadFuture
 
 T = TypeVar("T")
 
 
-class Keeper:
+class Spawner:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._guard = threading.Lock()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="athena-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="athena-keeper", daemon=True)
         self._thread.start()
 
-    def ask(self, job: Callable[[], T]) -> T:
+    def run_job(self, job: Callable[[], T]) -> T:
         """Have something done and wait for it."""
         if threading.current_thread() is self._thread:
             return job()
-        outcome: Outcome[T] = Outcome()
+        outcome: ThreadFuture[T] = ThreadFuture()
 
-        def work() -> None:
+        def deliver_result() -> None:
             try:
-                outcome.deliver(job())
+                outcome.set_result(job())
             except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
-                outcome.fail(error)
+                outcome.set_exception(error)
 
-        self._put(work)
+        self._enqueue(deliver_result)
         outcome.wait()
         return outcome.result()
 
-    def tell(self, job: Callable[[], object]) -> None:
+    def submit_job(self, job: Callable[[], object]) -> None:
         """Have something done in its time; its failure is found by whoever needs its result."""
 
-        def work() -> None:
+        def run_quietly() -> None:
             with suppress(Exception):
                 job()
 
-        self._put(work)
+        self._enqueue(run_quietly)
 
     def close(self, wait_s: float) -> None:
         """End after what is already asked for."""
@@ -58,18 +58,18 @@ class Keeper:
             self._jobs.put(None)
         self._thread.join(wait_s)
 
-    def _put(self, work: Callable[[], None]) -> None:
+    def _enqueue(self, work: Callable[[], None]) -> None:
         with self._guard:
             if not self._closed:
                 return self._jobs.put(work)
         return work()  # nothing is started any more, but what runs is still ended
 
-    def _work(self) -> None:
+    def _run_loop(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
 
 
-class Victim:
+class ProcessHandle:
     """A process that can be killed without ever hitting another one that was given its number."""
 
     __slots__ = ("_descriptor", "_guard", "pid")
@@ -82,13 +82,13 @@ class Victim:
             self._descriptor = os.pidfd_open(pid)
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Tell whether it still runs, where the system can say so."""
         if self._descriptor < 0:
             return True
         return not select.select([self._descriptor], [], [], 0)[0]
 
-    def cpu_s(self) -> float:
+    def read_cpu_s(self) -> float:
         """Return how long it has computed since it started, where the system can say so."""
         with suppress(OSError, ValueError, IndexError), open(f"/proc/{self.pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

@@ -10,18 +10,18 @@ from typing import Any
 
 from athena.errors import InvalidInput
 
-_MARK = b"ATHENA1\n"
+_SEAL_HEADER = b"ATHENA1\n"
 
 
 def seal(key: bytes, kind: str, owner: str, content: bytes) -> bytes:
     """Sign content for one purpose and one owner."""
-    return _MARK + _signature(key, kind, owner, content) + content
+    return _SEAL_HEADER + _sign_content(key, kind, owner, content) + content
 
 
 def unseal(key: bytes, kind: str, owner: str, sealed: bytes) -> bytes:
-    content = sealed[len(_MARK) + 32 :]
-    if sealed[: len(_MARK)] != _MARK or not hmac.compare_digest(
-        sealed[len(_MARK) : len(_MARK) + 32], _signature(key, kind, owner, content)
+    content = sealed[len(_SEAL_HEADER) + 32 :]
+    if sealed[: len(_SEAL_HEADER)] != _SEAL_HEADER or not hmac.compare_digest(
+        sealed[len(_SEAL_HEADER) : len(_SEAL_HEADER) + 32], _sign_content(key, kind, owner, content)
     ):
         raise InvalidInput(
             f"this {kind} was changed, or belongs to another workspace or installation",
@@ -30,17 +30,17 @@ def unseal(key: bytes, kind: str, owner: str, sealed: bytes) -> bytes:
     return content
 
 
-def _signature(key: bytes, kind: str, owner: str, content: bytes) -> bytes:
+def _sign_content(key: bytes, kind: str, owner: str, content: bytes) -> bytes:
     about = json.dumps([kind, owner]).encode()
     return hmac.new(key, struct.pack(">I", len(about)) + about + content, hashlib.sha256).digest()
 
 
-def packed(head: Mapping[str, Any], body: bytes) -> bytes:
+def pack_content(head: Mapping[str, Any], body: bytes) -> bytes:
     text = json.dumps(head, separators=(",", ":")).encode()
     return struct.pack(">I", len(text)) + text + body
 
 
-def unpacked(content: bytes) -> tuple[dict[str, Any], bytes]:
+def unpack_content(content: bytes) -> tuple[dict[str, Any], bytes]:
     (length,) = struct.unpack_from(">I", content)
     head: dict[str, Any] = json.loads(content[4 : 4 + length])
     return head, content[4 + length :]
@@ -67,7 +67,7 @@ class State:
     spots: dict[str, Any] = field(default_factory=dict)  # calls of earlier sources that run at once: see lexical.py
     missing: dict[str, str] = field(default_factory=dict)  # why a variable was not kept
 
-    def beside(self, values: Mapping[str, Any]) -> "State":
+    def add_variables(self, values: Mapping[str, Any]) -> "State":
         """Put more variables beside those that are there."""
         self.plain |= values
         self.known = list(dict.fromkeys([*self.known, *values]))
@@ -75,21 +75,21 @@ class State:
         return self
 
     @property
-    def names(self) -> set[str] | None:
+    def known_names(self) -> set[str] | None:
         """Every name that may have a value; None where there are too many to tell."""
-        if len(self.known) >= MOST_KNOWN:
+        if len(self.known) >= MAX_KNOWN_NAMES:
             return None
         return {*self.known, *self.plain, *self.sources, *self.missing}
 
-    def sealed(self, key: bytes, owner: str) -> bytes:
-        head = {name: getattr(self, name) for name in _HEAD}
-        return seal(key, "state", owner, packed(head, self.dump))
+    def to_sealed(self, key: bytes, owner: str) -> bytes:
+        head = {name: getattr(self, name) for name in _HEAD_FIELDS}
+        return seal(key, "state", owner, pack_content(head, self.dump))
 
     @classmethod
-    def opened(cls, key: bytes, owner: str, sealed: bytes | None) -> "State":
+    def from_sealed(cls, key: bytes, owner: str, sealed: bytes | None) -> "State":
         if not sealed:
             return cls()
-        head, dump = unpacked(unseal(key, "state", owner, sealed))
+        head, dump = unpack_content(unseal(key, "state", owner, sealed))
         return cls(**head, dump=dump)
 
     def forget_dump(self) -> None:
@@ -97,32 +97,32 @@ class State:
         self.dump, self.dump_of, self.feeds, self.spots = b"", "", 0, {}
         self.newer, self.newer_sources = list(self.plain), list(self.sources)
 
-    def shrink(self, names: Iterable[str], why: str) -> list[str]:
+    def shrink_to_plain(self, names: Iterable[str], why: str) -> list[str]:
         """Go on without Monty's memory; return which of these variables were only there."""
         self.forget_dump()
         lost = [name for name in names if name not in self.plain and name not in self.sources]
         self.missing |= dict.fromkeys(lost, why)
         return lost
 
-    def unkept(self, name: str, engine: str) -> str | None:
+    def explain_missing(self, name: str, engine: str) -> str | None:
         """Say why there is no variable of this name although an earlier program gave it a value."""
         why = self.missing.get(name)
         if why is None and name in self.sources:
-            why = f'this definition is not one for {engine}: try engine="{_OTHER.get(engine)}"'
+            why = f'this definition is not one for {engine}: try engine="{_OTHER_ENGINE.get(engine)}"'
         elif why is None and name in self.known and name not in self.plain and self.dump and engine == "python":
             why = 'only Monty can read it back: try engine="monty", or keep plain values (list, dict, set, tuple, ...)'
-        elif why is None and len(self.known) >= MOST_KNOWN and self.dump and engine == "python":
-            why = f"CPython is given the first {MOST_KNOWN:,} variables alone"
+        elif why is None and len(self.known) >= MAX_KNOWN_NAMES and self.dump and engine == "python":
+            why = f"CPython is given the first {MAX_KNOWN_NAMES:,} variables alone"
         return None if why is None else f"{name} had a value in an earlier program, but: {why}"
 
 
-MOST_KNOWN = 1_000  # variables by name
-TOO_LARGE = "the variables were too large together (limit state_bytes)"
-NOT_PLAIN = "it is not plain (numbers, texts, lists, dicts, tuples, sets, bytes, dates)"
-_OTHER = {"monty": "python", "python": "monty"}
+MAX_KNOWN_NAMES = 1_000  # variables by name
+TOO_LARGE_REASON = "the variables were too large together (limit state_bytes)"
+NOT_PLAIN_REASON = "it is not plain (numbers, texts, lists, dicts, tuples, sets, bytes, dates)"
+_OTHER_ENGINE = {"monty": "python", "python": "monty"}
 
 
-def bounded(sources: dict[str, str], most: int) -> dict[str, str]:
+def keep_newest_sources(sources: dict[str, str], most: int) -> dict[str, str]:
     """Return the newest definitions, as many as fit."""
     kept: dict[str, str] = {}
     for name, text in reversed(sources.items()):
@@ -134,7 +134,7 @@ def bounded(sources: dict[str, str], most: int) -> dict[str, str]:
 
 
 # fmt: off
-_HEAD = (
+_HEAD_FIELDS = (
     "plain", "known", "newer", "sources", "newer_sources", "hidden", "spaces", "dump_of", "feeds", "spots", "missing",
 )
 # fmt: on

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 
-CROWDED = 1_000  # alarms, at which those that are off are thrown away
+PRUNE_AT_ALARM_COUNT = 1_000  # alarms, at which those that are off are thrown away
 
 
 class Alarm:
@@ -19,34 +19,34 @@ class Alarm:
 
     def cancel(self) -> None:
         self.off = True
-        self.action = _nothing  # what it would have done may hold a whole run
+        self.action = _noop  # what it would have done may hold a whole run
 
 
-def _nothing() -> None:
+def _noop() -> None:
     pass
 
 
-class Watch:
+class TimerThread:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._alarms: list[tuple[float, int, Alarm]] = []
         self._order = count()
         self._asleep_until = 0.0
         self._thread: threading.Thread | None = None
-        self._ended = False
-        self._crowded = CROWDED
+        self._closed = False
+        self._prune_at = PRUNE_AT_ALARM_COUNT
 
-    def at(self, when: float, action: Callable[[], None]) -> Alarm:
+    def schedule_at(self, when: float, action: Callable[[], None]) -> Alarm:
         """Do something at a moment of `time.monotonic`."""
         alarm = Alarm(when, action)
         with self._changed:
-            if len(self._alarms) > self._crowded:
+            if len(self._alarms) > self._prune_at:
                 self._alarms = [entry for entry in self._alarms if not entry[2].off]
                 heapq.heapify(self._alarms)
-                self._crowded = max(CROWDED, 2 * len(self._alarms))
+                self._prune_at = max(PRUNE_AT_ALARM_COUNT, 2 * len(self._alarms))
             heapq.heappush(self._alarms, (when, next(self._order), alarm))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="athena-watch", daemon=True)
+                self._thread = threading.Thread(target=self._run_loop, name="athena-watch", daemon=True)
                 self._thread.start()
             elif when < self._asleep_until:
                 self._changed.notify()
@@ -54,22 +54,22 @@ class Watch:
 
     def close(self) -> None:
         with self._changed:
-            self._ended = True
+            self._closed = True
             self._changed.notify()
 
-    def _work(self) -> None:
+    def _run_loop(self) -> None:
         while True:
             with self._changed:
-                while not self._ended and (wait := self._wait()) > 0:
+                while not self._closed and (wait := self._next_delay_s()) > 0:
                     self._asleep_until = time.monotonic() + wait
                     self._changed.wait(wait)
-                if self._ended:
+                if self._closed:
                     return
                 alarm = heapq.heappop(self._alarms)[2]
             if not alarm.off:
                 alarm.action()
 
-    def _wait(self) -> float:
+    def _next_delay_s(self) -> float:
         while self._alarms and self._alarms[0][2].off:
             heapq.heappop(self._alarms)
         return self._alarms[0][0] - time.monotonic() if self._alarms else 3_600.0

@@ -6,100 +6,100 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from athena.core.threads import start
+from athena.core.threads import start_in_thread
 from athena.gateway import sdk
-from athena.server.admission import Calls
-from athena.server.guard import BODY, Malformed, NoSuchMethod
-from athena.server.http import named_project
-from athena.server.mcp.tools import SURFACES
-from athena.server.mcp.workspaces import Seats
+from athena.server.admission import CallDispatcher
+from athena.server.guard import MAX_BODY_BYTES, MalformedRequest, MethodNotAllowed
+from athena.server.http import get_project_header
+from athena.server.mcp.tools import TOOL_SURFACES
+from athena.server.mcp.workspaces import WorkspacePool
 
 if TYPE_CHECKING:  # the SDK takes most of a second to import
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    from athena.server.mcp.server import Open, Visit
+    from athena.server.mcp.server import McpCallerFactory, McpPeer
 
-SESSIONS = 1_000
-IDLE = 1_800.0  # seconds
+MAX_SESSIONS = 1_000
+SESSION_TIMEOUT_S = 1_800.0  # seconds
 
 
-class Endpoint:
+class McpEndpoint:
     """One ASGI application. Host, Origin and token are the guard's, so the SDK's own check of them is off."""
 
-    def __init__(self, calls: Calls, caller: "Open", seats: Seats, project: str) -> None:
-        self._calls, self._caller, self._seats, self._project = calls, caller, seats, project
-        self._opening = asyncio.Lock()
+    def __init__(self, calls: CallDispatcher, caller: "McpCallerFactory", seats: WorkspacePool, project: str) -> None:
+        self._dispatcher, self._caller_factory, self._workspaces, self._project = calls, caller, seats, project
+        self._manager_lock = asyncio.Lock()
         self._manager: StreamableHTTPSessionManager | None = None
         self._task: asyncio.Task[None] | None = None
-        self._over = asyncio.Event()
+        self._stop_event = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in ("POST", "DELETE"):  # we have nothing to say that nobody asked for
-            refused = NoSuchMethod("this is a POST", hint="no stream is offered; an answer comes with its request")
+            refused = MethodNotAllowed("this is a POST", hint="no stream is offered; an answer comes with its request")
             refused.allow = "POST, DELETE"
             raise refused
         request = Request(scope)
-        named_project(request)
-        surface(request)
-        manager = self._manager or await self._opened()
+        get_project_header(request)
+        get_tool_surface(request)
+        manager = self._manager or await self._get_manager()
         await manager.handle_request(scope, receive, send)
 
     async def close(self) -> None:
         """End all sessions."""
-        self._over.set()
+        self._stop_event.set()
         if self._task is not None:
             await self._task
 
-    async def _opened(self) -> "StreamableHTTPSessionManager":
-        async with self._opening:
+    async def _get_manager(self) -> "StreamableHTTPSessionManager":
+        async with self._manager_lock:
             if self._manager is None:
-                await start(load)
+                await start_in_thread(import_mcp_server)
                 ready = asyncio.Event()
-                self._task = asyncio.create_task(self._keep(ready))
+                self._task = asyncio.create_task(self._run_manager(ready))
                 await ready.wait()
             assert self._manager is not None
             return self._manager
 
-    async def _keep(self, ready: asyncio.Event) -> None:
+    async def _run_manager(self, ready: asyncio.Event) -> None:
         """Keep the SDK's sessions; it wants to be left by the task that entered it."""
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
         from mcp.server.transport_security import TransportSecuritySettings
         from sse_starlette.sse import AppStatus
 
-        from athena.server.mcp.server import Surface
+        from athena.server.mcp.server import McpHandlers
 
         AppStatus.enable_automatic_graceful_drain = False  # calls in flight are answered before the server stops
         manager = StreamableHTTPSessionManager(
-            Surface(self._calls, self._caller, self._visit).server(),
+            McpHandlers(self._dispatcher, self._caller_factory, self._get_peer).create_server(),
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-            max_request_body_size=BODY,
-            session_idle_timeout=IDLE,
-            max_sessions=SESSIONS,
+            max_request_body_size=MAX_BODY_BYTES,
+            session_idle_timeout=SESSION_TIMEOUT_S,
+            max_sessions=MAX_SESSIONS,
         )
         async with manager.run():
             self._manager = manager
             ready.set()
-            await self._over.wait()
+            await self._stop_event.wait()
 
-    def _visit(self, ctx: Any) -> "Visit":
-        from athena.server.mcp.server import Visit
+    def _get_peer(self, ctx: Any) -> "McpPeer":
+        from athena.server.mcp.server import McpPeer
 
         request: Request = ctx.request
-        project = named_project(request)
+        project = get_project_header(request)
         session = request.headers.get("mcp-session-id")
-        workspace = self._seats.of_session(session, project or self._project) if session else None
-        return Visit(surface(request), project, workspace)
+        workspace = self._workspaces.get_for_session(session, project or self._project) if session else None
+        return McpPeer(get_tool_surface(request), project, workspace)
 
 
-def surface(request: Request) -> str:
+def get_tool_surface(request: Request) -> str:
     """Return which tools a request asks for."""
     asked = request.query_params.get("tools", "default")
-    if asked not in SURFACES:
-        raise Malformed(f"there are no tools {asked!r:.40}", hint=f"/mcp?tools= {', '.join(SURFACES)}")
+    if asked not in TOOL_SURFACES:
+        raise MalformedRequest(f"there are no tools {asked!r:.40}", hint=f"/mcp?tools= {', '.join(TOOL_SURFACES)}")
     return asked
 
 
-def load() -> None:
+def import_mcp_server() -> None:
     """Import the SDK, and what stands on it."""
-    sdk.load()
+    sdk.import_mcp_sdk()
     from athena.server.mcp import server  # noqa: F401

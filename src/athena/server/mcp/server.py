@@ -18,48 +18,57 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from athena.core.catalog import AnyOperation
-from athena.core.text import storable
+from athena.core.text import make_storable
 from athena.core.version import __version__
 from athena.errors import AthenaError, NotFound
-from athena.server.admission import Calls
+from athena.server.admission import CallDispatcher
 from athena.server.mcp import text as mcp_text
 from athena.server.mcp import tools as mcp_tools
 
-Context = ServerRequestContext[Any, Any]
-Open = Callable[[str | None, str | None], Any]  # project and workspace to a caller
+McpContext = ServerRequestContext[Any, Any]
+McpCallerFactory = Callable[[str | None, str | None], Any]  # project and workspace to a caller
 
-PAGE = 100  # tools or resources of one answer
-FIRST, TICK = 0.5, 1.0  # seconds until a call is said to go on, and from then on
-FRESH = 3_600_000  # milliseconds for which what never changes may be kept
-FILES = "athena://workspace/"
-NO_RESOURCE = -32002  # the code that this error had until 2025-11-25
-KINDS = {"json": "application/json", "csv": "text/csv", "md": "text/markdown", "html": "text/html"}
-PROMPT = "use_athena"
-_running: set[asyncio.Task[Any]] = set()  # also those whose caller has gone, until they have ended
+PAGE_SIZE = 100  # tools or resources of one answer
+FIRST_PROGRESS_S, PROGRESS_INTERVAL_S = 0.5, 1.0  # seconds until a call is said to go on, and from then on
+CACHE_TTL_MS = 3_600_000  # milliseconds for which what never changes may be kept
+FILE_URI_PREFIX = "athena://workspace/"
+RESOURCE_NOT_FOUND = -32002  # the code that this error had until 2025-11-25
+MIME_TYPES = {"json": "application/json", "csv": "text/csv", "md": "text/markdown", "html": "text/html"}
+PROMPT_NAME = "use_athena"
+_running_calls: set[asyncio.Task[Any]] = set()  # also those whose caller has gone, until they have ended
 _log = logging.getLogger("athena.mcp")
 
 
-class Visit(NamedTuple):
+class McpPeer(NamedTuple):
     """Who is at the other end."""
 
-    tools: str = "default"  # the surface
+    surface: str = "default"  # the surface
     project: str | None = None
     workspace: str | None = None
 
 
-class Surface:
+class McpHandlers:
     """Answers the requests of one connection, or of all that come over HTTP: `visit` tells whose."""
 
-    def __init__(self, calls: Calls, caller: Open, visit: Callable[[Context], Visit], page: int = PAGE) -> None:
-        self._calls, self._caller, self._visit, self._page = calls, caller, visit, page
+    def __init__(
+        self,
+        calls: CallDispatcher,
+        caller: McpCallerFactory,
+        visit: Callable[[McpContext], McpPeer],
+        page: int = PAGE_SIZE,
+    ) -> None:
+        self._dispatcher, self._caller_factory, self._get_peer, self._page_size = calls, caller, visit, page
 
-    def server(self) -> Server[Any]:
+    def create_server(self) -> Server[Any]:
         return Server(
             "athena",
             version=__version__,
             title="Athena",
             instructions=mcp_tools.INSTRUCTIONS,
-            cache_hints={"prompts/list": CacheHint(FRESH, "public"), "server/discover": CacheHint(FRESH, "public")},
+            cache_hints={
+                "prompts/list": CacheHint(CACHE_TTL_MS, "public"),
+                "server/discover": CacheHint(CACHE_TTL_MS, "public"),
+            },
             get_tool_input_schema=lambda name: None,  # no argument of ours travels as a header
             on_list_tools=self.list_tools,
             on_call_tool=self.call_tool,
@@ -72,44 +81,48 @@ class Surface:
 
     # --- tools --------------------------------------------------------------------------------------------------------
 
-    async def list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        surface = self._visit(ctx).tools
-        offered = mcp_tools.chosen(self._calls.catalog, surface)
-        by_name = {mcp_tools.called(one): one for one in offered}
-        some, following = _page(list(by_name), params, self._page)
-        tools = [types.Tool.model_validate(mcp_tools.definition(by_name[name], surface)) for name in some]
+    async def list_tools(self, ctx: McpContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        surface = self._get_peer(ctx).surface
+        offered = mcp_tools.select_tools(self._dispatcher.catalog, surface)
+        by_name = {mcp_tools.get_tool_name(one): one for one in offered}
+        some, following = _select_page(list(by_name), params, self._page_size)
+        tools = [types.Tool.model_validate(mcp_tools.define_tool(by_name[name], surface)) for name in some]
         steady = surface != "all"  # connected servers come and go there
         return types.ListToolsResult(
             tools=tools,
             next_cursor=following,
-            ttl_ms=FRESH if steady else 0,
+            ttl_ms=CACHE_TTL_MS if steady else 0,
             cache_scope="public" if steady else "private",
         )
 
-    async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        visit, arguments = self._visit(ctx), params.arguments or {}
-        operation = self._offered(visit.tools, params.name)
-        more = mcp_tools.ADDED.get(operation.name, {}) if visit.tools != "all" else {}
+    async def call_tool(self, ctx: McpContext, params: types.CallToolRequestParams) -> types.CallToolResult:
+        visit, arguments = self._get_peer(ctx), params.arguments or {}
+        operation = self._find_tool(visit.surface, params.name)
+        more = mcp_tools.DEFAULT_ARGUMENTS.get(operation.name, {}) if visit.surface != "all" else {}
         note = ""
         try:
-            result = await self._made(ctx, operation, more | arguments, visit)
+            result = await self._run_call(ctx, operation, more | arguments, visit)
             if more.keys() - arguments.keys() and not result:  # a date may be what it is about, and not when it was
-                result = await self._made(ctx, operation, arguments, visit)
-                note = mcp_tools.ANY_TIME if result else ""
+                result = await self._run_call(ctx, operation, arguments, visit)
+                note = mcp_tools.ANY_TIME_NOTE if result else ""
         except AthenaError as error:
-            return _said(mcp_text.failure(error), failed=True)
-        return _said(note + mcp_text.written(operation, arguments, result), failed=mcp_text.is_failure(result))
+            return _create_tool_result(mcp_text.format_error(error), failed=True)
+        return _create_tool_result(
+            note + mcp_text.format_result(operation, arguments, result), failed=mcp_text.is_failed_run(result)
+        )
 
-    def _offered(self, surface: str, name: str) -> AnyOperation:
-        for one in mcp_tools.chosen(self._calls.catalog, surface):
-            if mcp_tools.called(one) == name:
+    def _find_tool(self, surface: str, name: str) -> AnyOperation:
+        for one in mcp_tools.select_tools(self._dispatcher.catalog, surface):
+            if mcp_tools.get_tool_name(one) == name:
                 return one
         near = "it is an operation: call it in a program, with execute_code"
-        if name not in self._calls.catalog:
+        if name not in self._dispatcher.catalog:
             near = "search_tools finds what there is"
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name:.80}; {near}", {"hint": near})
 
-    async def _made(self, ctx: Context, operation: AnyOperation, arguments: Mapping[str, Any], visit: Visit) -> Any:
+    async def _run_call(
+        self, ctx: McpContext, operation: AnyOperation, arguments: Mapping[str, Any], visit: McpPeer
+    ) -> Any:
         """Make a call, and tell from time to time that it goes on.
 
         It has a task of its own: the SDK cancels what awaits for as long as it awaits, but a program that is
@@ -117,20 +130,20 @@ class Surface:
         """
         if operation.approval:  # only a program can wait for a person
             arguments = {"code": f"{operation.path}(**{dict(arguments)!r})"}
-            operation = self._calls.catalog.find("execute_code")
-        caller = self._caller(visit.project, visit.workspace)
-        task = asyncio.create_task(self._calls.make(operation, arguments, caller))
-        _running.add(task)
-        task.add_done_callback(_ended)
+            operation = self._dispatcher.catalog.get_operation("execute_code")
+        caller = self._caller_factory(visit.project, visit.workspace)
+        task = asyncio.create_task(self._dispatcher.dispatch(operation, arguments, caller))
+        _running_calls.add(task)
+        task.add_done_callback(_discard_task)
         began = time.monotonic()
         total = arguments.get("timeout_s", 30.0) if operation.name == "execute_code" else None
         total = total if isinstance(total, int | float) else None
         try:
-            wait = FIRST
+            wait = FIRST_PROGRESS_S
             while not (await asyncio.wait({task}, timeout=wait))[0]:
                 gone = round(time.monotonic() - began, 1)
                 await ctx.session.report_progress(gone, total, f"{operation.name}: {gone:.0f} s")
-                wait = TICK
+                wait = PROGRESS_INTERVAL_S
         except asyncio.CancelledError:
             task.cancel()
             raise
@@ -146,67 +159,79 @@ class Surface:
     # --- resources ----------------------------------------------------------------------------------------------------
 
     async def list_resources(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
+        self, ctx: McpContext, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        visit = self._visit(ctx)
+        visit = self._get_peer(ctx)
         found: dict[str, types.Resource] = {}
         for workspace in dict.fromkeys((visit.workspace or "default", "default")):
-            for file in await self._asked("list_files", visit, workspace=workspace):
-                uri = f"{FILES}{quote(workspace, safe='')}/{quote(file.path)}"
-                found[uri] = types.Resource(uri=uri, name=file.path, mime_type=_kind(file.path), size=file.size)
-        some, following = _page(list(found), params, self._page)
+            for file in await self._call_by_name("list_files", visit, workspace=workspace):
+                uri = f"{FILE_URI_PREFIX}{quote(workspace, safe='')}/{quote(file.path)}"
+                found[uri] = types.Resource(
+                    uri=uri, name=file.path, mime_type=_guess_mime_type(file.path), size=file.size
+                )
+        some, following = _select_page(list(found), params, self._page_size)
         return types.ListResourcesResult(resources=[found[uri] for uri in some], next_cursor=following)
 
     async def list_templates(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
+        self, ctx: McpContext, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         template = types.ResourceTemplate(
-            uri_template=FILES + "{workspace}/{+path}",
+            uri_template=FILE_URI_PREFIX + "{workspace}/{+path}",
             name="file",
             description="A file that programs keep: workspace.write(path=..., content=...) writes it.",
         )
-        return types.ListResourceTemplatesResult(resource_templates=[template], ttl_ms=FRESH, cache_scope="public")
+        return types.ListResourceTemplatesResult(
+            resource_templates=[template], ttl_ms=CACHE_TTL_MS, cache_scope="public"
+        )
 
-    async def read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        workspace, _, path = params.uri.removeprefix(FILES).partition("/")
+    async def read_resource(self, ctx: McpContext, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        workspace, _, path = params.uri.removeprefix(FILE_URI_PREFIX).partition("/")
         try:
-            if not (params.uri.startswith(FILES) and path):
+            if not (params.uri.startswith(FILE_URI_PREFIX) and path):
                 raise NotFound("there is no such resource", hint="resources/list says which there are")
             workspace, path = unquote(workspace), unquote(path)
-            text = await self._asked("read_file", self._visit(ctx), workspace=workspace, path=path, raw=True)
+            text = await self._call_by_name("read_file", self._get_peer(ctx), workspace=workspace, path=path, raw=True)
         except AthenaError as error:
-            code = types.INVALID_PARAMS if ctx.protocol_version >= "2026" else NO_RESOURCE
+            code = types.INVALID_PARAMS if ctx.protocol_version >= "2026" else RESOURCE_NOT_FOUND
             raise MCPError(code, str(error), {"uri": params.uri, "hint": error.hint}) from None
-        content = types.TextResourceContents(uri=params.uri, mime_type=_kind(path), text=text)
+        content = types.TextResourceContents(uri=params.uri, mime_type=_guess_mime_type(path), text=text)
         return types.ReadResourceResult(contents=[content])
 
-    async def _asked(self, name: str, visit: Visit, **arguments: Any) -> Any:
-        caller = self._caller(visit.project, visit.workspace)
-        return await self._calls.make(self._calls.catalog.find(name), arguments, caller)
+    async def _call_by_name(self, name: str, visit: McpPeer, **arguments: Any) -> Any:
+        caller = self._caller_factory(visit.project, visit.workspace)
+        return await self._dispatcher.dispatch(self._dispatcher.catalog.get_operation(name), arguments, caller)
 
     # --- prompts ------------------------------------------------------------------------------------------------------
 
-    async def list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+    async def list_prompts(
+        self, ctx: McpContext, params: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
         task = types.PromptArgument(name="task", description="What is to be done.", required=False)
         about = "Do a task with Athena: recall first, write a program for the work, remember what was learned."
-        return types.ListPromptsResult(prompts=[types.Prompt(name=PROMPT, description=about, arguments=[task])])
+        return types.ListPromptsResult(prompts=[types.Prompt(name=PROMPT_NAME, description=about, arguments=[task])])
 
-    async def get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        if params.name != PROMPT:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name:.80}", {"hint": f"there is {PROMPT}"})
+    async def get_prompt(self, ctx: McpContext, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        if params.name != PROMPT_NAME:
+            raise MCPError(
+                types.INVALID_PARAMS, f"Unknown prompt: {params.name:.80}", {"hint": f"there is {PROMPT_NAME}"}
+            )
         task = (params.arguments or {}).get("task", "").strip() or "what I ask for next"
-        text = f"{mcp_tools.INSTRUCTIONS}\n\nDo this now: {task}\n\nFirst `recall` what is known about it. {STEPS}"
+        text = (
+            f"{mcp_tools.INSTRUCTIONS}\n\nDo this now: {task}\n\nFirst `recall` what is known about it. {PROMPT_STEPS}"
+        )
         message = types.PromptMessage(role="user", content=types.TextContent(text=text))
         return types.GetPromptResult(description="How to work with Athena", messages=[message])
 
 
-STEPS = (
+PROMPT_STEPS = (
     "Then `search_tools` for what it takes, and do all of it in as few programs as you can, each ending in a short "
     "answer. At the end `remember` what the next session should know."
 )
 
 
-def _page(names: list[str], params: types.PaginatedRequestParams | None, size: int) -> tuple[list[str], str | None]:
+def _select_page(
+    names: list[str], params: types.PaginatedRequestParams | None, size: int
+) -> tuple[list[str], str | None]:
     """Return the names of one page, and the cursor of the next: the last name, so that what comes or goes meanwhile
     moves nothing."""
     cursor = None if params is None else params.cursor
@@ -217,15 +242,15 @@ def _page(names: list[str], params: types.PaginatedRequestParams | None, size: i
     return some, some[-1] if start + size < len(names) else None
 
 
-def _said(text: str, *, failed: bool) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=storable(text))], is_error=failed)
+def _create_tool_result(text: str, *, failed: bool) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=make_storable(text))], is_error=failed)
 
 
-def _kind(path: str) -> str:
-    return KINDS.get(path.lower().rpartition(".")[2], "text/plain")
+def _guess_mime_type(path: str) -> str:
+    return MIME_TYPES.get(path.lower().rpartition(".")[2], "text/plain")
 
 
-def _ended(task: asyncio.Task[Any]) -> None:
-    _running.discard(task)
+def _discard_task(task: asyncio.Task[Any]) -> None:
+    _running_calls.discard(task)
     if not task.cancelled():
         task.exception()  # looked at, since whoever asked may have gone

@@ -7,125 +7,131 @@ from typing import Any
 
 from athena.core import tokens
 from athena.core.catalog import AnyOperation
-from athena.core.types import plain
+from athena.core.types import to_json
 from athena.errors import AthenaError
 from athena.memory.values import Hit, Memory, Stored
 from athena.programs.values import Result
 
-BUDGET = 2_000  # tokens of an answer
-WIDEST = BUDGET * tokens.LONGEST  # characters that have more tokens than that: the rest need not be counted
-NOTE = 40  # tokens of what is said of a cut
-LONGEST = 600  # characters of a memory in a list
-WHOLE = "memory.get_memory(memory_id=...) in execute_code shows one whole"
-OUTCOMES = {"new": "kept", "known": "known already", "revived": "kept again", "updated": "changed"}
+MAX_ANSWER_TOKENS = 2_000  # tokens of an answer
+MAX_COUNTED_CHARS = (
+    MAX_ANSWER_TOKENS * tokens.MAX_TOKEN_BYTES
+)  # characters that have more tokens than that: the rest need not be counted
+CUT_NOTE_TOKENS = 40  # tokens of what is said of a cut
+MAX_MEMORY_CHARS = 600  # characters of a memory in a list
+WHOLE_MEMORY_HINT = "memory.get_memory(memory_id=...) in execute_code shows one whole"
+OUTCOME_TEXTS = {"new": "kept", "known": "known already", "revived": "kept again", "updated": "changed"}
 
 
-def written(operation: AnyOperation, arguments: Mapping[str, Any], result: Any) -> str:
+def format_result(operation: AnyOperation, arguments: Mapping[str, Any], result: Any) -> str:
     """Write a result as text."""
     if isinstance(result, str):
-        return _cut(result)
+        return _cut_to_budget(result)
     if isinstance(result, Result):
-        return run(result)
+        return format_run(result)
     if isinstance(result, Stored):
-        return _stored(result)
+        return _format_stored(result)
     if isinstance(result, list | tuple):
-        return _listed(operation, arguments, result)
-    return _cut(_json(result))
+        return _format_list(operation, arguments, result)
+    return _cut_to_budget(_dump_json(result))
 
 
-def failure(error: AthenaError) -> str:
+def format_error(error: AthenaError) -> str:
     """Write an error with what to do next."""
     return f"{error}\nhint: {error.hint}" if error.hint else str(error)
 
 
-def is_failure(result: Any) -> bool:
+def is_failed_run(result: Any) -> bool:
     """Tell whether a result is that of a program that failed; one that waits for a person has not."""
     return isinstance(result, Result) and not result.success and result.status != "needs_approval"
 
 
-def run(done: Result) -> str:
+def format_run(done: Result) -> str:
     """Write what came of a program: what it printed, its value, what went wrong."""
-    output, value, last = done.output.rstrip("\n"), "", _last_words(done)
+    output, value, last = done.output.rstrip("\n"), "", _format_run_end(done)
     if done.result is not None:
-        value = done.result if isinstance(done.result, str) else _json(done.result)
+        value = done.result if isinstance(done.result, str) else _dump_json(done.result)
         value = f"result: {value}" if output.strip() else value
-    room = BUDGET - sum(tokens.count(line) + 1 for line in last)
-    value = _part(value, max(room // 2, room - tokens.count(output)), UNSEEN if done.handle is None else "")
-    output = _part(output, room - tokens.count(value), UNPRINTED) if output.strip() else ""
+    room = MAX_ANSWER_TOKENS - sum(tokens.count_tokens(line) + 1 for line in last)
+    value = _cut_to_tokens(
+        value, max(room // 2, room - tokens.count_tokens(output)), RESULT_CUT_HINT if done.handle is None else ""
+    )
+    output = _cut_to_tokens(output, room - tokens.count_tokens(value), OUTPUT_CUT_HINT) if output.strip() else ""
     parts = [part for part in (output, value, *last) if part]
     return "\n".join(parts) or "done; it printed nothing and its last line has no value"
 
 
-UNSEEN = "; end the program in less, or keep it: workspace.write(path=..., content=...)"
-UNPRINTED = "; print less, or write it to a file: workspace.write(path=..., content=...)"
+RESULT_CUT_HINT = "; end the program in less, or keep it: workspace.write(path=..., content=...)"
+OUTPUT_CUT_HINT = "; print less, or write it to a file: workspace.write(path=..., content=...)"
 
 
-def _last_words(done: Result) -> list[str]:
+def _format_run_end(done: Result) -> list[str]:
     """Write what comes after what was printed: where all of it is, and what went wrong."""
     lines = [f'[cut; all of it: workspace.read(path="{done.handle}")]'] if done.handle else []
     if done.error is not None:
         where = "" if done.error.line is None else f" (line {done.error.line})"
-        lines.append(f"{done.error.type}: {tokens.head(done.error.message, BUDGET // 3)}{where}")
+        lines.append(
+            f"{done.error.type}: {tokens.truncate_to_tokens(done.error.message, MAX_ANSWER_TOKENS // 3)}{where}"
+        )
         if done.error.hint:
-            lines.append(f"hint: {tokens.head(done.error.hint, BUDGET // 3)}")
+            lines.append(f"hint: {tokens.truncate_to_tokens(done.error.hint, MAX_ANSWER_TOKENS // 3)}")
     return lines
 
 
-def _part(text: str, room: int, otherwise: str) -> str:
+def _cut_to_tokens(text: str, room: int, otherwise: str) -> str:
     """Return a text, or its beginning and how to get at the rest."""
-    if tokens.fits(text, room):
+    if tokens.fits_token_limit(text, room):
         return text
-    shown = tokens.head(text, room - NOTE)
+    shown = tokens.truncate_to_tokens(text, room - CUT_NOTE_TOKENS)
     return f"{shown}…\n[cut: {len(shown):,} of {len(text):,} characters{otherwise}]"
 
 
-def _stored(memory: Stored) -> str:
+def _format_stored(memory: Stored) -> str:
     taken = f"; taken out before storing: {', '.join(memory.redacted)}" if memory.redacted else ""
-    return f"{memory.hash} {OUTCOMES.get(memory.outcome, memory.outcome)}{taken}"
+    return f"{memory.hash} {OUTCOME_TEXTS.get(memory.outcome, memory.outcome)}{taken}"
 
 
-def _listed(operation: AnyOperation, arguments: Mapping[str, Any], items: Any) -> str:
+def _format_list(operation: AnyOperation, arguments: Mapping[str, Any], items: Any) -> str:
     """Write a list a line for each item, as many as fit, and say how to see the others."""
     if not items:
         nothing = "nothing fits; try other words" if operation.name == "search_tools" else "[]"
-        return "nothing found" if operation.result == list[Hit] else nothing
-    write = _writer(items[0])
+        return "nothing found" if operation.result_type == list[Hit] else nothing
+    write = _select_formatter(items[0])
     lines: list[str] = []
     spent = 0
     for item in items:
         line = write(item)
-        spent += tokens.count(line[:WIDEST]) + 1
-        if spent > BUDGET and lines:
+        spent += tokens.count_tokens(line[:MAX_COUNTED_CHARS]) + 1
+        if spent > MAX_ANSWER_TOKENS and lines:
             break
         lines.append(line)
-    cut = [WHOLE] if any(line.endswith("…") for line in lines) and isinstance(items[0], Memory) else []
-    if left := _total(items, arguments) - len(lines):
-        cut.insert(0, f"{left} more: {_further(operation, arguments, len(lines))}")
+    cut = [WHOLE_MEMORY_HINT] if any(line.endswith("…") for line in lines) and isinstance(items[0], Memory) else []
+    if left := _count_total(items, arguments) - len(lines):
+        cut.insert(0, f"{left} more: {_format_next_page(operation, arguments, len(lines))}")
     if len(lines) == 1 and not isinstance(items[0], Memory):
-        lines[0] = _cut(lines[0])
+        lines[0] = _cut_to_budget(lines[0])
     return "\n".join([*lines, f"[{'; '.join(cut)}]"] if cut else lines)
 
 
-def _total(items: Any, arguments: Mapping[str, Any]) -> int:
+def _count_total(items: Any, arguments: Mapping[str, Any]) -> int:
     """Return how many there are from here on; of what a search found, how many it was asked for."""
     if isinstance(items[0], Hit):
         return len(items)
     return max(len(items), getattr(items, "total", 0) - int(arguments.get("offset") or 0))
 
 
-def _further(operation: AnyOperation, arguments: Mapping[str, Any], shown: int) -> str:
-    if "offset" in operation.names:
+def _format_next_page(operation: AnyOperation, arguments: Mapping[str, Any], shown: int) -> str:
+    if "offset" in operation.parameter_names:
         return f"offset={int(arguments.get('offset') or 0) + shown}"
     return "look at all of them in a program, with execute_code"
 
 
-def _writer(first: Any) -> Callable[[Any], str]:
+def _select_formatter(first: Any) -> Callable[[Any], str]:
     if isinstance(first, str):
         return str
-    return _memory if isinstance(first, Memory) else _json
+    return _format_memory if isinstance(first, Memory) else _dump_json
 
 
-def _memory(memory: Memory) -> str:
+def _format_memory(memory: Memory) -> str:
     """Write a memory with what tells it apart."""
     facts = [memory.hash]
     if isinstance(memory, Hit):
@@ -138,11 +144,11 @@ def _memory(memory: Memory) -> str:
     if isinstance(memory, Hit) and memory.contradicted_by is not None:
         facts.append(f"(a newer one says otherwise: {memory.contradicted_by})")
     text = memory.content
-    return " ".join([*facts, text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"])
+    return " ".join([*facts, text if len(text) <= MAX_MEMORY_CHARS else text[: MAX_MEMORY_CHARS - 1].rstrip() + "…"])
 
 
-def _json(value: Any) -> str:
-    return json.dumps(_without_nulls(plain(value)), ensure_ascii=False, separators=(",", ":"))
+def _dump_json(value: Any) -> str:
+    return json.dumps(_without_nulls(to_json(value)), ensure_ascii=False, separators=(",", ":"))
 
 
 def _without_nulls(value: Any) -> Any:
@@ -151,6 +157,6 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _cut(text: str) -> str:
+def _cut_to_budget(text: str) -> str:
     """Return a text, or as much of it as the budget allows."""
-    return _part(text, BUDGET, "; in a program, with execute_code, all of it is at hand")
+    return _cut_to_tokens(text, MAX_ANSWER_TOKENS, "; in a program, with execute_code, all of it is at hand")

@@ -7,22 +7,22 @@ from athena.core.catalog import AnyOperation, Catalog
 from athena.core.operation import Effect
 
 # Each tool of the small surfaces with the parameters that its definition shows; it takes all others too.
-PINNED: dict[str, tuple[str, ...]] = {
+TOOL_PARAMETERS: dict[str, tuple[str, ...]] = {
     "search_tools": ("query", "detail"),
     "execute_code": ("code", "timeout_s"),
     "remember": ("content", "tags"),
     "recall": ("query", "k", "tags", "since"),
 }
 # What a small surface adds to a call that does not say otherwise: people ask in plain words, time included.
-ADDED: dict[str, dict[str, Any]] = {"recall": {"understand_time": True}}
-ANY_TIME = "[nothing is from the time that you name; of any time:]\n"
-SURFACES: dict[str, tuple[str, ...]] = {
+DEFAULT_ARGUMENTS: dict[str, dict[str, Any]] = {"recall": {"understand_time": True}}
+ANY_TIME_NOTE = "[nothing is from the time that you name; of any time:]\n"
+TOOL_SURFACES: dict[str, tuple[str, ...]] = {
     "default": ("search_tools", "execute_code", "remember", "recall"),
     "code": ("search_tools", "execute_code"),
     "all": (),  # every operation that a model may call
 }
 # Read-only and destructive are said of every tool, the others where they are not what a client takes for granted.
-HINTS: dict[Effect, dict[str, bool]] = {
+EFFECT_ANNOTATIONS: dict[Effect, dict[str, bool]] = {
     Effect.READ: {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False},
     Effect.WRITE: {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
     Effect.DESTROY: {
@@ -55,52 +55,60 @@ A failed call says what to do next. A program that must do something dangerous w
 to run `athena approve`."""
 
 
-def chosen(catalog: Catalog, surface: str) -> list[AnyOperation]:
+def select_tools(catalog: Catalog, surface: str) -> list[AnyOperation]:
     """Return the operations that a surface offers, in its order; approving is for people, never for a model."""
-    named: Iterable[AnyOperation] = map(catalog.find, SURFACES[surface]) if SURFACES[surface] else catalog
+    named: Iterable[AnyOperation] = (
+        map(catalog.get_operation, TOOL_SURFACES[surface]) if TOOL_SURFACES[surface] else catalog
+    )
     return [one for one in named if one.effect is not Effect.APPROVE]
 
 
-def called(operation: AnyOperation) -> str:
+def get_tool_name(operation: AnyOperation) -> str:
     """Return the name of a tool; models' own rules allow no dot in it."""
     return operation.name.replace(".", "__")
 
 
-def definition(operation: AnyOperation, surface: str) -> dict[str, Any]:
+def define_tool(operation: AnyOperation, surface: str) -> dict[str, Any]:
     """Describe an operation as a tool, in as few words as its surface needs."""
-    schema = operation.arguments_schema if operation.foreign else compact(operation.arguments_schema)
+    schema = operation.arguments_schema if operation.is_foreign else compact_schema(operation.arguments_schema)
     if surface != "all":
-        shown = PINNED[operation.name]
-        schema["properties"] = {name: _plainest(part) for name, part in schema["properties"].items() if name in shown}
+        shown = TOOL_PARAMETERS[operation.name]
+        schema["properties"] = {
+            name: _simplify_schema(part) for name, part in schema["properties"].items() if name in shown
+        }
     teaches = surface != "all" and operation.effect is Effect.EXECUTE  # how to write a program
     return {
-        "name": called(operation),
+        "name": get_tool_name(operation),
         "description": f"{operation.summary}\n{operation.documentation.details}" if teaches else operation.summary,
         "inputSchema": schema,
-        "annotations": HINTS[operation.effect] | ({"openWorldHint": True} if operation.foreign else {}),
+        "annotations": EFFECT_ANNOTATIONS[operation.effect] | ({"openWorldHint": True} if operation.is_foreign else {}),
     }
 
 
-def compact(schema: Any) -> Any:
+def compact_schema(schema: Any) -> Any:
     """Leave out of a schema what a caller can do without: nulls, lengths, and that nothing else is allowed."""
     if not isinstance(schema, dict):
         return schema
-    made = {key: part for key, part in schema.items() if key not in NEEDLESS and not (key in EMPTY and not part)}
+    made = {
+        key: part
+        for key, part in schema.items()
+        if key not in OMITTED_KEYS and not (key in OMITTED_IF_EMPTY and not part)
+    }
     for key, part in made.items():
         if key in ("properties", "$defs") and isinstance(part, dict):
-            made[key] = {name: compact(one) for name, one in part.items()}
+            made[key] = {name: compact_schema(one) for name, one in part.items()}
         elif key in ("anyOf", "oneOf", "allOf") and isinstance(part, list):
-            made[key] = [compact(one) for one in part]
+            made[key] = [compact_schema(one) for one in part]
         elif key in ("items", "additionalProperties"):
-            made[key] = compact(part)
-    return _merged(made) if isinstance(made.get("anyOf"), list) else made
+            made[key] = compact_schema(part)
+    return _merge_alternatives(made) if isinstance(made.get("anyOf"), list) else made
 
 
-NEEDLESS = {"minLength", "maxLength", "minItems", "maxItems", "title", "$schema"}
-EMPTY = {"additionalProperties", "required"}  # needless where they say nothing, or no
+OMITTED_KEYS = {"minLength", "maxLength", "minItems", "maxItems", "title", "$schema"}
+OMITTED_IF_EMPTY = {"additionalProperties", "required"}  # needless where they say nothing, or no
 
 
-def _plainest(schema: dict[str, Any]) -> dict[str, Any]:
+def _simplify_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Leave out bounds and defaults too, the help of a plain list, and of several types all but the first.
 
     The operation takes the others as well, and an error says what there is.
@@ -111,7 +119,7 @@ def _plainest(schema: dict[str, Any]) -> dict[str, Any]:
     return made | {"type": made["type"][0]} if isinstance(made.get("type"), list) else made
 
 
-def _merged(schema: dict[str, Any]) -> dict[str, Any]:
+def _merge_alternatives(schema: dict[str, Any]) -> dict[str, Any]:
     """Write alternatives as one: without null, and a list of something rather than it or a list of it."""
     kinds = [part for part in schema["anyOf"] if part != {"type": "null"}]
     lists = [part["items"] for part in kinds if part.get("type") == "array" and "items" in part]

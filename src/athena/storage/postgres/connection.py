@@ -10,15 +10,15 @@ from psycopg import conninfo, errors
 
 from athena.errors import InvalidInput, Misconfigured, Unavailable
 from athena.storage import migrations
-from athena.storage.database import UNFINISHED, Copying, check_usable
+from athena.storage.database import UNFINISHED_COPY_COUNTER, CopyRole, check_usable
 
-OLDEST = 140_000  # PostgreSQL 14
-PGVECTOR = (0, 8)  # the first with iterative index scans
-LOCK = 0x41746865  # "Athe": whoever brings a database into shape holds it
+MIN_SERVER_VERSION = 140_000  # PostgreSQL 14
+MIN_PGVECTOR_VERSION = (0, 8)  # the first with iterative index scans
+MIGRATION_LOCK_ID = 0x41746865  # "Athe": whoever brings a database into shape holds it
 SCHEMA = "athena"
 # What two that write at once may both insert; one of them then finds what the other left.
-RACES = {"scopes_name_kind_key", "models_name_key", "memories_live", "memories_named"}
-RACES |= {
+RACE_CONSTRAINTS = {"scopes_name_kind_key", "models_name_key", "memories_live", "memories_named"}
+RACE_CONSTRAINTS |= {
     "tags_pkey",
     "links_pkey",
     "receipts_pkey",
@@ -34,14 +34,19 @@ RACES |= {
     "runs_pkey",
     "injections_once",
 }
-LOST_RACE = (
+RACE_ERRORS = (
     errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation, errors.ExclusionViolation,
 )  # fmt: skip
 # Seconds, or milliseconds for the last: a server that vanished is noticed, not waited for.
-DEFAULTS = {"connect_timeout": "5", "keepalives_idle": "10", "keepalives_interval": "5", "tcp_user_timeout": "15000"}
+CONNECTION_DEFAULTS = {
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "tcp_user_timeout": "15000",
+}
 
 
-def parameters(url: str) -> dict[str, Any]:
+def parse_connection_url(url: str) -> dict[str, Any]:
     """Read a URL or a connection string, with our own timeouts where it names none."""
     try:
         given: dict[str, Any] = conninfo.conninfo_to_dict(url)
@@ -54,25 +59,25 @@ def parameters(url: str) -> dict[str, Any]:
             "ATHENA_DATABASE_URL cannot be read",
             hint="it looks like postgresql://user:password@host:5432/database; in a password / is %2F and @ is %40",
         )
-    return DEFAULTS | {"application_name": "athena"} | given | {"client_encoding": "UTF8"}
+    return CONNECTION_DEFAULTS | {"application_name": "athena"} | given | {"client_encoding": "UTF8"}
 
 
-def shown(url: str) -> str:
+def format_location(url: str) -> str:
     """Return where a URL leads, without its password."""
-    given = parameters(url)
+    given = parse_connection_url(url)
     host = given.get("host") or given.get("hostaddr") or "localhost"
     port = f":{given['port']}" if given.get("port") else ""
     name = given.get("dbname") or given.get("user") or ""
     return f"postgresql:///{name}?host={host}" if host.startswith("/") else f"postgresql://{host}{port}/{name}"
 
 
-def reach(url: str) -> None:
+def check_reachable(url: str) -> None:
     """Connect and let go, to find out what keeps us from it."""
-    with translated(url):
-        psycopg.connect(**parameters(url)).close()
+    with translate_errors(url):
+        psycopg.connect(**parse_connection_url(url)).close()
 
 
-def prepare(connection: psycopg.Connection[Any]) -> None:
+def configure_connection(connection: psycopg.Connection[Any]) -> None:
     """Make a new connection ours: where its tables are, and what it may wait for."""
     row = connection.execute(
         "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
@@ -90,25 +95,25 @@ def prepare(connection: psycopg.Connection[Any]) -> None:
     connection.execute("; ".join(settings).encode())
 
 
-def bring_into_shape(url: str, indexes: tuple[str, ...], *, copying: Copying = "") -> None:
+def migrate_database(url: str, indexes: tuple[str, ...], *, copying: CopyRole = "") -> None:
     """Check the server and run the steps that its database lacks, one process at a time."""
-    with translated(url), psycopg.connect(**parameters(url), autocommit=True) as connection:
+    with translate_errors(url), psycopg.connect(**parse_connection_url(url), autocommit=True) as connection:
         _check_server(connection)
-        known, whole = _state(connection)
-        check_usable(copying, shown(url), there=known > 0, whole=whole)
+        known, whole = _read_state(connection)
+        check_usable(copying, format_location(url), there=known > 0, whole=whole)
         if known == len(migrations.STEPS):
             return
         connection.execute("SET lock_timeout = '60s'")
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # to see what others made meanwhile
         with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK_ID])
             _install_vector(connection)
             if connection.execute("SELECT to_regnamespace(%s)", [SCHEMA]).fetchone() == (None,):
                 connection.execute(f"CREATE SCHEMA {SCHEMA}")  # even with IF NOT EXISTS it needs the right to
-            prepare(connection)
-            known, _ = _state(connection)
+            configure_connection(connection)
+            known, _ = _read_state(connection)
             for number in range(known, len(migrations.STEPS)):
-                for statement in migrations.statements(number, DIALECT, indexes):
+                for statement in migrations.iter_statements(number, DIALECT, indexes):
                     # Sorted by bytes as SQLite does, whatever the database's language.
                     connection.execute(statement.replace(" TEXT", ' TEXT COLLATE "C"').encode())
             if known < len(migrations.STEPS):
@@ -121,10 +126,10 @@ def bring_into_shape(url: str, indexes: tuple[str, ...], *, copying: Copying = "
 
 def _check_server(connection: psycopg.Connection[Any]) -> None:
     version = connection.info.server_version
-    if version < OLDEST:
+    if version < MIN_SERVER_VERSION:
         raise Misconfigured(
             f"this server is PostgreSQL {version // 10_000}, which is too old",
-            hint=f"use PostgreSQL {OLDEST // 10_000} or newer",
+            hint=f"use PostgreSQL {MIN_SERVER_VERSION // 10_000} or newer",
         )
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
@@ -133,7 +138,7 @@ def _check_server(connection: psycopg.Connection[Any]) -> None:
         )
 
 
-def _state(connection: psycopg.Connection[Any]) -> tuple[int, bool]:
+def _read_state(connection: psycopg.Connection[Any]) -> tuple[int, bool]:
     """Return how many steps this database has seen, and whether it is whole; refuse what a newer Athena wrote."""
     row = connection.execute("SELECT to_regclass(%s)", [f"{SCHEMA}.counters"]).fetchone()
     if row is None or row[0] is None:
@@ -145,7 +150,7 @@ def _state(connection: psycopg.Connection[Any]) -> tuple[int, bool]:
             f"this database was written by a newer Athena (format {version}, this one knows {len(migrations.STEPS)})",
             hint="upgrade with: pip install --upgrade athena-memory",
         )
-    return version, UNFINISHED not in found
+    return version, UNFINISHED_COPY_COUNTER not in found
 
 
 def _install_vector(connection: psycopg.Connection[Any]) -> None:
@@ -164,7 +169,7 @@ def _install_vector(connection: psycopg.Connection[Any]) -> None:
         ) from None
     row = connection.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()
     version = str(row[0]) if row else "0"
-    if tuple(int(part) for part in version.split(".")[:2]) < PGVECTOR:
+    if tuple(int(part) for part in version.split(".")[:2]) < MIN_PGVECTOR_VERSION:
         raise Misconfigured(
             f"pgvector {version} is too old",
             hint="install 0.8 or newer on the server, then run: ALTER EXTENSION vector UPDATE",
@@ -172,32 +177,34 @@ def _install_vector(connection: psycopg.Connection[Any]) -> None:
 
 
 @contextmanager
-def translated(url: str) -> Generator[None]:
+def translate_errors(url: str) -> Generator[None]:
     """Turn the driver's errors into ours."""
     try:
         yield
     except errors.UniqueViolation as error:
-        if error.diag.constraint_name in RACES:
+        if error.diag.constraint_name in RACE_CONSTRAINTS:
             raise  # to be run again
         raise Unavailable(
             f"the database refuses a number that is taken: {error.diag.constraint_name}",
             hint="was it restored in part? restore all of it, its sequences too",
             retry=False,
         ) from error
-    except LOST_RACE:
+    except RACE_ERRORS:
         raise  # to be run again
     except errors.InsufficientPrivilege as error:
         raise Misconfigured(
-            f"this user lacks a right on the database: {_line(error)}",
+            f"this user lacks a right on the database: {_format_error(error)}",
             hint="use the role that made the tables, or let it run the GRANTs in docs/scaling.md",
         ) from None
     except (errors.InvalidPassword, errors.InvalidAuthorizationSpecification) as error:
         raise Misconfigured(
-            f"the server refuses this user: {_line(error)}", hint="check user and password in ATHENA_DATABASE_URL"
+            f"the server refuses this user: {_format_error(error)}",
+            hint="check user and password in ATHENA_DATABASE_URL",
         ) from None
     except errors.InvalidCatalogName as error:
         raise Misconfigured(
-            f"there is no such database: {_line(error)}", hint="create it with: createdb NAME, or correct the URL"
+            f"there is no such database: {_format_error(error)}",
+            hint="create it with: createdb NAME, or correct the URL",
         ) from None
     except errors.ReadOnlySqlTransaction:
         raise Unavailable(
@@ -209,21 +216,25 @@ def translated(url: str) -> Generator[None]:
         raise Unavailable("the server took too long", hint="try again; is a long job running?") from None
     except errors.UndefinedTable as error:
         raise Misconfigured(
-            f"the database lacks a table of ours: {_line(error)}", hint="was it restored in part? restore all of it"
+            f"the database lacks a table of ours: {_format_error(error)}",
+            hint="was it restored in part? restore all of it",
         ) from None
     except errors.ProgramLimitExceeded as error:
-        raise InvalidInput(f"more than PostgreSQL can keep: {_line(error)}", hint="shorten the text or name") from None
+        raise InvalidInput(
+            f"more than PostgreSQL can keep: {_format_error(error)}", hint="shorten the text or name"
+        ) from None
     except errors.DuplicateTable as error:
         raise Misconfigured(
-            f"the schema {SCHEMA} of this database holds something else: {_line(error)}", hint="use another database"
+            f"the schema {SCHEMA} of this database holds something else: {_format_error(error)}",
+            hint="use another database",
         ) from None
     except psycopg.OperationalError as error:
-        raise _unreachable(url, error) from None
+        raise _create_connect_error(url, error) from None
 
 
-def _unreachable(url: str, error: psycopg.Error) -> Misconfigured | Unavailable:
+def _create_connect_error(url: str, error: psycopg.Error) -> Misconfigured | Unavailable:
     """Say why a server cannot be reached; before any answer, all that tells causes apart is the text."""
-    said = _line(error)
+    said = _format_error(error)
     refused = ("password authentication failed", "no password supplied", 'role "', "pg_hba.conf")
     if any(words in said for words in refused) and "too many connections" not in said:
         return Misconfigured(f"the server refuses this user: {said}", hint="check ATHENA_DATABASE_URL")
@@ -232,11 +243,11 @@ def _unreachable(url: str, error: psycopg.Error) -> Misconfigured | Unavailable:
             f"there is no such database: {said}", hint="create it with: createdb NAME, or correct ATHENA_DATABASE_URL"
         )
     return Unavailable(
-        f"{shown(url)} does not answer: {said}", hint="is PostgreSQL running there? check ATHENA_DATABASE_URL"
+        f"{format_location(url)} does not answer: {said}", hint="is PostgreSQL running there? check ATHENA_DATABASE_URL"
     )
 
 
-def _line(error: psycopg.Error) -> str:
+def _format_error(error: psycopg.Error) -> str:
     lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
     return lines[-1 if "Multiple connection attempts" in lines[0] else 0].strip()[:300]
 

@@ -12,37 +12,39 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from athena.storage.arrays import distinct, product
-from athena.storage.database import Indexed, Matches
-from athena.storage.passages import scope_of
-from athena.storage.postgres.nodes import Nodes, best_of_each, highest
-from athena.storage.postgres.packing import array, packed, unpacked
+from athena.storage.arrays import multiply_on_one_thread, sort_unique
+from athena.storage.database import IndexedPassage, TextMatches
+from athena.storage.passages import get_passage_scope_id
+from athena.storage.postgres.nodes import MatchedPassages, reduce_to_memories, select_highest
+from athena.storage.postgres.packing import pack_column, to_array_literal, unpack_numbers
 from athena.storage.terms import (
-    NEARBY,
+    NEIGHBOR_WEIGHTS,
     Term,
+    create_tokenizer,
     idf,
-    stems,
-    terms_of,
-    tokenizer,
-    word_weights,
+    parse_query_terms,
+    stem_text,
+    weigh_query_words,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from athena.storage.database import Ids
-    from athena.storage.postgres.vectors import Selection
+    from athena.storage.postgres.vectors import PostgresSelection
 
-LISTED = 5_000  # passages that a term may occur in and still be read in full
-READ = 12_000  # passages read for one question, over all its terms
-FIRST = 600  # passages that look at their neighbours, at least
-LONGEST = 200  # letters of a stem
-ROOM = 900_000  # bytes of a tsvector, which may have 1 MB: a table without spaces is one passage of many stems
+MAX_TERM_PASSAGES = 5_000  # passages that a term may occur in and still be read in full
+MAX_PASSAGES_READ = 12_000  # passages read for one question, over all its terms
+MIN_NEIGHBOUR_PASSAGES = 600  # passages that look at their neighbours, at least
+MAX_STEM_CHARS = 200  # letters of a stem
+MAX_TSVECTOR_BYTES = (
+    900_000  # bytes of a tsvector, which may have 1 MB: a table without spaces is one passage of many stems
+)
 # A stem in the text counts a thousandth and one in the label a whole, so that one number tells both.
-COUNTED = "ts_rank_cd('{{0.001, 0, 0, 1}}', lexemes, :query{i}::tsquery)"
+TERM_COUNT_SQL = "ts_rank_cd('{{0.001, 0, 0, 1}}', lexemes, :query{i}::tsquery)"
 
 
-class PostgresWords:
+class PostgresFullText:
     schema = (
         """CREATE TABLE words (
                scope BIGINT NOT NULL,
@@ -71,12 +73,12 @@ class PostgresWords:
 
     def __init__(self) -> None:
         self._tokenizers = threading.local()
-        self.unfolded = 0  # rows of tallies that this process left since it last folded them
+        self.unfolded_tallies = 0  # rows of tallies that this process left since it last folded them
 
-    async def put(self, tx: Any, passages: Sequence[Indexed]) -> None:
+    async def add_passages(self, tx: Any, passages: Sequence[IndexedPassage]) -> None:
         if not passages:
             return
-        scope = scope_of(passages[0].id)
+        scope = get_passage_scope_id(passages[0].id)
         await tx.each(
             """INSERT INTO words (scope, passage, memory, session, length, lexemes)
                SELECT p.scope, p.id, p.memory, CASE WHEN m.session IS NULL AND :alone THEN NULL ELSE p.session END,
@@ -84,36 +86,36 @@ class PostgresWords:
                FROM passages p JOIN memories m ON m.scope = p.scope AND m.id = p.memory
                WHERE p.scope = :scope AND p.id = :id""",
             [
-                {"lexemes": self.lexemes(scope, p), "scope": scope, "id": p.id, "alone": len(passages) == 1}
+                {"lexemes": self.to_tsvector(scope, p), "scope": scope, "id": p.id, "alone": len(passages) == 1}
                 for p in passages
             ],
         )
-        await self._count(tx, scope, [p.id for p in passages], 1)
+        await self._record_tally(tx, scope, [p.id for p in passages], 1)
 
-    async def drop(self, tx: Any, passages: Sequence[Indexed]) -> None:
+    async def remove_passages(self, tx: Any, passages: Sequence[IndexedPassage]) -> None:
         if not passages:
             return
-        scope, numbers = scope_of(passages[0].id), [p.id for p in passages]
-        await self._count(tx, scope, numbers, -1)
+        scope, numbers = get_passage_scope_id(passages[0].id), [p.id for p in passages]
+        await self._record_tally(tx, scope, numbers, -1)
         await tx.execute(
             "DELETE FROM words WHERE scope = :scope AND passage = ANY(:numbers::bigint[])",
             scope=scope,
-            numbers=array(numbers),
+            numbers=to_array_literal(numbers),
         )
 
-    async def _count(self, tx: Any, scope: int, numbers: list[int], sign: int) -> None:
+    async def _record_tally(self, tx: Any, scope: int, numbers: list[int], sign: int) -> None:
         """Note how many there are more or less: a row each time, since all writers would wait for a shared one."""
-        self.unfolded += 1
+        self.unfolded_tallies += 1
         await tx.execute(
             """INSERT INTO tallies (scope, memories, passages, words)
                SELECT :scope, :sign, :sign * count(*), :sign * coalesce(sum(length), 0) FROM words
                WHERE scope = :scope AND passage = ANY(:numbers::bigint[])""",
             scope=scope,
             sign=sign,
-            numbers=array(numbers),
+            numbers=to_array_literal(numbers),
         )
 
-    async def tend(self, tx: Any) -> None:
+    async def fold_tallies(self, tx: Any) -> None:
         """Put the tallies of each scope together in one row, and let the server count again what grew fast."""
         await tx.execute(
             """WITH gone AS (
@@ -130,62 +132,69 @@ class PostgresWords:
         if row and row[0]:  # the server does so by itself, but up to a minute later
             await tx.execute("ANALYZE (SKIP_LOCKED) memories, passages, words, tokens")
 
-    def lexemes(self, scope: int, passage: Indexed) -> str:
+    def to_tsvector(self, scope: int, passage: IndexedPassage) -> str:
         """Write a passage as a tsvector: its stems where they stand, and its label's stems with weight A."""
         places: dict[str, list[str]] = {}
-        room = ROOM
-        for at, stem in enumerate(stems(self._tokenizer(), passage.text)[:16_382]):
-            room -= 2 if stem in places else 24 + len(stem[:LONGEST].encode())
+        room = MAX_TSVECTOR_BYTES
+        for at, stem in enumerate(stem_text(self._get_tokenizer(), passage.text)[:16_382]):
+            room -= 2 if stem in places else 24 + len(stem[:MAX_STEM_CHARS].encode())
             if room < 0:
                 break
             places.setdefault(stem, []).append(str(at + 1))
-        for stem in set(stems(self._tokenizer(), passage.label)):
+        for stem in set(stem_text(self._get_tokenizer(), passage.label)):
             places.setdefault(stem, []).append("16383A")
-        return " ".join(f"{_lexeme(scope, stem)}:{','.join(found[:255])}" for stem, found in places.items())
+        return " ".join(f"{_quote_lexeme(scope, stem)}:{','.join(found[:255])}" for stem, found in places.items())
 
-    async def matches(self, tx: Any, among: "Selection", question: str, limit: int) -> Matches:
+    async def search_text(self, tx: Any, among: "PostgresSelection", question: str, limit: int) -> TextMatches:
         import numpy as np
 
-        cut = self._tokenizer()
+        cut = self._get_tokenizer()
         live, mean = max(1, among.passages), among.words / max(1, among.passages) or 1.0
-        rare, common = await self._sort(tx, among, terms_of(cut, question))
-        nodes, holding = await self._find(tx, among, rare, len(common))
+        rare, common = await self._split_terms(tx, among, parse_query_terms(cut, question))
+        nodes, holding = await self._read_term_passages(tx, among, rare, len(common))
         weights = [idf(n, live) for n in holding] + [idf(min(term.passages or 0, live), live) for term in common]
         known = {term.stem: weight for term, weight in zip([*rare, *common], weights, strict=True)}
-        spans = word_weights(cut, question, known, live)
+        spans = weigh_query_words(cut, question, known, live)
         each = np.array(weights, np.float32)
-        first = nodes.scores(nodes.normalised(mean), each)
-        top = highest(first * nodes.allowed, max(limit, FIRST))
-        if not among.is_open:  # what the filter leaves out may still stand beside what it lets in
-            top = distinct(np.concatenate([top, highest(first * (nodes.sessions > 0), FIRST)]))
+        first = nodes.compute_scores(nodes.normalise_counts(mean), each)
+        top = select_highest(first * nodes.allowed, max(limit, MIN_NEIGHBOUR_PASSAGES))
+        if not among.is_unfiltered:  # what the filter leaves out may still stand beside what it lets in
+            top = sort_unique(
+                np.concatenate([top, select_highest(first * (nodes.sessions > 0), MIN_NEIGHBOUR_PASSAGES)])
+            )
         if common and len(top):
-            await self._look_for(tx, among, nodes, top, common, len(rare))
+            await self._add_common_terms(tx, among, nodes, top, common, len(rare))
         chosen = nodes.passages[top]
-        nodes, edges = await self._reach(tx, among, nodes, top)
-        frequency = nodes.normalised(mean)
+        nodes, edges = await self._add_neighbours(tx, among, nodes, top)
+        frequency = nodes.normalise_counts(mean)
         total = frequency.copy()
         if len(edges):
             here, there = np.searchsorted(nodes.passages, edges[:, 0]), np.searchsorted(nodes.passages, edges[:, 1])
-            counts = np.array(NEARBY, np.float32)[edges[:, 2] - 1]
+            counts = np.array(NEIGHBOR_WEIGHTS, np.float32)[edges[:, 2] - 1]
             onward = ~np.isin(edges[:, 1], chosen, kind="sort")  # a neighbour that is not among the best itself
             for term, direct in zip(total, frequency, strict=True):
                 np.add.at(term, here, counts * direct[there])
                 np.add.at(term, there[onward], counts[onward] * direct[here[onward]])
-            shown = distinct(np.concatenate([np.searchsorted(nodes.passages, chosen), there[onward]]))
+            shown = sort_unique(np.concatenate([np.searchsorted(nodes.passages, chosen), there[onward]]))
         else:
             shown = np.sort(np.searchsorted(nodes.passages, chosen))
-        scores = (nodes.scores(total, each) * nodes.allowed)[shown]
+        scores = (nodes.compute_scores(total, each) * nodes.allowed)[shown]
         held = ((nodes.text > 0) | nodes.label)[:, shown].T.astype(np.float32)
-        coverage = product(held, each / (float(each.sum()) or 1.0))
-        return best_of_each(nodes.memories[shown], scores, coverage, limit, spans)
+        coverage = multiply_on_one_thread(held, each / (float(each.sum()) or 1.0))
+        return reduce_to_memories(nodes.memories[shown], scores, coverage, limit, spans)
 
-    async def _sort(self, tx: Any, among: "Selection", terms: list[Term]) -> tuple[list[Term], list[Term]]:
+    async def _split_terms(
+        self, tx: Any, among: "PostgresSelection", terms: list[Term]
+    ) -> tuple[list[Term], list[Term]]:
         """Separate the terms that may be read in full from those that only score, the rarest first."""
-        if among.passages <= LISTED or not terms:
+        if among.passages <= MAX_TERM_PASSAGES or not terms:
             return terms, []
-        about = await _estimate(tx, among, terms)
-        if sum(about) > READ:  # not all can be read, so the rarest must be known
-            about = [n if n > LISTED else await _count(tx, among, term) for term, n in zip(terms, about, strict=True)]
+        about = await _estimate_passages(tx, among, terms)
+        if sum(about) > MAX_PASSAGES_READ:  # not all can be read, so the rarest must be known
+            about = [
+                n if n > MAX_TERM_PASSAGES else await _count_passages(tx, among, term)
+                for term, n in zip(terms, about, strict=True)
+            ]
         counted = sorted(
             (term._replace(passages=n) for term, n in zip(terms, about, strict=True)),
             key=lambda term: term.passages or 0,
@@ -194,28 +203,34 @@ class PostgresWords:
         read = 0
         for term in counted:
             read += term.passages or 0
-            if rare and ((term.passages or 0) > LISTED or read > READ):
+            if rare and ((term.passages or 0) > MAX_TERM_PASSAGES or read > MAX_PASSAGES_READ):
                 break
             rare.append(term)
         return rare, counted[len(rare) :]
 
-    async def _find(self, tx: Any, among: "Selection", terms: list[Term], more: int) -> tuple[Nodes, list[int]]:
+    async def _read_term_passages(
+        self, tx: Any, among: "PostgresSelection", terms: list[Term], more: int
+    ) -> tuple[MatchedPassages, list[int]]:
         """Read where terms occur, and how many passages hold each in their text."""
         import numpy as np
 
-        allowed = "" if among.is_open else f"""{packed(f"(memory IN ({among.chosen}))::int", "int4")},"""
+        allowed = (
+            "" if among.is_unfiltered else f"""{pack_column(f"(memory IN ({among.memory_query}))::int", "int4")},"""
+        )
         queries = [
-            f"""SELECT {i} AS term, {packed("passage")}, {packed("memory")}, {packed("coalesce(session, 0)")},
-                       {packed("length")}, {allowed} {packed(COUNTED.format(i=i), "float4")}
-                FROM (SELECT * FROM words WHERE lexemes @@ :query{i}::tsquery LIMIT {4 * READ}) AS found"""
+            f"""SELECT {i} AS term, {pack_column("passage")}, {pack_column("memory")}, {pack_column("coalesce(session, 0)")},
+                       {pack_column("length")}, {allowed} {pack_column(TERM_COUNT_SQL.format(i=i), "float4")}
+                FROM (SELECT * FROM words WHERE lexemes @@ :query{i}::tsquery LIMIT {4 * MAX_PASSAGES_READ}) AS found"""
             for i in range(len(terms))
         ]
-        values = {f"query{i}": _query(among, term) for i, term in enumerate(terms)} | among.values
+        values = {f"query{i}": _build_tsquery(among, term) for i, term in enumerate(terms)} | among.values
         rows = await tx.fetch(" UNION ALL ".join(queries), **values) if queries else []
-        kinds = [">i8"] * 4 + ([] if among.is_open else [">i4"]) + [">f4"]
-        read = [[unpacked(value, kind) for value, kind in zip(row[1:], kinds, strict=True)] for row in sorted(rows)]
+        kinds = [">i8"] * 4 + ([] if among.is_unfiltered else [">i4"]) + [">f4"]
+        read = [
+            [unpack_numbers(value, kind) for value, kind in zip(row[1:], kinds, strict=True)] for row in sorted(rows)
+        ]
         every = np.concatenate([columns[0] for columns in read]) if read else np.zeros(0, np.int64)
-        nodes = Nodes(distinct(every), len(terms) + more)
+        nodes = MatchedPassages(sort_unique(every), len(terms) + more)
         holding = []
         for term, (passages, memories, sessions, lengths, *rest, ranks) in enumerate(read):
             at = np.searchsorted(nodes.passages, passages)
@@ -227,56 +242,58 @@ class PostgresWords:
             holding.append(int((thousandths % 1000 > 0).sum()))
         return nodes, holding
 
-    async def _look_for(
-        self, tx: Any, among: "Selection", nodes: Nodes, top: "Ids", common: list[Term], first: int
+    async def _add_common_terms(
+        self, tx: Any, among: "PostgresSelection", nodes: MatchedPassages, top: "Ids", common: list[Term], first: int
     ) -> None:
         """Note which of the best passages also hold a common term."""
         import numpy as np
 
-        tests = ", ".join(packed(f"(lexemes @@ :query{i}::tsquery)::int", "int4") for i in range(len(common)))
+        tests = ", ".join(pack_column(f"(lexemes @@ :query{i}::tsquery)::int", "int4") for i in range(len(common)))
         row = await tx.fetch_one(
-            f"""SELECT {packed("passage")}, {tests} FROM words
-                WHERE scope IN ({among.inside}) AND passage = ANY(:passages::bigint[])""",
-            passages=array(nodes.passages[top].tolist()),
-            **{f"query{i}": _query(among, term, "D") for i, term in enumerate(common)},
+            f"""SELECT {pack_column("passage")}, {tests} FROM words
+                WHERE scope IN ({among.scope_list}) AND passage = ANY(:passages::bigint[])""",
+            passages=to_array_literal(nodes.passages[top].tolist()),
+            **{f"query{i}": _build_tsquery(among, term, "D") for i, term in enumerate(common)},
         )
-        at = np.searchsorted(nodes.passages, unpacked(row[0]))
+        at = np.searchsorted(nodes.passages, unpack_numbers(row[0]))
         for i, value in enumerate(row[1:]):
-            nodes.text[first + i, at] = unpacked(value, ">i4")
+            nodes.text[first + i, at] = unpack_numbers(value, ">i4")
 
-    async def _reach(self, tx: Any, among: "Selection", nodes: Nodes, top: "Ids") -> tuple[Nodes, "NDArray[Any]"]:
+    async def _add_neighbours(
+        self, tx: Any, among: "PostgresSelection", nodes: MatchedPassages, top: "Ids"
+    ) -> tuple[MatchedPassages, "NDArray[Any]"]:
         """Add what stands around the best passages in their sessions; edges say from where, to where and how far."""
         import numpy as np
 
         together = top[nodes.sessions[top] > 0]
         if not len(together):
             return nodes, np.zeros((0, 3), np.int64)
-        allowed = "1" if among.is_open else f"(n.memory IN ({among.chosen}))::int"
+        allowed = "1" if among.is_unfiltered else f"(n.memory IN ({among.memory_query}))::int"
         sides = " UNION ALL ".join(
             f"""(SELECT w.passage, w.memory, row_number() OVER (ORDER BY w.passage {order}) AS step FROM words w
                  WHERE w.scope = c.scope AND w.session = c.session AND w.passage {side} c.passage
-                 ORDER BY w.passage {order} LIMIT {len(NEARBY)})"""
+                 ORDER BY w.passage {order} LIMIT {len(NEIGHBOR_WEIGHTS)})"""
             for side, order in (("<", "DESC"), (">", "ASC"))
         )
         passages = nodes.passages[together]
         row = await tx.fetch_one(
-            f"""SELECT {packed("c.passage")}, {packed("n.passage")}, {packed("n.step")}, {packed("n.memory")},
-                       {packed(allowed, "int4")}
+            f"""SELECT {pack_column("c.passage")}, {pack_column("n.passage")}, {pack_column("n.step")}, {pack_column("n.memory")},
+                       {pack_column(allowed, "int4")}
                 FROM unnest(:scopes::bigint[], :passages::bigint[], :sessions::bigint[]) AS c (scope, passage, session)
                 CROSS JOIN LATERAL ({sides}) AS n""",
-            scopes=array(map(scope_of, passages.tolist())),
-            passages=array(passages.tolist()),
-            sessions=array(nodes.sessions[together].tolist()),
+            scopes=to_array_literal(map(get_passage_scope_id, passages.tolist())),
+            passages=to_array_literal(passages.tolist()),
+            sessions=to_array_literal(nodes.sessions[together].tolist()),
             **among.values,
         )
-        here, there, step, memories = (unpacked(value) for value in row[:4])
+        here, there, step, memories = (unpack_numbers(value) for value in row[:4])
         new = ~np.isin(there, nodes.passages, kind="sort")
-        grown = nodes.with_more(there[new])
+        grown = nodes.with_passages(there[new])
         at = np.searchsorted(grown.passages, there[new])
-        grown.memories[at], grown.allowed[at] = memories[new], unpacked(row[4], ">i4")[new].astype(bool)
+        grown.memories[at], grown.allowed[at] = memories[new], unpack_numbers(row[4], ">i4")[new].astype(bool)
         return grown, np.stack([here, there, step], axis=1)
 
-    async def problems(self, tx: Any) -> list[str]:
+    async def find_problems(self, tx: Any) -> list[str]:
         """Compare the index with the passages it stands for."""
         rows = await tx.fetch(
             """SELECT coalesce(p.id, w.passage), p.id IS NULL FROM
@@ -285,10 +302,10 @@ class PostgresWords:
         )
         found = [f"passage {row[0]} is {'still' if row[1] else 'not rightly'} in the full-text index" for row in rows]
         last = (0, 0)
-        while texts := await tx.fetch(PAGE, scope=last[0], memory=last[1]):
+        while texts := await tx.fetch(WORDS_PAGE_SQL, scope=last[0], memory=last[1]):
             last = texts[-1][:2]
             rows = [
-                (number, self.lexemes(scope, Indexed(number, text[start : start + length], label)), lexemes)
+                (number, self.to_tsvector(scope, IndexedPassage(number, text[start : start + length], label)), lexemes)
                 for scope, _, text, label, places, kept in texts
                 for (number, start, length), lexemes in zip(places, kept, strict=True)
             ]
@@ -310,15 +327,15 @@ class PostgresWords:
         )
         return (found + [f"the tallies of project {name} are wrong" for (name,) in rows])[:20]
 
-    def _tokenizer(self) -> Any:
+    def _get_tokenizer(self) -> Any:
         """Return this thread's tokenizer, from an empty SQLite in memory."""
         if not hasattr(self._tokenizers, "made"):
             self._tokenizers.connection = apsw.Connection(":memory:")
-            self._tokenizers.made = tokenizer(self._tokenizers.connection)
+            self._tokenizers.made = create_tokenizer(self._tokenizers.connection)
         return self._tokenizers.made
 
 
-PAGE = """SELECT m.scope, m.id, m.content, m.label, array_agg(ARRAY[p.id, p.start, p.length] ORDER BY p.id),
+WORDS_PAGE_SQL = """SELECT m.scope, m.id, m.content, m.label, array_agg(ARRAY[p.id, p.start, p.length] ORDER BY p.id),
         array_agg(w.lexemes::text ORDER BY p.id)
     FROM (SELECT * FROM memories WHERE (scope, id) > (:scope, :memory) AND deleted IS NULL
           ORDER BY scope, id LIMIT 50) m
@@ -327,29 +344,29 @@ PAGE = """SELECT m.scope, m.id, m.content, m.label, array_agg(ARRAY[p.id, p.star
     GROUP BY m.scope, m.id, m.content, m.label ORDER BY m.scope, m.id"""
 
 
-def _lexeme(scope: int, stem: str) -> str:
+def _quote_lexeme(scope: int, stem: str) -> str:
     """Write a stem with its scope, between quotes."""
-    text = stem[:LONGEST].replace("\\", "\\\\").replace("'", "''")
+    text = stem[:MAX_STEM_CHARS].replace("\\", "\\\\").replace("'", "''")
     return f"'{scope}/{text}'"
 
 
-def _query(among: "Selection", term: Term, weight: str = "") -> str:
-    return " | ".join(_lexeme(scope, term.stem) + (f":{weight}" if weight else "") for scope in among.scopes)
+def _build_tsquery(among: "PostgresSelection", term: Term, weight: str = "") -> str:
+    return " | ".join(_quote_lexeme(scope, term.stem) + (f":{weight}" if weight else "") for scope in among.scopes)
 
 
-async def _count(tx: Any, among: "Selection", term: Term) -> int:
+async def _count_passages(tx: Any, among: "PostgresSelection", term: Term) -> int:
     """Return how many passages hold a term, as far as that matters."""
     row = await tx.fetch_one(
-        f"SELECT count(*) FROM (SELECT 1 FROM words WHERE lexemes @@ :query::tsquery LIMIT {LISTED + 1}) AS found",
-        query=_query(among, term),
+        f"SELECT count(*) FROM (SELECT 1 FROM words WHERE lexemes @@ :query::tsquery LIMIT {MAX_TERM_PASSAGES + 1}) AS found",
+        query=_build_tsquery(among, term),
     )
     return int(row[0])
 
 
-async def _estimate(tx: Any, among: "Selection", terms: list[Term]) -> list[int]:
+async def _estimate_passages(tx: Any, among: "PostgresSelection", terms: list[Term]) -> list[int]:
     """Return about how many passages hold each term, from the server's own statistics."""
     counts = " UNION ALL ".join(f"SELECT 1 FROM words WHERE lexemes @@ :query{i}::tsquery" for i in range(len(terms)))
-    values = {f"query{i}": _query(among, term) for i, term in enumerate(terms)}
+    values = {f"query{i}": _build_tsquery(among, term) for i, term in enumerate(terms)}
     row = await tx.fetch_one(f"EXPLAIN (FORMAT JSON) {counts}", **values)
     plan = (row[0] if isinstance(row[0], list) else json.loads(row[0]))[0]["Plan"]
     parts = plan["Plans"] if plan["Node Type"] == "Append" else [plan]

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from athena.storage.arrays import distinct, product
-from athena.storage.database import Matches
-from athena.storage.terms import LABEL_WEIGHT, LENGTH_WEIGHT, saturated
+from athena.storage.arrays import multiply_on_one_thread, sort_unique
+from athena.storage.database import TextMatches
+from athena.storage.terms import BM25_B, LABEL_WEIGHT, saturate_frequency
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
 
 
-class Nodes:
+class MatchedPassages:
     """The passages that hold any term of a question, in order, with what each term counts in them."""
 
     def __init__(self, passages: "Ids", terms: int) -> None:
@@ -26,28 +26,28 @@ class Nodes:
         self.text = np.zeros((terms, len(passages)), np.float32)
         self.label = np.zeros((terms, len(passages)), bool)
 
-    def with_more(self, passages: "Ids") -> "Nodes":
+    def with_passages(self, passages: "Ids") -> "MatchedPassages":
         """Return the same nodes among others that hold no term themselves."""
         import numpy as np
 
-        grown = Nodes(distinct(np.concatenate([self.passages, passages])), len(self.text))
+        grown = MatchedPassages(sort_unique(np.concatenate([self.passages, passages])), len(self.text))
         at = np.searchsorted(grown.passages, self.passages)
         for name in ("memories", "sessions", "lengths", "allowed"):
             getattr(grown, name)[at] = getattr(self, name)
         grown.text[:, at], grown.label[:, at] = self.text, self.label
         return grown
 
-    def normalised(self, mean: float) -> "NDArray[Any]":
+    def normalise_counts(self, mean: float) -> "NDArray[Any]":
         """Return how much each term counts in each text: less in long passages."""
-        made: NDArray[Any] = self.text / (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * self.lengths / mean)
+        made: NDArray[Any] = self.text / (1 - BM25_B + BM25_B * self.lengths / mean)
         return made
 
-    def scores(self, frequency: "NDArray[Any]", weights: "Floats") -> "Floats":
-        made: Floats = product(saturated(frequency + LABEL_WEIGHT * self.label).T, weights)
+    def compute_scores(self, frequency: "NDArray[Any]", weights: "Floats") -> "Floats":
+        made: Floats = multiply_on_one_thread(saturate_frequency(frequency + LABEL_WEIGHT * self.label).T, weights)
         return made
 
 
-def highest(scores: "Floats", most: int) -> "Ids":
+def select_highest(scores: "Floats", most: int) -> "Ids":
     """Return the places of the highest scores above nothing."""
     import numpy as np
 
@@ -55,15 +55,15 @@ def highest(scores: "Floats", most: int) -> "Ids":
     return found if len(found) <= most else found[np.argpartition(-scores[found], most)[:most]]
 
 
-def best_of_each(
+def reduce_to_memories(
     memories: "Ids", scores: "Floats", coverage: "Floats", limit: int, spans: list[tuple[int, int, float]]
-) -> Matches:
+) -> TextMatches:
     """Reduce passages to their memories: the best score and the best coverage of each."""
     import numpy as np
 
     kept = scores > 0
     memories, scores, coverage = memories[kept], scores[kept], coverage[kept]
-    every = distinct(memories)
+    every = sort_unique(memories)
     at = np.searchsorted(every, memories)
     best, held = np.zeros(len(every), np.float32), np.zeros(len(every), np.float32)
     np.maximum.at(best, at, scores)
@@ -71,4 +71,4 @@ def best_of_each(
     if len(every) > limit:
         chosen = np.argpartition(-best, limit)[:limit]
         every, best, held = every[chosen], best[chosen], held[chosen]
-    return Matches(every, best, held, [every], spans)
+    return TextMatches(every, best, held, [every], spans)

@@ -19,41 +19,41 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from athena.core.threads import aside, drive, start
+from athena.core.threads import run_in_thread, run_sync, start_in_thread
 from athena.errors import AthenaError, Misconfigured, Unavailable
-from athena.storage.database import Copying, Database, Row, Work
+from athena.storage.database import CopyRole, Database, Row, Work
 from athena.storage.postgres import connection as postgres_connection
-from athena.storage.postgres.connection import LOST_RACE, translated
-from athena.storage.postgres.fulltext import PostgresWords
+from athena.storage.postgres.connection import RACE_ERRORS, translate_errors
+from athena.storage.postgres.fulltext import PostgresFullText
 from athena.storage.postgres.graph import Graph
-from athena.storage.postgres.table_copy import PostgresBulk
-from athena.storage.postgres.vectors import PostgresVectors
+from athena.storage.postgres.table_copy import PostgresTableCopy
+from athena.storage.postgres.vectors import PostgresVectorIndex
 from athena.storage.sqlite import fork
 
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # callers are told by an error
 T = TypeVar("T")
-PATIENCE = 10.0  # seconds in which a server that is gone may come back before a caller is told
-AGAIN = 1.0  # seconds after which a connection is asked for anew: the pool itself would wait longer every time
-PAUSE = 0.5  # seconds between two tries, at most
-TRIES = 3  # of work that loses a race, at least: it may itself take longer than that
-CONNECTIONS = 8  # of one process
-SOON = 2.0  # seconds that a deferred write may wait for company
-GROUP = 256  # deferred writes in one commit, at most
-LATER = 10.0  # seconds before a graph is tried again
-AGAIN_COPY = "run athena migrate again to finish it"
-FOLDED = 200  # memories written after which the tallies are folded
-READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-WRITING = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
+RECONNECT_TIMEOUT_S = 10.0  # seconds in which a server that is gone may come back before a caller is told
+POOL_TIMEOUT_S = 1.0  # seconds after which a connection is asked for anew: the pool itself would wait longer every time
+MAX_RETRY_PAUSE_S = 0.5  # seconds between two tries, at most
+MIN_RACE_ATTEMPTS = 3  # of work that loses a race, at least: it may itself take longer than that
+MAX_POOL_CONNECTIONS = 8  # of one process
+DEFERRED_WRITE_DELAY_S = 2.0  # seconds that a deferred write may wait for company
+MAX_JOBS_PER_COMMIT = 256  # deferred writes in one commit, at most
+GRAPH_RETRY_DELAY_S = 10.0  # seconds before a graph is tried again
+UNFINISHED_COPY_HINT = "run athena migrate again to finish it"
+TALLY_FOLD_WRITES = 200  # memories written after which the tallies are folded
+BEGIN_READ_SQL = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+BEGIN_WRITE_SQL = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
 INSERT INTO commits (token) SELECT gen_random_uuid()
 WHERE NOT EXISTS (SELECT 1 FROM counters WHERE name = 'copy source')
 RETURNING token::text, pg_current_xact_id()::text"""
-COPYING = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
+BEGIN_COPY_SQL = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
 INSERT INTO commits DEFAULT VALUES RETURNING token::text, pg_current_xact_id()::text"""
 # Nobody waits for it, so it waits for nobody: neither for the disk nor, for long, for another's rows.
-DEFERRED = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
+BEGIN_DEFERRED_SQL = b"""BEGIN ISOLATION LEVEL REPEATABLE READ;
 SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = 200"""
-WHICH = "hashtextextended(source || ' ' || target || ' ' || relation, scope) >> 1"
-ONCE = (
+RELATION_KEY_SQL = "hashtextextended(source || ' ' || target || ' ' || relation, scope) >> 1"
+UNIQUENESS_DDL = (
     "CREATE TABLE commits (token UUID PRIMARY KEY DEFAULT gen_random_uuid(), at TIMESTAMPTZ NOT NULL DEFAULT now())",
     # Two that write at once do not see each other, and might choose the same short name.
     "CREATE UNIQUE INDEX memories_named ON memories (scope, hash) WHERE deleted IS NULL",
@@ -61,17 +61,17 @@ ONCE = (
     "CREATE UNIQUE INDEX injections_once ON injections (scope, session, memory) WHERE over = 0",
     # Nor would they see that they tell of one relation at overlapping times.
     f"""ALTER TABLE relations ADD CONSTRAINT relations_apart EXCLUDE USING gist (
-        (int8range({WHICH}, {WHICH}, '[]')) WITH &&, (numrange(began::numeric, ended::numeric)) WITH &&
+        (int8range({RELATION_KEY_SQL}, {RELATION_KEY_SQL}, '[]')) WITH &&, (numrange(began::numeric, ended::numeric)) WITH &&
     ) WHERE (removed IS NULL)""",
 )
-ONLY_THE_TRANSACTION = "a transaction's work may wait only for its transaction"
-NAMED = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)|%")
+NO_WAIT_REASON = "a transaction's work may wait only for its transaction"
+NAMED_PARAMETER_PATTERN = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)|%")
 
 
 @lru_cache(maxsize=2_000)
-def _spelled(statement: str) -> bytes:
+def _to_psycopg_sql(statement: str) -> bytes:
     """Write `:name` as psycopg does."""
-    return NAMED.sub(lambda found: f"%({found[1]})s" if found[1] else "%%", statement).encode()
+    return NAMED_PARAMETER_PATTERN.sub(lambda found: f"%({found[1]})s" if found[1] else "%%", statement).encode()
 
 
 class PostgresTransaction:
@@ -80,60 +80,71 @@ class PostgresTransaction:
         self._cursor = connection.cursor(binary=True)
 
     async def execute(self, sql: str, **values: Any) -> int:
-        return self._cursor.execute(_spelled(sql), values).rowcount
+        return self._cursor.execute(_to_psycopg_sql(sql), values).rowcount
 
     async def fetch(self, sql: str, **values: Any) -> list[Row]:
-        return self._cursor.execute(_spelled(sql), values).fetchall()
+        return self._cursor.execute(_to_psycopg_sql(sql), values).fetchall()
 
     async def fetch_one(self, sql: str, **values: Any) -> Row | None:
-        return self._cursor.execute(_spelled(sql), values).fetchone()
+        return self._cursor.execute(_to_psycopg_sql(sql), values).fetchone()
 
     async def each(self, sql: str, rows: list[dict[str, Any]]) -> None:
         """Run a statement once for each row, without waiting for one answer before the next."""
         if len(rows) == 1:
-            self._cursor.execute(_spelled(sql), rows[0])
+            self._cursor.execute(_to_psycopg_sql(sql), rows[0])
         elif rows:
-            self._cursor.executemany(_spelled(sql), rows)
+            self._cursor.executemany(_to_psycopg_sql(sql), rows)
 
 
 class Postgres:
     """A store in a database of a PostgreSQL server."""
 
-    kind = "postgres"
+    engine = "postgres"
 
-    def __init__(self, url: str, patience: float = PATIENCE, *, copying: Copying = "", soon: float = SOON) -> None:
+    def __init__(
+        self,
+        url: str,
+        patience: float = RECONNECT_TIMEOUT_S,
+        *,
+        copying: CopyRole = "",
+        soon: float = DEFERRED_WRITE_DELAY_S,
+    ) -> None:
         self.url = url
-        self._patience = patience
-        self._soon = soon
-        self.words = PostgresWords()
-        self.vectors = PostgresVectors()
-        self.bulk = PostgresBulk(self.words)
-        self.words.unfolded = random.randrange(FOLDED)  # so that processes which write once fold too, now and then
+        self._timeout_s = patience
+        self._delay_s = soon
+        self.fulltext = PostgresFullText()
+        self.vectors = PostgresVectorIndex()
+        self.table_copy = PostgresTableCopy(self.fulltext)
+        self.fulltext.unfolded_tallies = random.randrange(
+            TALLY_FOLD_WRITES
+        )  # so that processes which write once fold too, now and then
         self._closed = False
         self._deferred: list[Work[None]] = []
-        self._named: set[str] = set()  # those of them of which one is enough
+        self._once_names: set[str] = set()  # those of them of which one is enough
         self._guard = threading.Condition()
-        self._later: threading.Thread | None = None
-        self._writing = COPYING if copying == "to" else WRITING
+        self._deferred_thread: threading.Thread | None = None
+        self._begin_write = BEGIN_COPY_SQL if copying == "to" else BEGIN_WRITE_SQL
         self._writes = 0
-        self._not_before = 0.0  # when a graph that could not be drawn is tried again
-        self.hindrance = ""
-        self.contended = float("-inf")
-        postgres_connection.bring_into_shape(url, (*self.words.schema, *self.vectors.schema, *ONCE), copying=copying)
+        self._graph_retry_at = 0.0  # when a graph that could not be drawn is tried again
+        self.slowdown_reason = ""
+        self.last_conflict_at = float("-inf")
+        postgres_connection.migrate_database(
+            url, (*self.fulltext.schema, *self.vectors.schema, *UNIQUENESS_DDL), copying=copying
+        )
         self._pool = ConnectionPool(
-            kwargs=postgres_connection.parameters(url) | {"autocommit": True},
+            kwargs=postgres_connection.parse_connection_url(url) | {"autocommit": True},
             min_size=1,
-            max_size=CONNECTIONS,
-            configure=postgres_connection.prepare,
-            reconnect_timeout=AGAIN,
+            max_size=MAX_POOL_CONNECTIONS,
+            configure=postgres_connection.configure_connection,
+            reconnect_timeout=POOL_TIMEOUT_S,
             open=True,
         )
-        fork.stores.add(self)
+        fork.fork_aware_stores.add(self)
 
-    def location(self) -> str:
-        return postgres_connection.shown(self.url)
+    def describe_location(self) -> str:
+        return postgres_connection.format_location(self.url)
 
-    async def size(self, tx: Any) -> int:
+    async def measure_size(self, tx: Any) -> int:
         row = await tx.fetch_one(
             """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
                JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema AND c.relkind = 'r'""",
@@ -141,7 +152,7 @@ class Postgres:
         )
         return int(row[0])
 
-    async def problems(self, tx: Any) -> list[str]:
+    async def find_problems(self, tx: Any) -> list[str]:
         """Tell which indexes are broken; a graph is not valid while it is drawn, and drawn again if that failed."""
         rows = await tx.fetch(
             """SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
@@ -155,47 +166,49 @@ class Postgres:
         ]
 
     async def read(self, work: Work[T]) -> T:
-        made = await aside(self._transact, READING, work)
-        graph, self.vectors.wanted = self.vectors.wanted, None
-        if graph is not None and time.monotonic() > self._not_before:
-            self._not_before = time.monotonic() + LATER  # or until it is drawn
-            start(self._draw, graph)
+        made = await run_in_thread(self._run_transaction, BEGIN_READ_SQL, work)
+        graph, self.vectors.missing_index = self.vectors.missing_index, None
+        if graph is not None and time.monotonic() > self._graph_retry_at:
+            self._graph_retry_at = time.monotonic() + GRAPH_RETRY_DELAY_S  # or until it is drawn
+            start_in_thread(self._build_graph, graph)
         return made
 
     async def write(self, work: Work[T]) -> T:
-        made = await aside(self._transact, self._writing, work)
+        made = await run_in_thread(self._run_transaction, self._begin_write, work)
         self._writes += 1
-        if self.words.unfolded >= FOLDED or self._writes >= 5 * FOLDED:
-            self.words.unfolded = self._writes = 0
-            self.later(self._tidy)
+        if self.fulltext.unfolded_tallies >= TALLY_FOLD_WRITES or self._writes >= 5 * TALLY_FOLD_WRITES:
+            self.fulltext.unfolded_tallies = self._writes = 0
+            self.defer_write(self._fold_and_prune)
         return made
 
     @property
-    def relaxed(self) -> Database:
+    def deferred_sync(self) -> Database:
         return self  # a server can fail while the program goes on
 
     async def sync(self) -> None:
         """Every write has waited for the server's disk."""
 
-    async def free(self) -> bool:
+    async def can_write_now(self) -> bool:
         return True  # many write at once
 
-    def later(self, work: Work[None], *, once: str = "") -> None:
+    def defer_write(self, work: Work[None], *, once: str = "") -> None:
         with self._guard:
-            if self._closed or once in self._named:
+            if self._closed or once in self._once_names:
                 return
             if once:
-                self._named.add(once)
+                self._once_names.add(once)
             self._deferred.append(work)
-            if self._later is None:
-                self._later = threading.Thread(target=self._do_later, name="athena-later", daemon=True)
-                self._later.start()
-            if len(self._deferred) in (1, GROUP):
+            if self._deferred_thread is None:
+                self._deferred_thread = threading.Thread(
+                    target=self._run_deferred_writes, name="athena-later", daemon=True
+                )
+                self._deferred_thread.start()
+            if len(self._deferred) in (1, MAX_JOBS_PER_COMMIT):
                 self._guard.notify_all()
 
     async def compact(self) -> bool:
         """Let the server forget removed rows: their space is reused. Its log and its backups are its own matter."""
-        await aside(self._outside, VACUUM)
+        await run_in_thread(self._run_autocommit, VACUUM_SQL)
         return True
 
     def close(self) -> None:
@@ -205,35 +218,35 @@ class Postgres:
                 return
             self._closed = True
             self._guard.notify_all()
-        if self._later is not None:
-            self._later.join(1.0)
-        fork.stores.discard(self)
+        if self._deferred_thread is not None:
+            self._deferred_thread.join(1.0)
+        fork.fork_aware_stores.discard(self)
         self._pool.close(1.0)
 
-    def pause(self) -> None:
+    def before_fork(self) -> None:
         """A fork is harmless to the parent's sockets."""
 
-    def go_on(self) -> None: ...
+    def after_fork_in_parent(self) -> None: ...
 
-    def abandon(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In the child: the sockets are the parent's, so nothing may be sent or closed on them."""
         self._closed = True
         self._guard = threading.Condition()
-        _inherited.append(self._pool)
+        _inherited_pools.append(self._pool)
 
-    def _transact(self, begin: bytes, work: Work[T]) -> T:
+    def _run_transaction(self, begin: bytes, work: Work[T]) -> T:
         """Run work in a transaction, again where that is safe, until it is done or the time is over."""
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._timeout_s
         tries = 0
         while True:
             if self._closed:
                 raise Unavailable("the store is closed", hint="open it again", retry=False)
             tries += 1
             try:
-                with translated(self.url):
-                    return self._attempt(begin, work, deadline)
-            except LOST_RACE as error:
-                self.contended = time.monotonic()
+                with translate_errors(self.url):
+                    return self._try_transaction(begin, work, deadline)
+            except RACE_ERRORS as error:
+                self.last_conflict_at = time.monotonic()
                 trouble: Exception = error
             except errors.DataException as error:
                 if self.vectors.mixed:
@@ -243,26 +256,26 @@ class Postgres:
                 if not error.retry or self._closed:
                     raise
                 trouble = error
-            if time.monotonic() > deadline and (tries >= TRIES or isinstance(trouble, Unavailable)):
+            if time.monotonic() > deadline and (tries >= MIN_RACE_ATTEMPTS or isinstance(trouble, Unavailable)):
                 break
-            time.sleep(min(PAUSE, 0.005 * 2 ** min(tries, 8)) * random.random())
+            time.sleep(min(MAX_RETRY_PAUSE_S, 0.005 * 2 ** min(tries, 8)) * random.random())
         if isinstance(trouble, Unavailable):
             raise trouble
         raise Unavailable("others keep changing the same memories", hint="try again") from trouble
 
-    def _attempt(self, begin: bytes, work: Work[T], deadline: float) -> T:
+    def _try_transaction(self, begin: bytes, work: Work[T], deadline: float) -> T:
         try:
-            connection = self._pool.getconn(min(AGAIN, max(0.1, deadline - time.monotonic())))
+            connection = self._pool.getconn(min(POOL_TIMEOUT_S, max(0.1, deadline - time.monotonic())))
         except (PoolTimeout, PoolClosed):
-            if time.monotonic() + PAUSE >= deadline:  # the last try
-                postgres_connection.reach(self.url)  # says why, where the pool only says that it waited
+            if time.monotonic() + MAX_RETRY_PAUSE_S >= deadline:  # the last try
+                postgres_connection.check_reachable(self.url)  # says why, where the pool only says that it waited
             raise Unavailable("all connections to the database are in use", hint="try again") from None
         try:
             cursor = connection.execute(begin, prepare=False)  # it may be two statements
             mark = None
-            if begin in (WRITING, COPYING) and cursor.nextset() and (mark := cursor.fetchone()) is None:
-                raise Misconfigured("a copy into this store is not finished", hint=AGAIN_COPY)
-            made = drive(work(PostgresTransaction(connection)), closed_to=ONLY_THE_TRANSACTION)
+            if begin in (BEGIN_WRITE_SQL, BEGIN_COPY_SQL) and cursor.nextset() and (mark := cursor.fetchone()) is None:
+                raise Misconfigured("a copy into this store is not finished", hint=UNFINISHED_COPY_HINT)
+            made = run_sync(work(PostgresTransaction(connection)), closed_to=NO_WAIT_REASON)
             try:
                 connection.execute("COMMIT")
             except psycopg.OperationalError:
@@ -279,18 +292,20 @@ class Postgres:
             raise
         finally:
             self._pool.putconn(connection)
-        if self._happened(mark, deadline):
+        if self._was_committed(mark, deadline):
             return made
         raise Unavailable("the connection was lost; nothing was stored", hint="try again")
 
-    def _happened(self, mark: Row, deadline: float) -> bool:
+    def _was_committed(self, mark: Row, deadline: float) -> bool:
         """Ask what became of a transaction whose commit was not answered."""
         token, number = mark
-        deadline = max(deadline, time.monotonic()) + self._patience
+        deadline = max(deadline, time.monotonic()) + self._timeout_s
         while time.monotonic() < deadline:
             try:
-                with psycopg.connect(**postgres_connection.parameters(self.url), autocommit=True) as connection:
-                    if not _in_progress(connection, number):
+                with psycopg.connect(
+                    **postgres_connection.parse_connection_url(self.url), autocommit=True
+                ) as connection:
+                    if not _is_in_progress(connection, number):
                         left = f"SELECT 1 FROM {postgres_connection.SCHEMA}.commits WHERE token = %s"
                         return connection.execute(left.encode(), [token]).fetchone() is not None
             except psycopg.Error:
@@ -301,65 +316,65 @@ class Postgres:
             hint="do the same again: a text is kept once, and an idempotency key makes a call count once",
         )
 
-    async def _tidy(self, tx: Any) -> None:
+    async def _fold_and_prune(self, tx: Any) -> None:
         """Put the tallies together, and forget commits that nobody can be unsure of any more."""
-        await self.words.tend(tx)
+        await self.fulltext.fold_tallies(tx)
         await tx.execute("DELETE FROM commits WHERE at < now() - interval '10 minutes'")
 
-    def _outside(self, statement: bytes) -> None:
+    def _run_autocommit(self, statement: bytes) -> None:
         """Run what must stand outside of a transaction."""
         with (
-            translated(self.url),
-            psycopg.connect(**postgres_connection.parameters(self.url), autocommit=True) as connection,
+            translate_errors(self.url),
+            psycopg.connect(**postgres_connection.parse_connection_url(self.url), autocommit=True) as connection,
         ):
             connection.execute(statement)
 
-    def _draw(self, graph: Graph) -> None:
+    def _build_graph(self, graph: Graph) -> None:
         """Build a graph of vectors without keeping anybody from writing; only one process does."""
         try:
-            with psycopg.connect(**postgres_connection.parameters(self.url), autocommit=True) as connection:
-                postgres_connection.prepare(connection)
-                if graph.is_free(connection):
-                    graph.draw(connection)
-            self.hindrance, self._not_before = "", time.monotonic() + SOON
+            with psycopg.connect(**postgres_connection.parse_connection_url(self.url), autocommit=True) as connection:
+                postgres_connection.configure_connection(connection)
+                if graph.try_lock(connection):
+                    graph.build_index(connection)
+            self.slowdown_reason, self._graph_retry_at = "", time.monotonic() + DEFERRED_WRITE_DELAY_S
         except psycopg.Error as error:  # searches scan meanwhile, and it is tried again
             said = str(error).strip().partition("\n")[0]
-            self.hindrance = f"large projects are searched slowly, their graph cannot be drawn: {said}"
+            self.slowdown_reason = f"large projects are searched slowly, their graph cannot be drawn: {said}"
 
-    def _do_later(self) -> None:
+    def _run_deferred_writes(self) -> None:
         """Commit what was put off, in company."""
         while True:
             with self._guard:
                 self._guard.wait_for(lambda: self._deferred or self._closed)
-                self._guard.wait_for(lambda: len(self._deferred) >= GROUP or self._closed, self._soon)
-                jobs, self._deferred = self._deferred[:GROUP], self._deferred[GROUP:]
-                self._named.clear()
+                self._guard.wait_for(lambda: len(self._deferred) >= MAX_JOBS_PER_COMMIT or self._closed, self._delay_s)
+                jobs, self._deferred = self._deferred[:MAX_JOBS_PER_COMMIT], self._deferred[MAX_JOBS_PER_COMMIT:]
+                self._once_names.clear()
                 closed = self._closed
             if jobs:
-                self._finish(jobs)
+                self._commit_deferred(jobs)
             elif closed:
                 return
 
-    def _finish(self, jobs: list[Work[None]]) -> None:
+    def _commit_deferred(self, jobs: list[Work[None]]) -> None:
         """Run deferred jobs in one transaction; where that fails each alone, so that only what cannot be is let go."""
 
-        async def together(tx: Any) -> None:
+        async def run_all_jobs(tx: Any) -> None:
             for job in jobs:
                 await job(tx)
 
         for _ in range(3):
             try:
-                return self._attempt(DEFERRED, together, time.monotonic() + 1.0)
+                return self._try_transaction(BEGIN_DEFERRED_SQL, run_all_jobs, time.monotonic() + 1.0)
             except (psycopg.Error, AthenaError):  # notes about calls and use, which a store can do without
                 if len(jobs) > 1:
                     for job in jobs:
-                        self._finish([job])
+                        self._commit_deferred([job])
                     return None
                 time.sleep(0.05 * random.random())
         return None
 
 
-def _in_progress(connection: psycopg.Connection[Any], number: str) -> bool:
+def _is_in_progress(connection: psycopg.Connection[Any], number: str) -> bool:
     try:
         row = connection.execute("SELECT pg_xact_status(%s::xid8)", [number]).fetchone()
     except errors.InvalidParameterValue:
@@ -375,8 +390,8 @@ def _roll_back(connection: psycopg.Connection[Any]) -> None:
             connection.close()
 
 
-_inherited: list[Any] = []  # pools of a parent process: letting go of one would end its connections
+_inherited_pools: list[Any] = []  # pools of a parent process: letting go of one would end its connections
 # A table that is locked, since its graph is being drawn, is left to the server's own vacuum.
-VACUUM = b"VACUUM (SKIP_LOCKED) " + b", ".join(
+VACUUM_SQL = b"VACUUM (SKIP_LOCKED) " + b", ".join(
     b"athena." + name for name in (b"memories", b"passages", b"tokens", b"words", b"tags", b"links", b"history")
 )

@@ -11,60 +11,60 @@ from athena.core.scope import Kind
 from athena.memory import rows as memory_rows
 from athena.memory.values import Filter
 from athena.storage import scopes
-from athena.storage.arrays import likest, token_sets
-from athena.storage.database import Facts, Matches, Near, Row, TokenSets
-from athena.storage.passages import OF_MEMORIES, SPAN, by_turns, scope_of
+from athena.storage.arrays import build_token_sets, find_nearest_pairs
+from athena.storage.database import RankingFeatures, Row, TextMatches, TokenSets, VectorMatches
+from athena.storage.passages import IN_MEMORY_SCOPES, PASSAGE_IDS_PER_SCOPE, get_passage_scope_id, list_scope_conditions
 from athena.storage.postgres.graph import Graph
-from athena.storage.postgres.packing import array, packed, unpacked
+from athena.storage.postgres.packing import pack_column, to_array_literal, unpack_numbers
 
 if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
 
-EXACT = 20_000  # passages that are scanned rather than looked up in the graph
-SAMPLE = 512  # passages from which the spread of all cosines is estimated
-WIDEST = 1_000  # pgvector's own limit for ef_search
-SCANNED = 40_000  # passages of other projects that a search of the graph may come by
-COMPARED = 20_000  # passages that are compared pair by pair when duplicates are looked for
-LEASE = 60.0  # seconds in which a passage that was taken must get its vector
+MAX_SCANNED_PASSAGES = 20_000  # passages that are scanned rather than looked up in the graph
+SPREAD_SAMPLE_PASSAGES = 512  # passages from which the spread of all cosines is estimated
+MAX_EF_SEARCH = 1_000  # pgvector's own limit for ef_search
+MAX_SCAN_TUPLES = 40_000  # passages of other projects that a search of the graph may come by
+MAX_COMPARED_PASSAGES = 20_000  # passages that are compared pair by pair when duplicates are looked for
+CLAIM_LEASE_S = 60.0  # seconds in which a passage that was taken must get its vector
 
 
-class Selection(NamedTuple):
+class PostgresSelection(NamedTuple):
     """What a question may look at: all live passages of some scopes, or those whose memories pass a filter."""
 
     scopes: list[int]
     total: int  # memories
     passages: int  # of the scopes, whatever the filter
     words: int
-    chosen: str  # a query for the memories that pass; empty where all do
+    memory_query: str  # a query for the memories that pass; empty where all do
     values: dict[str, Any]
     model: int
     dimensions: int
     mixed: bool  # vectors of this model may have other sizes
 
     @property
-    def is_open(self) -> bool:
-        return not self.chosen
+    def is_unfiltered(self) -> bool:
+        return not self.memory_query
 
     @property
-    def inside(self) -> str:
+    def scope_list(self) -> str:
         return ", ".join(map(str, self.scopes)) or "NULL"
 
     @property
-    def ready(self) -> str:
+    def ready_condition(self) -> str:
         """Write as a condition on `p` what can be compared at all."""
-        return f"p.scope IN ({self.inside}) AND p.live = 1 AND {self.comparable}"
+        return f"p.scope IN ({self.scope_list}) AND p.live = 1 AND {self.model_condition}"
 
     @property
-    def comparable(self) -> str:
+    def model_condition(self) -> str:
         """Write as a condition on `p` that its vector is of this model, and of its size where that changed."""
         return f"p.model = {self.model}" + (f" AND vector_dims(p.code) = {self.dimensions}" if self.mixed else "")
 
-    def sent(self, row: Row) -> bool:
+    def has_vector_size(self, row: Row) -> bool:
         """Tell whether a row ends with a vector of this size, as the server sends it."""
         return len(row[-1]) == 4 + 2 * self.dimensions
 
 
-class PostgresVectors:
+class PostgresVectorIndex:
     schema = (
         "CREATE SEQUENCE passage_numbers",
         "ALTER TABLE passages ADD COLUMN claimed DOUBLE PRECISION",
@@ -73,14 +73,14 @@ class PostgresVectors:
     )
 
     def __init__(self) -> None:
-        self.wanted: Graph | None = None  # a graph that a search would have used
+        self.missing_index: Graph | None = None  # a graph that a search would have used
         self.mixed = False  # a model was found to have changed its size under the same name; to look costs time
 
-    async def reserve(self, tx: Any, scope: int, count: int) -> Sequence[int]:
+    async def reserve_ids(self, tx: Any, scope: int, count: int) -> Sequence[int]:
         rows = await tx.fetch("SELECT nextval('passage_numbers') FROM generate_series(1, :count)", count=count)
-        return [scope * SPAN + row[0] for row in rows]
+        return [scope * PASSAGE_IDS_PER_SCOPE + row[0] for row in rows]
 
-    async def add(self, tx: Any, passages: Iterable[dict[str, Any]]) -> None:
+    async def add_passages(self, tx: Any, passages: Iterable[dict[str, Any]]) -> None:
         # Two that begin a session at once do not see each other; by what they leave here one of them is run again.
         await tx.each(
             """WITH begun AS (
@@ -92,41 +92,44 @@ class PostgresVectors:
                                      stamp, model, code)
                VALUES (:id, :scope, :memory, :start, :length, :words, :session, :voice, 1, :windowed,
                        0, :model, :code::halfvec)""",
-            [{**passage, "code": _written(passage["code"])} for passage in passages],
+            [{**passage, "code": _format_code(passage["code"])} for passage in passages],
         )
 
-    async def put(self, tx: Any, passages: Iterable[tuple[int, bytes]], model: str) -> None:
-        number = await self.model(tx, model)
+    async def set_vectors(self, tx: Any, passages: Iterable[tuple[int, bytes]], model: str) -> None:
+        number = await self.register_model(tx, model)
         await tx.each(
             # No longer claimed: a neighbour came while it was being read, so it has to be read once more.
             """UPDATE passages SET model = :model, code = :code::halfvec, claimed = NULL,
                    windowed = CASE WHEN claimed IS NULL THEN windowed ELSE 1 END
                WHERE scope = :scope AND id = :id""",
-            [{"model": number, "code": _written(code), "scope": scope_of(p), "id": p} for p, code in passages],
+            [
+                {"model": number, "code": _format_code(code), "scope": get_passage_scope_id(p), "id": p}
+                for p, code in passages
+            ],
         )
 
-    async def mark_behind(self, tx: Any, passage: int) -> None:
+    async def mark_stale(self, tx: Any, passage: int) -> None:
         await tx.execute(
             "UPDATE passages SET windowed = 0, claimed = NULL WHERE scope = :scope AND id = :id",
-            scope=scope_of(passage),
+            scope=get_passage_scope_id(passage),
             id=passage,
         )
 
-    async def put_tokens(self, tx: Any, passages: Iterable[tuple[int, bytes]]) -> None:
+    async def set_tokens(self, tx: Any, passages: Iterable[tuple[int, bytes]]) -> None:
         await tx.each(  # not those of a text that was removed while it was being read
             """INSERT INTO tokens (passage, scope, signs) SELECT id, scope, :signs FROM passages
                WHERE scope = :scope AND id = :passage
                ON CONFLICT (scope, passage) DO UPDATE SET signs = excluded.signs""",
-            [{"passage": p, "scope": scope_of(p), "signs": signs} for p, signs in passages],
+            [{"passage": p, "scope": get_passage_scope_id(p), "signs": signs} for p, signs in passages],
         )
 
-    async def model(self, tx: Any, name: str) -> int:
-        known = await _known_model(tx, name)
+    async def register_model(self, tx: Any, name: str) -> int:
+        known = await _find_model(tx, name)
         if known is None:
             (known,) = await tx.fetch_one("INSERT INTO models (name) VALUES (:name) RETURNING id", name=name)
         return int(known)
 
-    async def show(self, tx: Any, scope: int, memory: int, live: bool) -> None:
+    async def set_visible(self, tx: Any, scope: int, memory: int, live: bool) -> None:
         await tx.execute(
             "UPDATE passages SET live = :live WHERE scope = :scope AND memory = :memory",
             live=int(live),
@@ -134,7 +137,7 @@ class PostgresVectors:
             memory=memory,
         )
 
-    async def retire(self, tx: Any, scope: int, memory: int) -> None:
+    async def retire_passages(self, tx: Any, scope: int, memory: int) -> None:
         await tx.execute(
             """WITH gone AS (DELETE FROM passages WHERE scope = :scope AND memory = :memory RETURNING id)
                DELETE FROM tokens WHERE scope = :scope AND passage IN (SELECT id FROM gone)""",
@@ -142,14 +145,16 @@ class PostgresVectors:
             memory=memory,
         )
 
-    async def drop_retired(self, tx: Any) -> None:
+    async def delete_retired(self, tx: Any) -> None:
         """Nothing is left to drop: rows go at once, since nobody holds a copy of them."""
 
-    async def claim(self, tx: Any, model: str, limit: int, now: float, *, kind: Kind | None = None) -> list[int]:
-        number = await _known_model(tx, model) or 0
+    async def claim_passages(
+        self, tx: Any, model: str, limit: int, now: float, *, kind: Kind | None = None
+    ) -> list[int]:
+        number = await _find_model(tx, model) or 0
         taken: list[int] = []
         needed = ("model IS NULL", f"model < {number}", f"model > {number}", "windowed = 0")  # each has an index
-        for needs in (f"{one} AND scope {of}" for of in by_turns(kind) for one in needed):
+        for needs in (f"{one} AND scope {of}" for of in list_scope_conditions(kind) for one in needed):
             rows = await tx.fetch(
                 f"""UPDATE passages SET claimed = :now WHERE (scope, id) IN (
                         SELECT scope, id FROM passages
@@ -157,7 +162,7 @@ class PostgresVectors:
                         LIMIT :limit FOR UPDATE SKIP LOCKED)
                     RETURNING id""",
                 now=now,
-                ended=now - LEASE,
+                ended=now - CLAIM_LEASE_S,
                 limit=limit - len(taken),
             )
             taken += [row[0] for row in rows]
@@ -165,22 +170,22 @@ class PostgresVectors:
                 break
         return sorted(taken)
 
-    async def count_behind(self, tx: Any) -> int:
+    async def count_stale(self, tx: Any) -> int:
         return int((await tx.fetch_one("SELECT count(*) FROM passages WHERE live = 1 AND windowed = 0"))[0])
 
-    async def any_missing(self, tx: Any) -> bool:
+    async def has_missing(self, tx: Any) -> bool:
         missing = "SELECT 1 FROM passages WHERE live = 1 AND model IS NULL LIMIT 1"
         behind = "SELECT 1 FROM passages WHERE live = 1 AND windowed = 0 LIMIT 1"
         return await tx.fetch_one(missing) is not None or await tx.fetch_one(behind) is not None
 
     async def count_pending(self, tx: Any, model: str, *, memories: bool = False) -> int:
-        number = await _known_model(tx, model) or 0
+        number = await _find_model(tx, model) or 0
         needs = ("model IS NULL", f"model < {number}", f"model > {number}")
-        which = f"live = 1 AND scope {OF_MEMORIES}" if memories else "live = 1"
+        which = f"live = 1 AND scope {IN_MEMORY_SCOPES}" if memories else "live = 1"
         counts = " + ".join(f"(SELECT count(*) FROM passages WHERE {which} AND {one})" for one in needs)
         return int((await tx.fetch_one(f"SELECT {counts}"))[0])
 
-    async def problems(self, tx: Any) -> list[str]:
+    async def find_problems(self, tx: Any) -> list[str]:
         rows = await tx.fetch(
             """SELECT p.id FROM passages p JOIN (SELECT model, max(vector_dims(code)) AS size FROM passages
                    WHERE code IS NOT NULL GROUP BY model) d ON d.model = p.model
@@ -188,99 +193,103 @@ class PostgresVectors:
         )
         return [f"passage {row[0]} has a vector of the wrong size" for row in rows]
 
-    async def select(self, tx: Any, only: Filter, model: str, dimensions: int) -> Selection:
-        numbers = await scopes.visible(tx, only.scope)
-        number = await _known_model(tx, model) or 0
+    async def select_candidates(self, tx: Any, only: Filter, model: str, dimensions: int) -> PostgresSelection:
+        numbers = await scopes.fetch_visible_ids(tx, only.scope)
+        number = await _find_model(tx, model) or 0
         total, passages, words = await tx.fetch_one(
             """SELECT coalesce(sum(memories), 0)::bigint, coalesce(sum(passages), 0)::bigint,
                       coalesce(sum(words), 0)::bigint FROM tallies WHERE scope = ANY(:scopes::bigint[])""",
-            scopes=array(numbers),
+            scopes=to_array_literal(numbers),
         )
-        if only.is_open:
-            return Selection(numbers, total, passages, words, "", {}, number, dimensions, self.mixed)
-        condition, values = memory_rows.where(only, numbers)
+        if only.is_unrestricted:
+            return PostgresSelection(numbers, total, passages, words, "", {}, number, dimensions, self.mixed)
+        condition, values = memory_rows.build_where_clause(only, numbers)
         chosen = f"SELECT m.id FROM memories m WHERE {condition}"
         (total,) = await tx.fetch_one(f"SELECT count(*) FROM ({chosen}) AS chosen", **values)
-        return Selection(numbers, total, passages, words, chosen, values, number, dimensions, self.mixed)
+        return PostgresSelection(numbers, total, passages, words, chosen, values, number, dimensions, self.mixed)
 
-    async def nearest(self, tx: Any, among: Selection, vector: "Floats", limit: int, also: Matches | None) -> Near:
+    async def search_nearest(
+        self, tx: Any, among: PostgresSelection, vector: "Floats", limit: int, also: TextMatches | None
+    ) -> VectorMatches:
         import numpy as np
 
-        mean, deviation = await _spread(tx, among, vector)
+        mean, deviation = await _estimate_spread(tx, among, vector)
         named = also.memories if also else np.zeros(0, np.int64)
-        small = min(among.passages, among.total * 4 if among.chosen else among.passages) <= EXACT
-        every = limit > WIDEST or limit == among.total  # all memories are asked for, not the nearest passages
-        found = None if small or every else await self._search(tx, among, vector, limit)
-        owners, cosines = found or await _scan(tx, among, vector, limit)
-        more, exact = await _cosines(tx, among, vector, np.setdiff1d(named, owners))
-        return Near(np.concatenate([owners, more]), np.concatenate([cosines, exact]), mean, deviation)
+        small = min(among.passages, among.total * 4 if among.memory_query else among.passages) <= MAX_SCANNED_PASSAGES
+        every = limit > MAX_EF_SEARCH or limit == among.total  # all memories are asked for, not the nearest passages
+        found = None if small or every else await self._search_graph(tx, among, vector, limit)
+        owners, cosines = found or await _scan_passages(tx, among, vector, limit)
+        more, exact = await _compute_cosines(tx, among, vector, np.setdiff1d(named, owners))
+        return VectorMatches(np.concatenate([owners, more]), np.concatenate([cosines, exact]), mean, deviation)
 
-    async def _search(self, tx: Any, among: Selection, vector: "Floats", limit: int) -> "tuple[Ids, Floats] | None":
+    async def _search_graph(
+        self, tx: Any, among: PostgresSelection, vector: "Floats", limit: int
+    ) -> "tuple[Ids, Floats] | None":
         """Search the graph; None if there is none yet, or if it did not find as many as there are."""
         graph = Graph(among.model, among.dimensions)
-        if not graph.can_be or not await graph.is_there(tx):
-            self.wanted = graph if graph.can_be else None
+        if not graph.is_supported or not await graph.is_built(tx):
+            self.missing_index = graph if graph.is_supported else None
             return None
         # Local to this transaction. Sorting is off so that the planner never prefers to read all.
         await tx.execute(
             f"""SELECT set_config('hnsw.ef_search', '{max(limit, 100)}', true),
                        set_config('hnsw.iterative_scan', 'relaxed_order', true),
-                       set_config('hnsw.max_scan_tuples', '{SCANNED}', true),
+                       set_config('hnsw.max_scan_tuples', '{MAX_SCAN_TUPLES}', true),
                        set_config('enable_sort', 'off', true), set_config('enable_seqscan', 'off', true)"""
         )
-        only = f" AND p.memory IN ({among.chosen})" if among.chosen else ""
+        only = f" AND p.memory IN ({among.memory_query})" if among.memory_query else ""
         near = f"p.code::halfvec({among.dimensions}) <=> :vector::halfvec({among.dimensions})"
         row = await tx.fetch_one(
-            f"""SELECT {packed("memory")}, {packed("far", "float8")} FROM (
+            f"""SELECT {pack_column("memory")}, {pack_column("far", "float8")} FROM (
                     SELECT p.memory, {near} AS far FROM passages p
-                    WHERE {among._replace(mixed=True).ready}{only} ORDER BY {near} LIMIT :limit) AS found""",
-            vector=_text(vector),
+                    WHERE {among._replace(mixed=True).ready_condition}{only} ORDER BY {near} LIMIT :limit) AS found""",
+            vector=_format_vector(vector),
             limit=limit,
             **among.values,
         )
         await tx.execute("SELECT set_config('enable_sort', 'on', true), set_config('enable_seqscan', 'on', true)")
-        owners = unpacked(row[0])
+        owners = unpack_numbers(row[0])
         if len(owners) < limit:
             return None
-        return owners, 1 - unpacked(row[1], ">f8").astype("f4")
+        return owners, 1 - unpack_numbers(row[1], ">f8").astype("f4")
 
-    async def describe(self, tx: Any, among: Selection, memories: "Ids") -> Facts:
+    async def load_features(self, tx: Any, among: PostgresSelection, memories: "Ids") -> RankingFeatures:
         import numpy as np
 
         row = await tx.fetch_one(
-            f"""SELECT {packed("memory")}, {packed("n")}, {packed("voice")}, {packed("session")} FROM (
+            f"""SELECT {pack_column("memory")}, {pack_column("n")}, {pack_column("voice")}, {pack_column("session")} FROM (
                     SELECT p.memory, count(*) AS n, max(p.voice) AS voice, max(p.session) AS session FROM passages p
-                    WHERE p.scope IN ({among.inside}) AND p.memory = ANY(:memories::bigint[]) AND p.live = 1
+                    WHERE p.scope IN ({among.scope_list}) AND p.memory = ANY(:memories::bigint[]) AND p.live = 1
                     GROUP BY p.memory) AS described""",
-            memories=array(memories.tolist()),
+            memories=to_array_literal(memories.tolist()),
         )
-        owners, counts, voice, session = (unpacked(value) for value in row)
+        owners, counts, voice, session = (unpack_numbers(value) for value in row)
         at = np.searchsorted(memories, owners)
         sizes, voices, sessions = np.ones(len(memories), np.float32), np.zeros(len(memories), np.int64), memories.copy()
         sizes[at], voices[at], sessions[at] = counts, voice, session
-        return Facts(sizes, (voices & 1).astype(np.float32), (voices >> 1 & 1).astype(np.float32), sessions)
+        return RankingFeatures(sizes, (voices & 1).astype(np.float32), (voices >> 1 & 1).astype(np.float32), sessions)
 
-    async def feedback(self, tx: Any, among: Selection, memories: "Ids", first: int) -> "Floats":
+    async def score_feedback(self, tx: Any, among: PostgresSelection, memories: "Ids", first: int) -> "Floats":
         import numpy as np
 
         rows = await tx.fetch(
             f"""SELECT DISTINCT ON (p.memory) halfvec_send(p.code) FROM passages p
-                WHERE {among.ready} AND p.memory = ANY(:memories::bigint[]) ORDER BY p.memory, p.id""",
-            memories=array(memories[:first].tolist()),
+                WHERE {among.ready_condition} AND p.memory = ANY(:memories::bigint[]) ORDER BY p.memory, p.id""",
+            memories=to_array_literal(memories[:first].tolist()),
         )
-        rows = [row for row in rows if among.sent(row)]
+        rows = [row for row in rows if among.has_vector_size(row)]
         near = np.zeros(len(memories), np.float32)
         if not rows:
             return near
-        known = np.stack([_read(row[0]) for row in rows])
+        known = np.stack([_parse_vector(row[0]) for row in rows])
         middle = (known / np.linalg.norm(known, axis=1, keepdims=True)).mean(axis=0)
-        mean, deviation = await _spread(tx, among, middle)
-        owners, cosines = await _cosines(tx, among, middle, memories)
+        mean, deviation = await _estimate_spread(tx, among, middle)
+        owners, cosines = await _compute_cosines(tx, among, middle, memories)
         order = np.argsort(memories)
         near[order[np.searchsorted(memories[order], owners)]] = (cosines - mean) / deviation
         return near
 
-    async def tokens(self, tx: Any, among: Selection, memories: "Ids") -> TokenSets:
+    async def load_tokens(self, tx: Any, among: PostgresSelection, memories: "Ids") -> TokenSets:
         import numpy as np
 
         sides = ", ".join(
@@ -290,25 +299,27 @@ class PostgresVectors:
         )
         rows = await tx.fetch(
             f"""SELECT p.id, p.memory, {sides} FROM passages p
-                WHERE p.scope IN ({among.inside}) AND p.memory = ANY(:memories::bigint[]) AND p.live = 1""",
-            memories=array(memories.tolist()),
+                WHERE p.scope IN ({among.scope_list}) AND p.memory = ANY(:memories::bigint[]) AND p.live = 1""",
+            memories=to_array_literal(memories.tolist()),
         )
         if not rows:
-            return TokenSets.none()
+            return TokenSets.empty()
         around = np.full((len(rows), 5), -1, np.int64)
         for place, (number, _, before, after) in enumerate(rows):
             around[place, 0] = number
             around[place, [1, 3][: len(before)]] = before
             around[place, [2, 4][: len(after)]] = after
         found = await tx.fetch(
-            f"SELECT passage, signs FROM tokens WHERE scope IN ({among.inside}) AND passage = ANY(:passages::bigint[])",
-            passages=array(sorted(set(around[around >= 0].tolist()))),
+            f"SELECT passage, signs FROM tokens WHERE scope IN ({among.scope_list}) AND passage = ANY(:passages::bigint[])",
+            passages=to_array_literal(sorted(set(around[around >= 0].tolist()))),
         )
         places = {number: place for place, number in enumerate(memories.tolist())}
         owners = np.array([places[row[1]] for row in rows], np.int64)
-        return token_sets({number: bytes(signs) for number, signs in found if signs}, around, owners)
+        return build_token_sets({number: bytes(signs) for number, signs in found if signs}, around, owners)
 
-    async def alike(self, tx: Any, among: Selection, threshold: float) -> list[tuple[int, int, float]]:
+    async def find_similar_pairs(
+        self, tx: Any, among: PostgresSelection, threshold: float
+    ) -> list[tuple[int, int, float]]:
         """Return each memory with the one most like it, if at least this much, among the newest of each scope."""
         import numpy as np
 
@@ -316,77 +327,81 @@ class PostgresVectors:
         for scope in among.scopes:
             rows = await tx.fetch(
                 f"""SELECT p.memory, halfvec_send(p.code) FROM passages p WHERE p.scope = :scope AND p.live = 1
-                    AND {among.comparable} ORDER BY p.id DESC LIMIT :limit""",
+                    AND {among.model_condition} ORDER BY p.id DESC LIMIT :limit""",
                 scope=scope,
-                limit=COMPARED,
+                limit=MAX_COMPARED_PASSAGES,
             )
-            rows = [row for row in rows if among.sent(row)]
+            rows = [row for row in rows if among.has_vector_size(row)]
             if rows:
                 owners = np.array([row[0] for row in rows], np.int64)
-                pairs += likest(owners, np.stack([_read(row[1]) for row in rows]), threshold)
+                pairs += find_nearest_pairs(owners, np.stack([_parse_vector(row[1]) for row in rows]), threshold)
         return pairs
 
 
-async def _known_model(tx: Any, name: str) -> int | None:
+async def _find_model(tx: Any, name: str) -> int | None:
     row = await tx.fetch_one("SELECT id FROM models WHERE name = :name", name=name)
     return row[0] if row else None
 
 
-async def _spread(tx: Any, among: Selection, vector: "Floats") -> tuple[float, float]:
+async def _estimate_spread(tx: Any, among: PostgresSelection, vector: "Floats") -> tuple[float, float]:
     """Return the mean and the deviation of the cosines of all passages, from a sample of each scope."""
     sampled = " UNION ALL ".join(
         f"""(SELECT 1 - (p.code <=> :vector::halfvec) AS cosine FROM passages p WHERE p.scope = {scope}
-             AND {among.comparable} AND p.live = 1 ORDER BY hashint8(p.id) LIMIT {SAMPLE})"""
+             AND {among.model_condition} AND p.live = 1 ORDER BY hashint8(p.id) LIMIT {SPREAD_SAMPLE_PASSAGES})"""
         for scope in among.scopes
     )
     if not sampled:
         return 0.0, 1.0
     row = await tx.fetch_one(
-        f"SELECT avg(cosine), stddev_pop(cosine) FROM ({sampled}) AS sampled", vector=_text(vector)
+        f"SELECT avg(cosine), stddev_pop(cosine) FROM ({sampled}) AS sampled", vector=_format_vector(vector)
     )
     return row[0] or 0.0, row[1] or 1.0
 
 
-async def _scan(tx: Any, among: Selection, vector: "Floats", limit: int) -> "tuple[Ids, Floats]":
+async def _scan_passages(tx: Any, among: PostgresSelection, vector: "Floats", limit: int) -> "tuple[Ids, Floats]":
     """Compare all, and return the nearest."""
-    only = f" AND p.memory IN ({among.chosen})" if among.chosen else ""
-    compared = f"SELECT p.memory, p.code <=> :vector::halfvec AS far FROM passages p WHERE {among.ready}{only}"
-    if among.chosen or among.passages > among.total:  # each memory counts once, by its best passage
+    only = f" AND p.memory IN ({among.memory_query})" if among.memory_query else ""
+    compared = (
+        f"SELECT p.memory, p.code <=> :vector::halfvec AS far FROM passages p WHERE {among.ready_condition}{only}"
+    )
+    if among.memory_query or among.passages > among.total:  # each memory counts once, by its best passage
         compared = f"SELECT memory, min(far) AS far FROM ({compared}) AS compared GROUP BY memory"
     row = await tx.fetch_one(
-        f"""SELECT {packed("memory")}, {packed("far", "float8")} FROM (
+        f"""SELECT {pack_column("memory")}, {pack_column("far", "float8")} FROM (
                 {compared} ORDER BY far LIMIT :limit) AS nearest""",
-        vector=_text(vector),
+        vector=_format_vector(vector),
         limit=limit,
         **among.values,
     )
-    return unpacked(row[0]), 1 - unpacked(row[1], ">f8").astype("f4")
+    return unpack_numbers(row[0]), 1 - unpack_numbers(row[1], ">f8").astype("f4")
 
 
-async def _cosines(tx: Any, among: Selection, vector: "Floats", memories: "Ids") -> "tuple[Ids, Floats]":
+async def _compute_cosines(
+    tx: Any, among: PostgresSelection, vector: "Floats", memories: "Ids"
+) -> "tuple[Ids, Floats]":
     """Return the cosines of memories, each by its best passage."""
     row = await tx.fetch_one(
-        f"""SELECT {packed("memory")}, {packed("far", "float8")} FROM (
+        f"""SELECT {pack_column("memory")}, {pack_column("far", "float8")} FROM (
                 SELECT p.memory, min(p.code <=> :vector::halfvec) AS far FROM passages p
-                WHERE {among.ready} AND p.memory = ANY(:memories::bigint[]) GROUP BY p.memory) AS compared""",
-        vector=_text(vector),
-        memories=array(memories.tolist()),
+                WHERE {among.ready_condition} AND p.memory = ANY(:memories::bigint[]) GROUP BY p.memory) AS compared""",
+        vector=_format_vector(vector),
+        memories=to_array_literal(memories.tolist()),
     )
-    return unpacked(row[0]), 1 - unpacked(row[1], ">f8").astype("f4")
+    return unpack_numbers(row[0]), 1 - unpack_numbers(row[1], ">f8").astype("f4")
 
 
-def _text(vector: "Floats") -> str:
+def _format_vector(vector: "Floats") -> str:
     return f"[{','.join(map(str, vector.tolist()))}]"
 
 
-def _written(code: bytes | None) -> str | None:
+def _format_code(code: bytes | None) -> str | None:
     """Write signed bytes as a vector; only directions count, and whole numbers are short."""
     import numpy as np
 
-    return None if code is None else _text(np.frombuffer(code, np.int8))
+    return None if code is None else _format_vector(np.frombuffer(code, np.int8))
 
 
-def _read(sent: bytes) -> "Floats":
+def _parse_vector(sent: bytes) -> "Floats":
     """Read a vector as the server sends it: two numbers before it, then half floats."""
     import numpy as np
 

@@ -9,31 +9,31 @@ import weakref
 from typing import Protocol
 
 
-class Forkable(Protocol):
-    def pause(self) -> None: ...
+class ForkAware(Protocol):
+    def before_fork(self) -> None: ...
 
-    def go_on(self) -> None: ...
+    def after_fork_in_parent(self) -> None: ...
 
-    def abandon(self) -> None: ...
-
-
-stores: "weakref.WeakSet[Forkable]" = weakref.WeakSet()
+    def after_fork_in_child(self) -> None: ...
 
 
-def _pause() -> None:
-    for store in list(stores):
-        store.pause()
+fork_aware_stores: "weakref.WeakSet[ForkAware]" = weakref.WeakSet()
 
 
-def _go_on() -> None:
-    for store in list(stores):
-        store.go_on()
+def _prepare_fork() -> None:
+    for store in list(fork_aware_stores):
+        store.before_fork()
 
 
-def _abandon() -> None:
-    for store in list(stores):
-        store.abandon()
-    stores.clear()
+def _resume_parent() -> None:
+    for store in list(fork_aware_stores):
+        store.after_fork_in_parent()
 
 
-os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_abandon)
+def _reset_child() -> None:
+    for store in list(fork_aware_stores):
+        store.after_fork_in_child()
+    fork_aware_stores.clear()
+
+
+os.register_at_fork(before=_prepare_fork, after_in_parent=_resume_parent, after_in_child=_reset_child)

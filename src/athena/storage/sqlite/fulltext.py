@@ -11,34 +11,34 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from athena.storage.arrays import distinct, union
-from athena.storage.database import Indexed, Matches
+from athena.storage.arrays import merge_unique, sort_unique
+from athena.storage.database import IndexedPassage, TextMatches
 from athena.storage.terms import (
+    BM25_B,
     LABEL_WEIGHT,
-    LENGTH_WEIGHT,
-    NEARBY,
+    NEIGHBOR_WEIGHTS,
     Term,
+    add_word_spaces,
+    create_tokenizer,
     idf,
-    saturated,
-    spaced,
-    terms_of,
-    tokenizer,
-    word_weights,
+    parse_query_terms,
+    saturate_frequency,
+    weigh_query_words,
 )
 
 if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
-    from athena.storage.sqlite.vector_cache import Shelf
-    from athena.storage.sqlite.vectors import Selection
+    from athena.storage.sqlite.vector_cache import VectorCache
+    from athena.storage.sqlite.vectors import SqliteSelection
 
-LISTED = 10_000  # passages that a term may occur in and still be read in full
-READ = 30_000  # passages read for one question, over all its terms
-SMALL = 4  # a project with less than this part of all passages is looked up by itself
-WITHIN = """SELECT group_concat(rowid - :first) FROM words
+MAX_TERM_PASSAGES = 10_000  # passages that a term may occur in and still be read in full
+MAX_PASSAGES_READ = 30_000  # passages read for one question, over all its terms
+SMALL_PROJECT_DIVISOR = 4  # a project with less than this part of all passages is looked up by itself
+PROJECT_MATCH_SQL = """SELECT group_concat(rowid - :first) FROM words
             WHERE words MATCH :query AND rowid BETWEEN :first AND :last"""
 
 
-class Postings:
+class TermPostings:
     """Where a term occurs, as rows of a shelf: in texts, how often, and in labels."""
 
     def __init__(self, text: "Ids", label: "Ids") -> None:
@@ -47,20 +47,20 @@ class Postings:
         first = np.flatnonzero(np.diff(text, prepend=-1))  # the index lists a row once for each occurrence
         self.rows = text[first]
         self.counts = np.diff(first, append=len(text))
-        self.label = distinct(label)
+        self.label = sort_unique(label)
 
-    def weighed(self, shelf: "Shelf", mean: float) -> "tuple[Ids, Floats]":
+    def weigh_rows(self, shelf: "VectorCache", mean: float) -> "tuple[Ids, Floats]":
         """Return rows and what the term counts in each: less in long passages, more in a label, some nearby."""
         import numpy as np
 
-        frequency = self.counts / (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * shelf.words[self.rows] / mean)
+        frequency = self.counts / (1 - BM25_B + BM25_B * shelf.words[self.rows] / mean)
         if shelf.neighbours is None and not len(self.label):
             return self.rows, frequency.astype(np.float32)
         rows, counts = [self.rows, self.label], [frequency, np.full(len(self.label), LABEL_WEIGHT)]
         if shelf.neighbours is not None:
             for step in shelf.neighbours:
                 reached, left = self.rows, frequency
-                for weight in NEARBY:
+                for weight in NEIGHBOR_WEIGHTS:
                     there = step[reached]
                     reached, left = there[there >= 0], left[there >= 0]
                     rows.append(reached)
@@ -70,7 +70,7 @@ class Postings:
         return touched, whole[touched].astype(np.float32)
 
 
-class SqliteWords:
+class SqliteFullText:
     schema = (
         """CREATE VIEW passage_words AS
            SELECT p.id AS id, spaced(substr(m.content, p.start + 1, p.length)) AS text, spaced(m.label) AS label
@@ -82,67 +82,69 @@ class SqliteWords:
         "CREATE VIRTUAL TABLE word_counts USING fts5vocab ('words', 'row')",
     )
 
-    async def put(self, tx: Any, passages: Iterable[Indexed]) -> None:
+    async def add_passages(self, tx: Any, passages: Iterable[IndexedPassage]) -> None:
         for p in passages:
             await tx.execute(
                 "INSERT INTO words (rowid, text, label) VALUES (:id, :text, :label)",
                 id=p.id,
-                text=spaced(p.text),
-                label=spaced(p.label),
+                text=add_word_spaces(p.text),
+                label=add_word_spaces(p.label),
             )
 
-    async def drop(self, tx: Any, passages: Iterable[Indexed]) -> None:
+    async def remove_passages(self, tx: Any, passages: Iterable[IndexedPassage]) -> None:
         """Remove passages; text and label must be what was put."""
         for p in passages:
             await tx.execute(
                 "INSERT INTO words (words, rowid, text, label) VALUES ('delete', :id, :text, :label)",
                 id=p.id,
-                text=spaced(p.text),
-                label=spaced(p.label),
+                text=add_word_spaces(p.text),
+                label=add_word_spaces(p.label),
             )
 
-    async def matches(self, tx: Any, among: "Selection", question: str, limit: int) -> Matches:
+    async def search_text(self, tx: Any, among: "SqliteSelection", question: str, limit: int) -> TextMatches:
         import numpy as np  # 60 ms, so only where something is searched
 
-        visible = sum(shelf.rows for shelf in among.shelves)
+        visible = sum(shelf.rows for shelf in among.caches)
         (everywhere,) = await tx.fetch_one("SELECT coalesce(sum(passages), 0) FROM scopes")
-        list_places = self._places if visible * SMALL > everywhere else self._places_within
-        rare, common = await self._sort(tx, question, visible)
-        live = max(1, sum(shelf.live_rows for shelf in among.shelves))
-        words = sum(shelf.live_words for shelf in among.shelves) / live or 1.0
+        list_places = (
+            self._read_postings if visible * SMALL_PROJECT_DIVISOR > everywhere else self._read_project_postings
+        )
+        rare, common = await self._split_terms(tx, question, visible)
+        live = max(1, sum(shelf.live_rows for shelf in among.caches))
+        words = sum(shelf.live_words for shelf in among.caches) / live or 1.0
         places = [
             [await list_places(tx, shelf, term) for term in rare]
-            + [await self._shared_places(tx, shelf, term, rare) for term in common]
-            for shelf in among.shelves
+            + [await self._read_shared_postings(tx, shelf, term, rare) for term in common]
+            for shelf in among.caches
         ]
         counts = [sum(len(shelf[i].rows) for shelf in places) for i in range(len(rare))]
         counts += [min(term.passages or 0, live) for term in common]
         weights = [idf(n, live) for n in counts]
         whole = sum(weights) or 1.0
         found: list[tuple[Any, Any, Any, Any]] = []
-        for shelf, allowed, listed in zip(among.shelves, among.allowed, places, strict=True):
+        for shelf, allowed, listed in zip(among.caches, among.allowed, places, strict=True):
             scores = np.zeros(shelf.rows, np.float32)
             coverage = np.zeros(shelf.rows, np.float32)
             for postings, weight in zip(listed, weights, strict=True):
-                rows, frequency = postings.weighed(shelf, words)
-                scores[rows] += weight * saturated(frequency)
-                coverage[union(postings.rows, postings.label)] += weight / whole
+                rows, frequency = postings.weigh_rows(shelf, words)
+                scores[rows] += weight * saturate_frequency(frequency)
+                coverage[merge_unique(postings.rows, postings.label)] += weight / whole
             if allowed is not None:
                 scores[~allowed] = 0
-            best, held = shelf.best_of_each(scores), shelf.best_of_each(coverage)
+            best, held = shelf.max_per_group(scores), shelf.max_per_group(coverage)
             groups = np.flatnonzero(best)
             if len(groups) > limit:
                 groups = groups[np.argpartition(-best[groups], limit)[:limit]]
             found.append((shelf.owners[groups], best[groups], held[groups], groups))
         memories, best, held = (np.concatenate([part[i] for part in found]) for i in range(3))
         known = {t.stem: w for t, w in zip([*rare, *common], weights, strict=True)}
-        spans = word_weights(tokenizer(tx.connection), question, known, live)
-        return Matches(memories, best, held, [part[3] for part in found], spans)
+        spans = weigh_query_words(create_tokenizer(tx.connection), question, known, live)
+        return TextMatches(memories, best, held, [part[3] for part in found], spans)
 
-    async def _sort(self, tx: Any, question: str, rows: int) -> tuple[list[Term], list[Term]]:
+    async def _split_terms(self, tx: Any, question: str, rows: int) -> tuple[list[Term], list[Term]]:
         """Separate the terms that may be read in full from those that only score, the rarest first."""
-        terms = terms_of(tokenizer(tx.connection), question)
-        if rows <= LISTED:
+        terms = parse_query_terms(create_tokenizer(tx.connection), question)
+        if rows <= MAX_TERM_PASSAGES:
             return terms, []
         counted: list[tuple[int, Term]] = []
         for term in terms:
@@ -154,12 +156,12 @@ class SqliteWords:
         read = 0
         for count, term in counted:
             read += count
-            if rare and (count > LISTED or read > READ):
+            if rare and (count > MAX_TERM_PASSAGES or read > MAX_PASSAGES_READ):
                 break
             rare.append(term)
         return rare, [term for _, term in counted[len(rare) :]]
 
-    async def _places(self, tx: Any, shelf: Any, term: Term) -> Postings:
+    async def _read_postings(self, tx: Any, shelf: Any, term: Term) -> TermPostings:
         row = await tx.fetch_one(
             """SELECT group_concat(CASE col WHEN 'text' THEN doc - :first END),
                       group_concat(CASE col WHEN 'label' THEN doc - :first END)
@@ -168,25 +170,27 @@ class SqliteWords:
             first=shelf.first,
             last=shelf.last,
         )
-        return Postings(shelf.find(row[0]), shelf.find(row[1]))
+        return TermPostings(shelf.find(row[0]), shelf.find(row[1]))
 
-    async def _places_within(self, tx: Any, shelf: Any, term: Term) -> Postings:
+    async def _read_project_postings(self, tx: Any, shelf: Any, term: Term) -> TermPostings:
         """List a term's places in one project of many, without going through the others'."""
         found = []
         for column in ("text", "label"):
-            row = await tx.fetch_one(WITHIN, query=f'{column} : "{term.word}"', first=shelf.first, last=shelf.last)
+            row = await tx.fetch_one(
+                PROJECT_MATCH_SQL, query=f'{column} : "{term.word}"', first=shelf.first, last=shelf.last
+            )
             found.append(shelf.find(row[0]))
-        return Postings(*found)
+        return TermPostings(*found)
 
-    async def _shared_places(self, tx: Any, shelf: Any, term: Term, rare: list[Term]) -> Postings:
+    async def _read_shared_postings(self, tx: Any, shelf: Any, term: Term, rare: list[Term]) -> TermPostings:
         """List where a common term stands beside a rare one."""
         rarer = " OR ".join(f'"{other.word}"' for other in rare)
         row = await tx.fetch_one(
-            WITHIN, query=f'text : ("{term.word}" AND ({rarer}))', first=shelf.first, last=shelf.last
+            PROJECT_MATCH_SQL, query=f'text : ("{term.word}" AND ({rarer}))', first=shelf.first, last=shelf.last
         )
-        return Postings(shelf.find(row[0]), shelf.find(None))
+        return TermPostings(shelf.find(row[0]), shelf.find(None))
 
-    async def problems(self, tx: Any) -> list[str]:
+    async def find_problems(self, tx: Any) -> list[str]:
         """Compare the index with the passages it stands for."""
         try:
             await tx.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")

@@ -2,37 +2,42 @@
 
 from typing import Any
 
-from athena.core.threads import Outcome
+from athena.core.threads import ThreadFuture
 from athena.storage.database import Work
 
 
-class Job:
+class WriteJob:
     """What one caller wants done: work in a transaction, or statements that must stand outside of one."""
 
-    __slots__ = ("error", "outcome", "outside", "relaxed", "value", "work")
+    __slots__ = ("deferred_sync", "error", "outcome", "statements", "value", "work")
 
     def __init__(
-        self, work: Work[Any], outcome: Outcome[Any] | None, outside: tuple[str, ...] = (), *, relaxed: bool = False
+        self,
+        work: Work[Any],
+        outcome: ThreadFuture[Any] | None,
+        outside: tuple[str, ...] = (),
+        *,
+        relaxed: bool = False,
     ) -> None:
         self.work = work
         self.outcome = outcome
-        self.outside = outside
-        self.relaxed = relaxed
+        self.statements = outside
+        self.deferred_sync = relaxed
         self.value: Any = None
         self.error: BaseException | None = None
 
-    def tell(self) -> None:
+    def deliver_result(self) -> None:
         outcome, self.outcome = self.outcome, None
         if outcome is None:
             return
         if self.error is not None:
-            outcome.fail(self.error)
+            outcome.set_exception(self.error)
         else:
-            outcome.deliver(self.value)
+            outcome.set_result(self.value)
 
 
-async def nothing(_: Any) -> None:
+async def commit_only(_: Any) -> None:
     """A job that only brings a commit about."""
 
 
-STOP = Job(nothing, None)
+STOP_JOB = WriteJob(commit_only, None)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Relaxed:
+class DeferredSyncSqlite:
     """A store whose writes do not wait for the disk."""
 
     def __init__(self, store: "Sqlite") -> None:

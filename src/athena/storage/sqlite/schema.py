@@ -9,24 +9,24 @@ from athena.storage.sqlite import connection as sqlite_connection
 def migrate(connection: apsw.Connection, indexes: tuple[str, ...]) -> None:
     """Take the steps that are missing, all of them or none, and tell the planner what to expect."""
 
-    def version() -> int:
+    def read_version() -> int:
         return int(connection.pragma("user_version") or 0)
 
     newest = len(migrations.STEPS)
-    if version() == newest:
+    if read_version() == newest:
         return
     connection.execute("BEGIN IMMEDIATE").fetchall()
     try:
-        for number in range(version(), newest):
-            for statement in migrations.statements(number, _dialect, indexes):
+        for number in range(read_version(), newest):
+            for statement in migrations.iter_statements(number, _DIALECT, indexes):
                 connection.execute(statement).fetchall()
         if not connection.table_exists("main", "sqlite_stat1"):
             connection.execute("ANALYZE").fetchall()  # makes the table, of a store that is still empty
         connection.execute("DELETE FROM sqlite_stat1").fetchall()
-        for index, figures in FIGURES.items():
+        for index, figures in INDEX_STATISTICS.items():
             table = index.split("_")[0]
             connection.execute("INSERT INTO sqlite_stat1 VALUES (?, ?, ?)", (table, index, figures)).fetchall()
-        connection.pragma("application_id", sqlite_connection.OURS)
+        connection.pragma("application_id", sqlite_connection.APPLICATION_ID)
         connection.pragma("user_version", newest)
         connection.execute("COMMIT").fetchall()
         connection.execute("ANALYZE sqlite_schema").fetchall()  # reads the figures into this connection
@@ -37,7 +37,7 @@ def migrate(connection: apsw.Connection, indexes: tuple[str, ...]) -> None:
 
 # What the planner is told of each index: rows in all, then rows with the same first column, first two, and so on.
 # Without it SQLite takes a project for ten rows, and goes through all of it rather than look up fifty numbers.
-FIGURES = {
+INDEX_STATISTICS = {
     "memories_live": "100000 50000 1",
     "memories_by_digest": "100000 50000 1",
     "memories_by_time": "100000 50000 5",
@@ -58,7 +58,7 @@ FIGURES = {
     "runs_by_time": "1000 500 1",
     "injections_of_session": "10000 5000 10 1",
 }
-_dialect = {
+_DIALECT = {
     "alone": "INTEGER PRIMARY KEY AUTOINCREMENT",
     "identity": "INTEGER PRIMARY KEY AUTOINCREMENT",
     "key": "INTEGER PRIMARY KEY",

@@ -17,24 +17,24 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
-from athena.core.threads import Outcome, Turnstile, aside, check_may_wait, drive, running_loop
+from athena.core.threads import SharedLock, ThreadFuture, check_may_wait, get_running_loop, run_in_thread, run_sync
 from athena.errors import AthenaError, Unavailable
-from athena.storage.database import Copying, Database, Row, Work
+from athena.storage.database import CopyRole, Database, Row, Work
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite import fork
-from athena.storage.sqlite.connection import MEMORY, PATIENCE, translated
-from athena.storage.sqlite.fulltext import SqliteWords
-from athena.storage.sqlite.job import STOP, Job, nothing
-from athena.storage.sqlite.relaxed import Relaxed
+from athena.storage.sqlite.connection import BUSY_TIMEOUT_S, IN_MEMORY_PATH, translate_errors
+from athena.storage.sqlite.fulltext import SqliteFullText
+from athena.storage.sqlite.job import STOP_JOB, WriteJob, commit_only
+from athena.storage.sqlite.relaxed import DeferredSyncSqlite
 from athena.storage.sqlite.schema import migrate
-from athena.storage.sqlite.table_copy import SqliteBulk
-from athena.storage.sqlite.vectors import SqliteVectors
+from athena.storage.sqlite.table_copy import SqliteTableCopy
+from athena.storage.sqlite.vectors import SqliteVectorIndex
 
 T = TypeVar("T")
-GROUP = 256  # jobs in one commit, at most
-BRIEF = 0.2  # seconds that somebody who need not write waits to
-SOON = 2.0  # seconds that a deferred write may wait for company
-ONLY_THE_TRANSACTION = "a transaction's work may wait only for its transaction"
+MAX_JOBS_PER_COMMIT = 256  # jobs in one commit, at most
+LOCK_PROBE_TIMEOUT_S = 0.2  # seconds that somebody who need not write waits to
+DEFERRED_WRITE_DELAY_S = 2.0  # seconds that a deferred write may wait for company
+NO_WAIT_REASON = "a transaction's work may wait only for its transaction"
 
 
 class SqliteTransaction:
@@ -56,130 +56,130 @@ class SqliteTransaction:
 class Sqlite:
     """A store in one file, or in memory for tests."""
 
-    kind = "sqlite"
-    hindrance = ""
-    contended = float("-inf")  # who writes has the store alone
+    engine = "sqlite"
+    slowdown_reason = ""
+    last_conflict_at = float("-inf")  # who writes has the store alone
 
-    def __init__(self, path: str | Path, *, copying: Copying = "", soon: float = SOON) -> None:
+    def __init__(self, path: str | Path, *, copying: CopyRole = "", soon: float = DEFERRED_WRITE_DELAY_S) -> None:
         self.path = str(path)
-        self._soon = soon
-        self.words = SqliteWords()
-        self.vectors = SqliteVectors()
-        self.bulk = SqliteBulk(self.path)
-        self._idle: list[apsw.Connection] = []
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._deferred: list[Job] = []
-        self._named: set[str] = set()  # those of them of which one is enough
-        self._due = 0.0  # when the first of them has waited long enough
+        self._delay_s = soon
+        self.fulltext = SqliteFullText()
+        self.vectors = SqliteVectorIndex()
+        self.table_copy = SqliteTableCopy(self.path)
+        self._idle_connections: list[apsw.Connection] = []
+        self._jobs: SimpleQueue[WriteJob | None] = SimpleQueue()
+        self._deferred: list[WriteJob] = []
+        self._once_names: set[str] = set()  # those of them of which one is enough
+        self._deferred_due_at = 0.0  # when the first of them has waited long enough
         self._guard = threading.Lock()
-        self._pen = threading.Lock()
+        self._write_lock = threading.Lock()
         self._writer: threading.Thread | None = None
-        self._writing: apsw.Connection | None = None
-        self._hasty: apsw.Connection | None = None  # the one that does not wait for the disk now
-        self._loose = 0  # commits that did not wait for the disk
-        self._firm = 0  # those of them that it has by now, at least
-        self._turnstile = Turnstile()
+        self._write_connection: apsw.Connection | None = None
+        self._unsynced_connection: apsw.Connection | None = None  # the one that does not wait for the disk now
+        self._unsynced_commits = 0  # commits that did not wait for the disk
+        self._synced_commits = 0  # those of them that it has by now, at least
+        self._fork_lock = SharedLock()
         self._closed = False
-        sqlite_connection.check_there(self.path, copying)
-        first = self._open(create=True)
-        with translated(self.path):
-            migrate(first, (*self.words.schema, *self.vectors.schema))
-            sqlite_connection.check_whole(first, self.path, copying)
-        self._only = first if self.path == MEMORY else None
-        self._log = str(first.filename_wal)  # where the path is a link, it is beside what that leads to
-        self._inode = 0 if self._only else os.stat(self.path).st_ino
-        if self._only is None:
-            self._idle.append(first)
-        fork.stores.add(self)
+        sqlite_connection.check_exists(self.path, copying)
+        first = self._open_connection(create=True)
+        with translate_errors(self.path):
+            migrate(first, (*self.fulltext.schema, *self.vectors.schema))
+            sqlite_connection.check_copy_complete(first, self.path, copying)
+        self._memory_connection = first if self.path == IN_MEMORY_PATH else None
+        self._wal_path = str(first.filename_wal)  # where the path is a link, it is beside what that leads to
+        self._inode = 0 if self._memory_connection else os.stat(self.path).st_ino
+        if self._memory_connection is None:
+            self._idle_connections.append(first)
+        fork.fork_aware_stores.add(self)
 
-    def location(self) -> str:
+    def describe_location(self) -> str:
         return self.path
 
-    async def problems(self, tx: Any) -> list[str]:
+    async def find_problems(self, tx: Any) -> list[str]:
         """Ask SQLite whether its file is sound."""
         rows = await tx.fetch("PRAGMA integrity_check(20)")
         return [f"the file is damaged: {row[0]}" for row in rows if row[0] != "ok"]
 
-    async def size(self, tx: Any) -> int:
+    async def measure_size(self, tx: Any) -> int:
         return sum(os.path.getsize(f) for end in ("", "-wal") if os.path.exists(f := self.path + end))  # noqa: ASYNC240  # on a thread of its own
 
     async def read(self, work: Work[T]) -> T:
-        if self._only is not None:
+        if self._memory_connection is not None:
             return await self.write(work)
-        return await aside(self._read, work)
+        return await run_in_thread(self._read_in_thread, work)
 
     async def write(self, work: Work[T], *, relaxed: bool = False) -> T:
-        if running_loop() is None and self._jobs.empty() and self._pen.acquire(blocking=False):
-            return self._write_now(work, relaxed)
-        outcome: Outcome[T] = Outcome()
-        self._submit(Job(work, outcome, relaxed=relaxed))
+        if get_running_loop() is None and self._jobs.empty() and self._write_lock.acquire(blocking=False):
+            return self._write_on_this_thread(work, relaxed)
+        outcome: ThreadFuture[T] = ThreadFuture()
+        self._submit_job(WriteJob(work, outcome, relaxed=relaxed))
         return await outcome
 
     @property
-    def relaxed(self) -> Database:
-        return cast(Database, Relaxed(self))
+    def deferred_sync(self) -> Database:
+        return cast(Database, DeferredSyncSqlite(self))
 
     async def sync(self) -> None:
-        if self._firm < self._loose:
-            await aside(self._sync)
+        if self._synced_commits < self._unsynced_commits:
+            await run_in_thread(self._sync_log)
 
-    def _sync(self) -> None:
-        loose = self._loose
-        if self._only is None:
-            sqlite_connection.sync(self._log)
-        self._firm = loose
+    def _sync_log(self) -> None:
+        loose = self._unsynced_commits
+        if self._memory_connection is None:
+            sqlite_connection.fsync_log(self._wal_path)
+        self._synced_commits = loose
 
-    def _write_now(self, work: Work[T], relaxed: bool) -> T:
+    def _write_on_this_thread(self, work: Work[T], relaxed: bool) -> T:
         """Write on the caller's own thread, which holds the pen; changing threads would take as long as the disk."""
-        job = Job(work, None, relaxed=relaxed)
+        job = WriteJob(work, None, relaxed=relaxed)
         try:
             check_may_wait()
-            with self._turnstile:
+            with self._fork_lock:
                 if self._closed:
                     raise Unavailable("the store is closed", hint="open it again", retry=False)
-                self._finish([job])
+                self._run_jobs([job])
         finally:
-            self._pen.release()
+            self._write_lock.release()
         if job.error is not None:
             raise job.error
         value: T = job.value
         return value
 
-    async def free(self) -> bool:
-        return self._only is not None or await aside(self._try)
+    async def can_write_now(self) -> bool:
+        return self._memory_connection is not None or await run_in_thread(self._try_write_lock)
 
-    def _try(self) -> bool:
+    def _try_write_lock(self) -> bool:
         """Take the file's lock and let it go; False where that takes more than a moment."""
-        if not self._pen.acquire(timeout=BRIEF):
+        if not self._write_lock.acquire(timeout=LOCK_PROBE_TIMEOUT_S):
             return False
         try:
-            with self._turnstile, translated(self.path):
+            with self._fork_lock, translate_errors(self.path):
                 if self._closed:
                     return False
-                self._writing = self._writing or self._open()
-                return sqlite_connection.is_free(self._writing, BRIEF)
+                self._write_connection = self._write_connection or self._open_connection()
+                return sqlite_connection.can_begin_write(self._write_connection, LOCK_PROBE_TIMEOUT_S)
         finally:
-            self._pen.release()
+            self._write_lock.release()
 
-    def later(self, work: Work[None], *, once: str = "") -> None:
+    def defer_write(self, work: Work[None], *, once: str = "") -> None:
         with self._guard:
-            if self._closed or once in self._named:
+            if self._closed or once in self._once_names:
                 return
             if once:
-                self._named.add(once)
+                self._once_names.add(once)
             if not self._deferred:
-                self._due = time.monotonic() + self._soon
-            self._deferred.append(Job(work, None))
+                self._deferred_due_at = time.monotonic() + self._delay_s
+            self._deferred.append(WriteJob(work, None))
             waiting = len(self._deferred)
-        if waiting >= GROUP:
-            self._submit(Job(nothing, None))
+        if waiting >= MAX_JOBS_PER_COMMIT:
+            self._submit_job(WriteJob(commit_only, None))
         elif waiting == 1:
-            self._submit(None)
+            self._submit_job(None)
 
     async def compact(self) -> bool:
         """Rewrite the file and empty the log; False where another process keeps it from being emptied."""
-        outcome: Outcome[bool] = Outcome()
-        self._submit(Job(nothing, outcome, ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")))
+        outcome: ThreadFuture[bool] = ThreadFuture()
+        self._submit_job(WriteJob(commit_only, outcome, ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")))
         return await outcome
 
     def close(self) -> None:
@@ -189,95 +189,95 @@ class Sqlite:
                 return
             self._closed = True
             writer = self._writer
-            self._jobs.put(STOP)
-        fork.stores.discard(self)
+            self._jobs.put(STOP_JOB)
+        fork.fork_aware_stores.discard(self)
         if writer is not None:
             writer.join(1.0)
-        elif self._pen.acquire(timeout=1.0):  # nobody else will close what callers wrote with
-            if connection := self._only or self._writing:
+        elif self._write_lock.acquire(timeout=1.0):  # nobody else will close what callers wrote with
+            if connection := self._memory_connection or self._write_connection:
                 connection.close()
-            self._pen.release()
-        for connection in self._idle:
+            self._write_lock.release()
+        for connection in self._idle_connections:
             connection.close()
 
-    def _submit(self, job: Job | None) -> None:
+    def _submit_job(self, job: WriteJob | None) -> None:
         with self._guard:
             if self._closed:
                 raise Unavailable("the store is closed", hint="open it again", retry=False)
             if self._writer is None:
-                self._writer = threading.Thread(target=self._write, name="athena-writer", daemon=True)
+                self._writer = threading.Thread(target=self._run_writer, name="athena-writer", daemon=True)
                 self._writer.start()
             self._jobs.put(job)
 
-    def pause(self) -> None:
+    def before_fork(self) -> None:
         """Before a fork: let everybody out and close all connections to the file."""
-        if self._only is not None:
+        if self._memory_connection is not None:
             return
-        self._turnstile.shut(PATIENCE)
-        for connection in [*self._idle, *([self._writing] if self._writing else [])]:
+        self._fork_lock.acquire_exclusive(BUSY_TIMEOUT_S)
+        for connection in [*self._idle_connections, *([self._write_connection] if self._write_connection else [])]:
             connection.close()
-        self._idle.clear()
-        self._writing = None
+        self._idle_connections.clear()
+        self._write_connection = None
 
-    def go_on(self) -> None:
-        self._turnstile.open()
+    def after_fork_in_parent(self) -> None:
+        self._fork_lock.release_exclusive()
 
-    def abandon(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In the child: the threads are gone, and a store in memory with them."""
         self._closed = True
-        self._turnstile = Turnstile()
-        self._guard, self._pen = threading.Lock(), threading.Lock()
+        self._fork_lock = SharedLock()
+        self._guard, self._write_lock = threading.Lock(), threading.Lock()
 
-    def _read(self, work: Work[T]) -> T:
-        with self._turnstile:
-            return self._read_now(work)
+    def _read_in_thread(self, work: Work[T]) -> T:
+        with self._fork_lock:
+            return self._run_read(work)
 
-    def _read_now(self, work: Work[T]) -> T:
+    def _run_read(self, work: Work[T]) -> T:
         with self._guard:
-            connection = self._idle.pop() if self._idle else None
-        with translated(self.path):
-            connection = connection or self._open()
+            connection = self._idle_connections.pop() if self._idle_connections else None
+        with translate_errors(self.path):
+            connection = connection or self._open_connection()
             try:
                 connection.execute("BEGIN").fetchall()
-                return drive(work(SqliteTransaction(connection)), closed_to=ONLY_THE_TRANSACTION)
+                return run_sync(work(SqliteTransaction(connection)), closed_to=NO_WAIT_REASON)
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK").fetchall()
                 with self._guard:
                     keep = not self._closed
                     if keep:
-                        self._idle.append(connection)
+                        self._idle_connections.append(connection)
                 if not keep:
                     connection.close()
 
-    def _write(self) -> None:
+    def _run_writer(self) -> None:
         while True:
-            jobs, stop = self._take()
-            with self._turnstile, self._pen:
+            jobs, stop = self._take_jobs()
+            with self._fork_lock, self._write_lock:
                 if jobs:
-                    self._finish(jobs)
+                    self._run_jobs(jobs)
                 if stop:
-                    if connection := self._only or self._writing:
+                    if connection := self._memory_connection or self._write_connection:
                         connection.close()
                     return
 
-    def _finish(self, jobs: list[Job]) -> None:
+    def _run_jobs(self, jobs: list[WriteJob]) -> None:
         try:
-            with translated(self.path):
-                self._writing = self._only or self._writing or self._open()
+            with translate_errors(self.path):
+                self._write_connection = self._memory_connection or self._write_connection or self._open_connection()
                 self._check_still_there()
-                self._commit(self._writing, [job for job in jobs if not job.outside])
+                self._commit_jobs(self._write_connection, [job for job in jobs if not job.statements])
                 for job in jobs:
-                    if job.outside:
-                        self._maintain(self._writing, job)
+                    if job.statements:
+                        self._run_statements(self._write_connection, job)
         except Exception as error:  # noqa: BLE001  # this thread must outlive whatever happens; all are told
             for job in jobs:
                 job.error = job.error or error
-                job.tell()
+                job.deliver_result()
 
     def _check_still_there(self) -> None:
         """Refuse to write to a file that was deleted or replaced while it is open: nobody would find it again."""
-        if self._only is not None:
+        if self._memory_connection is not None:
             return
         try:
             now = os.stat(self.path).st_ino
@@ -286,97 +286,97 @@ class Sqlite:
         if now != self._inode:
             raise Unavailable(f"{self.path} was removed or replaced while it was open", hint="start again", retry=False)
 
-    def _take(self) -> tuple[list[Job], bool]:
+    def _take_jobs(self) -> tuple[list[WriteJob], bool]:
         """Wait for work and take all that is there; deferred work only when its time has come."""
-        waiting: list[Job] = []
+        waiting: list[WriteJob] = []
         try:
             while not waiting:
                 # None only says that there is deferred work now, and so a time limit on this wait.
-                patience = max(0.0, self._due - time.monotonic()) if self._deferred else None
+                patience = max(0.0, self._deferred_due_at - time.monotonic()) if self._deferred else None
                 if job := self._jobs.get(timeout=patience):
                     waiting.append(job)
-            while len(waiting) < GROUP:
+            while len(waiting) < MAX_JOBS_PER_COMMIT:
                 if job := self._jobs.get_nowait():
                     waiting.append(job)
         except Empty:
             pass
-        jobs = [job for job in waiting if job is not STOP]
+        jobs = [job for job in waiting if job is not STOP_JOB]
         stop = len(jobs) < len(waiting)
         return jobs + self._take_deferred(stop), stop
 
-    def _take_deferred(self, stop: bool) -> list[Job]:
+    def _take_deferred(self, stop: bool) -> list[WriteJob]:
         """Return deferred work once it has waited long enough, or is much, so that a caller seldom waits for it."""
         with self._guard:
-            if not stop and len(self._deferred) < GROUP and time.monotonic() < self._due:
+            if not stop and len(self._deferred) < MAX_JOBS_PER_COMMIT and time.monotonic() < self._deferred_due_at:
                 return []
             deferred, self._deferred = self._deferred, []
-            self._named.clear()
+            self._once_names.clear()
             return deferred
 
-    def _maintain(self, connection: apsw.Connection, job: Job) -> None:
+    def _run_statements(self, connection: apsw.Connection, job: WriteJob) -> None:
         try:
-            with translated(self.path):
-                rows = [connection.execute(statement).fetchall() for statement in job.outside]
+            with translate_errors(self.path):
+                rows = [connection.execute(statement).fetchall() for statement in job.statements]
                 job.value = not any(
                     row[0] for answer in rows for row in answer
                 )  # the checkpoint says if it was kept out
         except AthenaError as error:
             job.error = error
-        job.tell()
+        job.deliver_result()
 
-    def _commit(self, connection: apsw.Connection, jobs: list[Job]) -> None:
+    def _commit_jobs(self, connection: apsw.Connection, jobs: list[WriteJob]) -> None:
         """Run jobs in one transaction, several each in a savepoint of its own, and tell each caller its outcome."""
         if not jobs:
             return
-        tx, relaxed = SqliteTransaction(connection), all(job.relaxed for job in jobs)
+        tx, relaxed = SqliteTransaction(connection), all(job.deferred_sync for job in jobs)
         try:
-            with translated(self.path):
+            with translate_errors(self.path):
                 if connection.in_transaction:  # an interrupt cut somebody short
                     connection.execute("ROLLBACK").fetchall()
-                self._relax(connection, relaxed)
+                self._set_deferred_sync(connection, relaxed)
                 connection.execute("BEGIN IMMEDIATE").fetchall()
-                before = _written(connection)
+                before = _count_pages_written(connection)
                 if len(jobs) == 1:
-                    jobs[0].value = drive(jobs[0].work(tx), closed_to=ONLY_THE_TRANSACTION)
+                    jobs[0].value = run_sync(jobs[0].work(tx), closed_to=NO_WAIT_REASON)
                 else:
                     for job in jobs:
-                        self._run(tx, job)
+                        self._run_in_savepoint(tx, job)
                 connection.execute("COMMIT").fetchall()
-                self._committed(relaxed, wrote=_written(connection) > before)
+                self._count_commit(relaxed, wrote=_count_pages_written(connection) > before)
         except BaseException as error:  # noqa: BLE001  # the group is lost; each caller is told below
             if connection.in_transaction:
                 connection.execute("ROLLBACK").fetchall()
             if len(jobs) > 1:  # e.g. a full disk drops the whole group: each may still fit alone
                 for job in jobs:
                     job.error = None
-                    self._commit(connection, [job])
+                    self._commit_jobs(connection, [job])
                 return
             jobs[0].error = jobs[0].error or error
         for job in jobs:
-            job.tell()
+            job.deliver_result()
 
-    def _relax(self, connection: apsw.Connection, relaxed: bool) -> None:
-        if relaxed is (connection is self._hasty):
+    def _set_deferred_sync(self, connection: apsw.Connection, relaxed: bool) -> None:
+        if relaxed is (connection is self._unsynced_connection):
             return
-        self._hasty = connection  # until it certainly is not: an interrupt can come after each line
+        self._unsynced_connection = connection  # until it certainly is not: an interrupt can come after each line
         sqlite_connection.set_durable(connection, not relaxed)
         if not relaxed:
-            self._hasty = None
+            self._unsynced_connection = None
 
-    def _committed(self, relaxed: bool, *, wrote: bool) -> None:
+    def _count_commit(self, relaxed: bool, *, wrote: bool) -> None:
         if relaxed:
-            self._loose += 1
+            self._unsynced_commits += 1
         elif wrote:
-            self._firm = self._loose
-        elif self._firm < self._loose:  # so it has not waited for what it found there
-            self._sync()
+            self._synced_commits = self._unsynced_commits
+        elif self._synced_commits < self._unsynced_commits:  # so it has not waited for what it found there
+            self._sync_log()
 
-    def _run(self, tx: SqliteTransaction, job: Job) -> None:
+    def _run_in_savepoint(self, tx: SqliteTransaction, job: WriteJob) -> None:
         connection = tx.connection
         connection.execute("SAVEPOINT job").fetchall()
         try:
-            with translated(self.path):
-                job.value = drive(job.work(tx), closed_to=ONLY_THE_TRANSACTION)
+            with translate_errors(self.path):
+                job.value = run_sync(job.work(tx), closed_to=NO_WAIT_REASON)
         except BaseException as error:  # told to the caller
             job.error = error
             if not connection.in_transaction:
@@ -384,11 +384,11 @@ class Sqlite:
             connection.execute("ROLLBACK TO job").fetchall()
         connection.execute("RELEASE job").fetchall()
 
-    def _open(self, *, create: bool = False) -> apsw.Connection:
-        with translated(self.path):
+    def _open_connection(self, *, create: bool = False) -> apsw.Connection:
+        with translate_errors(self.path):
             return sqlite_connection.connect(self.path, create=create)
 
 
-def _written(connection: apsw.Connection) -> int:
+def _count_pages_written(connection: apsw.Connection) -> int:
     """Return how many pages a connection has put into the log: none for a row that is written as it was."""
     return connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]

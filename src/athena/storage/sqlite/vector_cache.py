@@ -8,8 +8,8 @@ import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.storage.arrays import product
-from athena.storage.passages import SPAN
+from athena.storage.arrays import multiply_on_one_thread
+from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
 
 if TYPE_CHECKING:
     import numpy
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
 
 
-class Changed(NamedTuple):
+class PassageChanges(NamedTuple):
     """Passages as columns, in the order of their ids."""
 
     passages: "Ids"
@@ -32,7 +32,7 @@ class Changed(NamedTuple):
     codes: list[bytes | None]
 
 
-class _Room:
+class _PassageArrays:
     """Arrays with spare capacity, filled from the front by one shelf after another."""
 
     def __init__(self, capacity: int, dimensions: int) -> None:
@@ -49,21 +49,21 @@ class _Room:
         # One row for each 64 signs: a scan then runs down long rows, which is four times faster.
         self.signs: NDArray[numpy.uint64] = np.zeros(((dimensions + 63) // 64, capacity), np.uint64)
 
-    def holding(self, rows: int, more: int) -> "_Room":
+    def with_capacity(self, rows: int, more: int) -> "_PassageArrays":
         """Return room for `more` rows behind the first `rows`: this one if those are its last and they fit."""
         with self.guard:
             if self.used == rows and rows + more <= len(self.passages):
                 self.used += more
                 return self
-        grown = _Room(rows + more + (rows // 2 if rows else 0), self.codes.shape[1])
+        grown = _PassageArrays(rows + more + (rows // 2 if rows else 0), self.codes.shape[1])
         grown.used = rows + more
         for name in ("passages", "memories", "words", "sessions", "voices", "codes"):
             getattr(grown, name)[:rows] = getattr(self, name)[:rows]
         grown.signs[:, :rows] = self.signs[:, :rows]
         return grown
 
-    def copied(self) -> "_Room":
-        return self.holding(self.used, len(self.passages) + 1 - self.used)
+    def copy(self) -> "_PassageArrays":
+        return self.with_capacity(self.used, len(self.passages) + 1 - self.used)
 
 
 def pack_signs(vectors: "NDArray[Any]") -> "NDArray[numpy.uint64]":
@@ -77,7 +77,7 @@ def pack_signs(vectors: "NDArray[Any]") -> "NDArray[numpy.uint64]":
     return packed
 
 
-class Shelf:
+class VectorCache:
     """The passages of one scope in memory, in the order of their ids.
 
     A shelf never changes; `updated` returns its successor. Both may share the large arrays: new passages go
@@ -88,18 +88,18 @@ class Shelf:
         import numpy as np
 
         self.purges = purges  # rows are only ever taken away by a purge, and then all are read again
-        self.first, self.last = scope * SPAN, scope * SPAN + SPAN - 1
+        self.first, self.last = scope * PASSAGE_IDS_PER_SCOPE, scope * PASSAGE_IDS_PER_SCOPE + PASSAGE_IDS_PER_SCOPE - 1
         self.stamp = 0
         self.rows = 0
         self.live: NDArray[numpy.bool_] = np.zeros(0, bool)
         self.ready: NDArray[numpy.bool_] = np.zeros(0, bool)  # live, with a vector of the model in use
-        self._room = _Room(0, dimensions)
-        self._see()
+        self._arrays = _PassageArrays(0, dimensions)
+        self._refresh_views()
 
-    def _see(self) -> None:
+    def _refresh_views(self) -> None:
         import numpy as np
 
-        room, rows = self._room, self.rows
+        room, rows = self._arrays, self.rows
         self.passages, self.memories, self.words = room.passages[:rows], room.memories[:rows], room.words[:rows]
         self.codes, self.signs = room.codes[:rows], room.signs[:, :rows]
         self.sessions, self.voices = room.sessions[:rows], room.voices[:rows]
@@ -109,7 +109,7 @@ class Shelf:
         self.starts = np.flatnonzero(np.diff(self.memories, prepend=-1))
         self.owners = self.memories[self.starts]
         self.sizes = np.diff(self.starts, append=rows)
-        self.live_memories = int(self.best_of_each(self.live).sum())
+        self.live_memories = int(self.max_per_group(self.live).sum())
         self.ready_rows = np.flatnonzero(self.ready)
 
     @cached_property
@@ -135,7 +135,7 @@ class Shelf:
         table[self.owners] = np.arange(len(self.owners))  # of a memory that was rewritten, the later group counts
         return table
 
-    def groups_of(self, memories: "Ids") -> "Ids":
+    def find_groups(self, memories: "Ids") -> "Ids":
         """Return the group of each memory, -1 where it is not on this shelf."""
         import numpy as np
 
@@ -143,7 +143,7 @@ class Shelf:
         found = table[np.minimum(memories, len(table) - 1)]
         return np.where((memories < len(table)) & (found >= 0), found, -1)
 
-    def rows_of(self, groups: "Ids") -> "tuple[Ids, Ids]":
+    def list_group_rows(self, groups: "Ids") -> "tuple[Ids, Ids]":
         """Return the rows of groups, and for each row the position of its group among them."""
         import numpy as np
 
@@ -164,7 +164,7 @@ class Shelf:
         kept: Ids = rows[self.passages[rows] == ids]
         return kept
 
-    def updated(self, changed: Changed, model: int | None) -> "Shelf":
+    def apply_changes(self, changed: PassageChanges, model: int | None) -> "VectorCache":
         """Return a shelf with passages added or changed."""
         import numpy as np
 
@@ -175,11 +175,11 @@ class Shelf:
         kept = [code if fit and code else blank for code, fit in zip(changed.codes, fits.tolist(), strict=True)]
         codes = np.frombuffer(b"".join(kept), np.int8).reshape(len(kept), dimensions)
         known = int(np.searchsorted(ids, self.passages[-1], "right")) if self.rows else 0
-        new = Shelf.__new__(Shelf)
+        new = VectorCache.__new__(VectorCache)
         new.purges, new.first, new.last = self.purges, self.first, self.last
         new.stamp = max(self.stamp, int(changed.stamps.max()))
-        new._room, new.rows = self._room.holding(self.rows, len(ids) - known), self.rows + len(ids) - known
-        added, room = slice(self.rows, new.rows), new._room
+        new._arrays, new.rows = self._arrays.with_capacity(self.rows, len(ids) - known), self.rows + len(ids) - known
+        added, room = slice(self.rows, new.rows), new._arrays
         room.passages[added], room.codes[added] = ids[known:], codes[known:]
         room.memories[added], room.words[added] = changed.memories[known:], changed.words[known:]
         room.sessions[added], room.voices[added] = changed.sessions[known:], changed.voices[known:]
@@ -191,46 +191,46 @@ class Shelf:
             new.live[rows] = live[:known]
             new.ready[rows] = (live & fits)[:known]
             if (room.codes[rows] != codes[:known]).any():  # embedded anew: readers of the old room keep theirs
-                new._room = room = room.copied()
+                new._arrays = room = room.copy()
                 room.codes[rows] = codes[:known]
                 room.signs[:, rows] = pack_signs(codes[:known])
-        new._see()
+        new._refresh_views()
         return new
 
-    def cosines(self, rows: "Ids", vector: "Floats") -> "Floats":
+    def compute_cosines(self, rows: "Ids", vector: "Floats") -> "Floats":
         import numpy as np
 
         codes = self.codes[rows].astype(np.float32)
         lengths = np.sqrt(np.einsum("ij,ij->i", codes, codes))
-        made: Floats = product(codes, vector) / np.maximum(lengths, 1e-6)
+        made: Floats = multiply_on_one_thread(codes, vector) / np.maximum(lengths, 1e-6)
         return made
 
-    def best_of_each(self, values: "NDArray[Any]") -> "NDArray[Any]":
+    def max_per_group(self, values: "NDArray[Any]") -> "NDArray[Any]":
         """Reduce values of rows to the largest of each group."""
         import numpy as np
 
         return values if len(self.starts) == self.rows else np.maximum.reduceat(values, self.starts)
 
-    def closeness(self, groups: "Ids", usable: "NDArray[numpy.bool_]", vector: "Floats") -> "Floats":
+    def best_cosines(self, groups: "Ids", usable: "NDArray[numpy.bool_]", vector: "Floats") -> "Floats":
         """Return the largest cosine in each group among usable rows; -1 where there is none."""
         import numpy as np
 
-        rows, within = self.rows_of(groups)
+        rows, within = self.list_group_rows(groups)
         kept = usable[rows]
         best = np.full(len(groups), -1, np.float32)
-        np.maximum.at(best, within[kept], self.cosines(rows[kept], vector))
+        np.maximum.at(best, within[kept], self.compute_cosines(rows[kept], vector))
         return best
 
-    def nearest(self, usable: "NDArray[numpy.bool_]", vector: "Floats", wanted: int) -> "Ids":
+    def find_nearest_groups(self, usable: "NDArray[numpy.bool_]", vector: "Floats", wanted: int) -> "Ids":
         """Return the groups whose signs agree best with the vector's; all that are usable if they are few."""
         import numpy as np
 
         if len(self.starts) <= wanted:
-            return np.flatnonzero(self.best_of_each(usable))
+            return np.flatnonzero(self.max_per_group(usable))
         agree = np.full(self.rows, self.codes.shape[1] + 1, np.int16)  # more than can differ, so that all are over 0
         for ours, theirs in zip(self.signs, pack_signs(vector[None])[:, 0], strict=True):
             agree -= np.bitwise_count(ours ^ theirs)
         agree[~usable] = 0
-        best = self.best_of_each(agree)
+        best = self.max_per_group(agree)
         chosen = np.argpartition(-best, wanted)[:wanted]
         return chosen[best[chosen] > 0]

@@ -7,7 +7,7 @@ from typing import Any
 from athena.core.version import __version__
 
 SUMMARY = "Long-term memory: sessions start with what they need to know, and leave behind what the next ones need."
-EVENTS = {
+HOOK_EVENTS = {
     "SessionStart": "session-start",
     "UserPromptSubmit": "user-prompt-submit",
     "PostToolUse": "post-tool-use",
@@ -17,13 +17,15 @@ EVENTS = {
     "Stop": "stop",
     "SessionEnd": "session-end",
 }
-ASIDE = ("PostToolUse", "PostToolUseFailure")  # the session need not wait for what says nothing
-SECONDS = 10  # a hook ends by itself long before
-PORTABLE = ("${CLAUDE_PLUGIN_ROOT}/hooks/athena-hook", "athena", ["mcp"])
-HERE = Path(__file__).parent
+ASYNC_EVENTS = ("PostToolUse", "PostToolUseFailure")  # the session need not wait for what says nothing
+HOOK_TIMEOUT_S = 10  # a hook ends by itself long before
+PORTABLE_LAUNCH = ("${CLAUDE_PLUGIN_ROOT}/hooks/athena-hook", "athena", ["mcp"])
+TEMPLATE_FOLDER = Path(__file__).parent
 
 
-def files(hook: str = PORTABLE[0], command: str = PORTABLE[1], words: list[str] | None = None) -> dict[str, str]:
+def render_files(
+    hook: str = PORTABLE_LAUNCH[0], command: str = PORTABLE_LAUNCH[1], words: list[str] | None = None
+) -> dict[str, str]:
     """Return the plugin's files: what hooks run, and what starts the MCP server; by default what any machine has."""
     author = {"name": "The Athena authors"}
     manifest = {
@@ -35,37 +37,37 @@ def files(hook: str = PORTABLE[0], command: str = PORTABLE[1], words: list[str] 
         "keywords": ["memory", "mcp", "sessions"],
     }
     # The tools are few and small: to look each of them up first would cost more than to have them.
-    server = {"command": command, "args": PORTABLE[2] if words is None else words, "alwaysLoad": True}
+    server = {"command": command, "args": PORTABLE_LAUNCH[2] if words is None else words, "alwaysLoad": True}
     made = {
-        ".claude-plugin/plugin.json": _written(manifest),
-        ".claude-plugin/marketplace.json": marketplace("./"),
-        "hooks/hooks.json": _written({"description": SUMMARY, "hooks": _hooks(hook)}),
-        ".mcp.json": _written({"mcpServers": {"athena": server}}),
-        "skills/athena/SKILL.md": (HERE / "SKILL.md").read_text("utf-8"),
-        "README.md": (HERE / "README.md").read_text("utf-8"),
+        ".claude-plugin/plugin.json": _dump_json(manifest),
+        ".claude-plugin/marketplace.json": render_marketplace("./"),
+        "hooks/hooks.json": _dump_json({"description": SUMMARY, "hooks": _create_hooks(hook)}),
+        ".mcp.json": _dump_json({"mcpServers": {"athena": server}}),
+        "skills/athena/SKILL.md": (TEMPLATE_FOLDER / "SKILL.md").read_text("utf-8"),
+        "README.md": (TEMPLATE_FOLDER / "README.md").read_text("utf-8"),
     }
-    if hook == PORTABLE[0]:
-        made["hooks/athena-hook"] = (HERE / "athena-hook").read_text("utf-8")
+    if hook == PORTABLE_LAUNCH[0]:
+        made["hooks/athena-hook"] = (TEMPLATE_FOLDER / "athena-hook").read_text("utf-8")
     return made
 
 
-def marketplace(source: str) -> str:
+def render_marketplace(source: str) -> str:
     """Return the list of plugins that clients look for, which has this one."""
     plugin = {"name": "athena", "source": source, "description": SUMMARY}
     owner = {"name": "The Athena authors"}
-    return _written({"name": "athena", "owner": owner, "description": SUMMARY, "plugins": [plugin]})
+    return _dump_json({"name": "athena", "owner": owner, "description": SUMMARY, "plugins": [plugin]})
 
 
-def _hooks(hook: str) -> dict[str, Any]:
+def _create_hooks(hook: str) -> dict[str, Any]:
     made: dict[str, Any] = {}
-    for event, ours in EVENTS.items():
+    for event, ours in HOOK_EVENTS.items():
         # With `args` no shell is started, so that nothing in a path means anything else.
-        command: dict[str, Any] = {"type": "command", "command": hook, "args": [ours], "timeout": SECONDS}
-        if event in ASIDE:
+        command: dict[str, Any] = {"type": "command", "command": hook, "args": [ours], "timeout": HOOK_TIMEOUT_S}
+        if event in ASYNC_EVENTS:
             command["async"] = True
         made[event] = [{"hooks": [command]}]
     return made
 
 
-def _written(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

@@ -7,29 +7,29 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from athena.programs.sandbox.calls import LONGEST_NAME, Calls, Exhausted, Settled, Trouble
-from athena.programs.sandbox.json_values import CUT, TooLarge, plain
+from athena.programs.sandbox.calls import MAX_PATH_CHARS, CallError, CallResult, RunCalls, TooManyUnknownCalls
+from athena.programs.sandbox.json_values import CUT_MARK, ValueTooLarge, to_plain_json
 from athena.programs.sandbox.monty import prelude
-from athena.programs.sandbox.monty.engine import FEEDS, Monty, Seat
-from athena.programs.sandbox.monty.errors import died, told
-from athena.programs.sandbox.monty.parallel import Together
-from athena.programs.sandbox.pausing import Unpaused, paused
-from athena.programs.sandbox.program import NeedsApproval, Pause, failure
-from athena.programs.sandbox.run import Ended, Running
-from athena.programs.sandbox.source import METHODS, Source, Spots
-from athena.programs.sandbox.state import MOST_KNOWN, TOO_LARGE, State, bounded, unpacked
-from athena.programs.sandbox.timer import Watch
-from athena.programs.sandbox.worker.tagging import Tagger, Unkept, untagged
+from athena.programs.sandbox.monty.engine import INITIAL_FEED_COUNT, Monty, MontyWorker
+from athena.programs.sandbox.monty.errors import describe_crash, to_failure
+from athena.programs.sandbox.monty.parallel import ParallelCalls
+from athena.programs.sandbox.pausing import CannotPause, create_pause
+from athena.programs.sandbox.program import NeedsApproval, Pause, create_failure
+from athena.programs.sandbox.run import ActiveRun, EngineResult
+from athena.programs.sandbox.source import PLAIN_METHODS, ConcurrentSpans, ProgramSource
+from athena.programs.sandbox.state import MAX_KNOWN_NAMES, TOO_LARGE_REASON, State, keep_newest_sources, unpack_content
+from athena.programs.sandbox.timer import TimerThread
+from athena.programs.sandbox.worker.tagging import Tagger, UntaggableValue, untag_value
 
 if TYPE_CHECKING:
     import pydantic_monty
 
-_FAMILY = uuid.UUID("6f0d2d3e-0000-5000-8000-000000000001")
-NO_SPOTS = Spots()
-_FEED = re.compile(r"<python-input-(\d+)>")
+_UUID_NAMESPACE = uuid.UUID("6f0d2d3e-0000-5000-8000-000000000001")
+NO_CONCURRENT_SPANS = ConcurrentSpans()
+_FEED_PATTERN = re.compile(r"<python-input-(\d+)>")
 
 
-class _Namespace:
+class _NamespaceObject:
     __slots__ = ("operations", "path")
 
     def __init__(self, path: str, operations: str) -> None:
@@ -39,25 +39,25 @@ class _Namespace:
         return f"<namespace {self.path}: {self.operations}>"
 
 
-_Namespace.__name__ = "namespace"  # as Monty shows it
+_NamespaceObject.__name__ = "namespace"  # as Monty shows it
 
 
 @cache
-def _identity(path: str) -> uuid.UUID:
-    return uuid.uuid5(_FAMILY, path)
+def _path_uuid(path: str) -> uuid.UUID:
+    return uuid.uuid5(_UUID_NAMESPACE, path)
 
 
 @cache
-def _namespace(path: str, operations: str) -> Any:
+def _create_namespace(path: str, operations: str) -> Any:
     """Make a namespace that is the same object in every session, so that it survives a dump."""
     import pydantic_monty as pm
 
-    kind = pm.ClassType(_Namespace, id=_identity("#"))
-    shown = _Namespace(path, operations)
-    return pm.ClassInstance(shown, eager_attrs={"operations"}, id=_identity(path), class_type=kind)
+    kind = pm.ClassType(_NamespaceObject, id=_path_uuid("#"))
+    shown = _NamespaceObject(path, operations)
+    return pm.ClassInstance(shown, eager_attrs={"operations"}, id=_path_uuid(path), class_type=kind)
 
 
-def _function(path: str) -> Any:
+def _create_stand_in(path: str) -> Any:
     def stand_in(*_: object, **__: object) -> None:
         raise RuntimeError
 
@@ -65,294 +65,308 @@ def _function(path: str) -> Any:
     return stand_in
 
 
-class Drive:
+class MontyDriver:
     """One program in one session."""
 
-    def __init__(self, engine: Monty, running: Running, watch: Watch, key: bytes, owner: str) -> None:
+    def __init__(self, engine: Monty, running: ActiveRun, watch: TimerThread, key: bytes, owner: str) -> None:
         self.engine, self.running, self.key, self.owner = engine, running, key, owner
-        self.calls: Calls = running.calls
+        self.calls: RunCalls = running.calls
         self.names = running.calls.names
-        self.paths = {_identity(path): path for path in self.names.spaces}
-        self.spots: dict[int, Spots] = {}
+        self.paths_by_id = {_path_uuid(path): path for path in self.names.namespaces}
+        self.spans_by_feed: dict[int, ConcurrentSpans] = {}
         self.feed = 0
         self.state = State()
         self.code = ""
-        self.together = Together(running.calls, watch)
-        self.quiet = False  # our own source runs: it may call nothing
+        self.parallel_calls = ParallelCalls(running.calls, watch)
+        self.is_internal = False  # our own source runs: it may call nothing
 
     # --- from start to end ------------------------------------------------------------------------------------------
 
-    def run(self, source: Source, state: State) -> Ended:
+    def run(self, source: ProgramSource, state: State) -> EngineResult:
         self.engine.open()
         self.state = state
-        self.paths |= {_identity(path): path for path in state.spaces}
-        if state.dump and state.dump_of != self.engine.wrote:
+        self.paths_by_id |= {_path_uuid(path): path for path in state.spaces}
+        if state.dump and state.dump_of != self.engine.dump_format:
             state.forget_dump()
-        self.feed = state.feeds or FEEDS
-        self.spots = self._read_spots(state.spots)
+        self.feed = state.feeds or INITIAL_FEED_COUNT
+        self.spans_by_feed = self._parse_spans(state.spots)
         seat, _ = (
-            self.engine.seated(lambda session: session.load_session(state.dump), self._over)
+            self.engine.acquire_loaded(lambda session: session.load_session(state.dump), self._is_over)
             if state.dump
-            else self.engine.new(self._over)
+            else self.engine.acquire_new(self._is_over)
         )
-        return self._seated(seat, lambda: self._first(seat, source), source)
+        return self._run_on_worker(seat, lambda: self._start_program(seat, source), source)
 
-    def resume(self, content: bytes, *, approved: bool, refusal: str) -> Ended:
+    def resume(self, content: bytes, *, approved: bool, refusal: str) -> EngineResult:
         self.engine.open()
-        head, dump = unpacked(content)
+        head, dump = unpack_content(content)
         self.state = State(**head["state"], dump=b"")
         self.code, self.feed = head["code"], head["feed"]
-        self.spots = self._read_spots(head["spots"])
-        if head["wrote"] != self.engine.wrote:
+        self.spans_by_feed = self._parse_spans(head["spots"])
+        if head["wrote"] != self.engine.dump_format:
             message = "this paused run belongs to another version of the engine; nothing was run"
-            return Ended("monty", error=failure("Conflict", message, hint="run the program again from its start"))
-        source = Source(self.code, self.running.limits.source_bytes)
-        seat, loaded = self.engine.seated(
-            lambda session: session.load_snapshot(dump, print_callback=self._print), self._over
+            return EngineResult(
+                "monty", error=create_failure("Conflict", message, hint="run the program again from its start")
+            )
+        source = ProgramSource(self.code, self.running.limits.source_bytes)
+        seat, loaded = self.engine.acquire_loaded(
+            lambda session: session.load_snapshot(dump, print_callback=self._write_output), self._is_over
         )
         snapshot: Any = loaded
-        self.paths |= {_identity(path): path for path in head["paths"]}
+        self.paths_by_id |= {_path_uuid(path): path for path in head["paths"]}
 
-        def first() -> Any:
+        def resume_call() -> Any:
             if approved:
-                return self._answered(snapshot, head["path"], (), head["arguments"])
-            trouble = Trouble("ToolError", "denied", refusal or "a person refused this call")
-            return snapshot.resume(self.together.answer(Settled(trouble=trouble)))
+                return self._make_call(snapshot, head["path"], (), head["arguments"])
+            trouble = CallError("ToolError", "denied", refusal or "a person refused this call")
+            return snapshot.resume(self.parallel_calls.to_reply(CallResult(error=trouble)))
 
-        return self._seated(seat, first, source)
+        return self._run_on_worker(seat, resume_call, source)
 
-    def _read_spots(self, kept: Mapping[str, Any]) -> dict[int, Spots]:
-        return {int(feed): Spots.from_json(value) for feed, value in kept.items()} | {0: self.engine.at_once}
+    def _parse_spans(self, kept: Mapping[str, Any]) -> dict[int, ConcurrentSpans]:
+        return {int(feed): ConcurrentSpans.from_json(value) for feed, value in kept.items()} | {
+            0: self.engine.prelude_spans
+        }
 
-    def _over(self) -> bool:
-        return self.calls.closed
+    def _is_over(self) -> bool:
+        return self.calls.is_closed
 
-    def _seated(self, seat: Seat, first: Any, source: Source) -> Ended:
+    def _run_on_worker(self, seat: MontyWorker, first: Any, source: ProgramSource) -> EngineResult:
         import pydantic_monty as pm
 
-        self.seat = seat
-        self.running.seat(seat.victim.kill)
-        before = seat.victim.cpu_s() if self.calls.depth else 0.0
+        self.worker = seat
+        self.running.set_kill(seat.handle.kill)
+        before = seat.handle.read_cpu_s() if self.calls.depth else 0.0
         try:
             try:
-                value = self._drive(first())
-            except _Paused as paused:
-                seat.spoilt = True  # it still waits for its answer, which another session will get
-                return Ended("monty", pause=paused.pause)
-            except Unpaused as error:
-                seat.spoilt = True
+                value = self._run_to_end(first())
+            except _PauseRequested as paused:
+                seat.must_kill = True  # it still waits for its answer, which another session will get
+                return EngineResult("monty", pause=paused.pause)
+            except CannotPause as error:
+                seat.must_kill = True
                 hint = "call it in a program of its own, with less"
-                return Ended("monty", error=failure("LimitExceeded", str(error), hint=hint), undone=True)
-            except Exhausted as error:
-                seat.spoilt = True
-                return Ended("monty", error=failure("LimitExceeded", str(error), limit="calls"), undone=True)
+                return EngineResult(
+                    "monty", error=create_failure("LimitExceeded", str(error), hint=hint), state_unchanged=True
+                )
+            except TooManyUnknownCalls as error:
+                seat.must_kill = True
+                return EngineResult(
+                    "monty", error=create_failure("LimitExceeded", str(error), limit="calls"), state_unchanged=True
+                )
             except (pm.MontyRuntimeError, pm.MontySyntaxError) as error:
-                return self._failed(error, source)
-            ended = self._value(value)
-            ended.state, ended.lost = self._kept(source)
+                return self._create_failed_result(error, source)
+            ended = self._create_result(value)
+            ended.state, ended.lost = self._seal_variables(source)
             return ended
         except pm.MontyCrashedError as error:
-            return Ended("monty", error=died(error), died=True)
+            return EngineResult("monty", error=describe_crash(error), worker_died=True)
         except (
             pm.MontyError,
             RuntimeError,
             ValueError,
             TypeError,
         ) as error:  # of Monty's own: a value that cannot cross
-            seat.spoilt = True
-            return Ended("monty", error=failure("WorkerDied", f"the engine failed: {error}"), died=True)
+            seat.must_kill = True
+            return EngineResult(
+                "monty", error=create_failure("WorkerDied", f"the engine failed: {error}"), worker_died=True
+            )
         finally:
-            self.running.leave()
-            self.together.close()
+            self.running.clear_kill()
+            self.parallel_calls.close()
             self.calls.close()
             if self.calls.depth:
-                self.calls.spent(max(0.0, seat.victim.cpu_s() - before))
-            self.engine.give_back(seat)
+                self.calls.add_cpu_s(max(0.0, seat.handle.read_cpu_s() - before))
+            self.engine.release_worker(seat)
 
-    def _first(self, seat: Seat, source: Source) -> Any:
+    def _start_program(self, seat: MontyWorker, source: ProgramSource) -> Any:
         session = seat.session
-        self._define(session)
+        self._define_sources(session)
         inputs: dict[str, Any] = {
-            name: untagged(self.state.plain[name]) for name in self.state.newer if name in self.state.plain
+            name: untag_value(self.state.plain[name]) for name in self.state.newer if name in self.state.plain
         }
-        inputs |= {name: self._namespace(name) for name in self.state.hidden if name in self.names.spaces}
+        inputs |= {name: self._get_namespace(name) for name in self.state.hidden if name in self.names.namespaces}
         self.code = source.text
-        self.spots[self.feed] = source.spots
+        self.spans_by_feed[self.feed] = source.concurrent_spans
         self.feed += 1
-        return session.feed_start(source.for_monty(), inputs=inputs or None, print_callback=self._print)
+        return session.feed_start(source.to_monty_source(), inputs=inputs or None, print_callback=self._write_output)
 
-    def _define(self, session: "pydantic_monty.MontySession") -> None:
+    def _define_sources(self, session: "pydantic_monty.MontySession") -> None:
         """Repeat the definitions that were made on CPython since; those that Monty cannot read stay there."""
         import pydantic_monty as pm
 
-        self.quiet = True
+        self.is_internal = True
         for name in self.state.newer_sources:
             self.feed += 1
             with suppress(pm.MontyRuntimeError, pm.MontySyntaxError):
-                self._drive(session.feed_start(self.state.sources[name], print_callback=lambda *_: None))
-        self.quiet = False
+                self._run_to_end(session.feed_start(self.state.sources[name], print_callback=lambda *_: None))
+        self.is_internal = False
 
-    def _print(self, _: str, text: str) -> None:
+    def _write_output(self, _: str, text: str) -> None:
         self.running.output.write(text)
 
     # --- the program's questions --------------------------------------------------------------------------------------
 
-    def _drive(self, snapshot: Any) -> Any:
+    def _run_to_end(self, snapshot: Any) -> Any:
         import pydantic_monty as pm
 
         while True:
             if isinstance(snapshot, pm.FunctionSnapshot):
-                snapshot = self._called(snapshot)
+                snapshot = self._dispatch_call(snapshot)
             elif isinstance(snapshot, pm.MontyComplete):
                 return snapshot.output
             elif isinstance(snapshot, pm.NameLookupSnapshot):
-                snapshot = self._looked_up(snapshot)
+                snapshot = self._resolve_name(snapshot)
             else:
-                snapshot = snapshot.resume(self.together.settled(snapshot.pending_call_ids))
+                snapshot = snapshot.resume(self.parallel_calls.wait_awaited(snapshot.pending_call_ids))
 
-    def _looked_up(self, snapshot: "pydantic_monty.NameLookupSnapshot") -> Any:
-        place = self.paths.get(owner) if (owner := snapshot.object_id) else None
+    def _resolve_name(self, snapshot: "pydantic_monty.NameLookupSnapshot") -> Any:
+        place = self.paths_by_id.get(owner) if (owner := snapshot.object_id) else None
         path = f"{place}.{snapshot.variable_name}" if place else snapshot.variable_name
-        kind = None if self.quiet else self.names.kind(path)
+        kind = None if self.is_internal else self.names.classify_path(path)
         if kind == "namespace":
-            self.paths[_identity(path)] = path
-            self.state.spaces = list(dict.fromkeys([*self.state.spaces, path]))[:MOST_KNOWN]
-            return snapshot.resume(value=self._namespace(path))
-        if place and kind is None and not self.quiet:
-            self.calls.missed(path)
-            if snapshot.variable_name in METHODS:  # their arguments are not measured
+            self.paths_by_id[_path_uuid(path)] = path
+            self.state.spaces = list(dict.fromkeys([*self.state.spaces, path]))[:MAX_KNOWN_NAMES]
+            return snapshot.resume(value=self._get_namespace(path))
+        if place and kind is None and not self.is_internal:
+            self.calls.count_miss(path)
+            if snapshot.variable_name in PLAIN_METHODS:  # their arguments are not measured
                 return snapshot.resume()
-            path = path[:LONGEST_NAME]
-        if kind == "function" or (place and not self.quiet):  # an unknown one says so when it is called
-            return snapshot.resume(value=_function(path))
+            path = path[:MAX_PATH_CHARS]
+        if kind == "function" or (place and not self.is_internal):  # an unknown one says so when it is called
+            return snapshot.resume(value=_create_stand_in(path))
         return snapshot.resume()
 
-    def _namespace(self, path: str) -> Any:
-        return _namespace(path, ", ".join(self.names.inside.get(path, ())))
+    def _get_namespace(self, path: str) -> Any:
+        return _create_namespace(path, ", ".join(self.names.members.get(path, ())))
 
-    def _called(self, snapshot: "pydantic_monty.FunctionSnapshot") -> Any:
+    def _dispatch_call(self, snapshot: "pydantic_monty.FunctionSnapshot") -> Any:
         name = str(snapshot.function_name)
         if snapshot.is_os_function:
-            return self._system(snapshot, name)
-        place = self.paths.get(owner, "?") if (owner := snapshot.object_id) else ""
+            return self._call_system(snapshot, name)
+        place = self.paths_by_id.get(owner, "?") if (owner := snapshot.object_id) else ""
         path = f"{place}.{name}" if place else name
-        if self.quiet:
+        if self.is_internal:
             return snapshot.resume({"exc_type": "RuntimeError", "message": "not here"})
         if path in ("parallel", "parallel__"):  # the second is called by the prelude's own
-            return snapshot.resume(self.together.collect(snapshot.args, snapshot.kwargs))
-        if self.names.kind(path) != "function":
-            return snapshot.resume(self._unknown(path))
+            return snapshot.resume(self.parallel_calls.collect(snapshot.args, snapshot.kwargs))
+        if self.names.classify_path(path) != "function":
+            return snapshot.resume(self._report_unknown(path))
         position = snapshot.position
-        spots = self.spots.get(_feed_of(position.filename), NO_SPOTS)
+        spots = self.spans_by_feed.get(_parse_feed(position.filename), NO_CONCURRENT_SPANS)
         where = (position.start, position.end)
         if where in spots.parallel:
             import pydantic_monty as pm
 
-            held = self.together.hold(path, snapshot.args, snapshot.kwargs)
+            held = self.parallel_calls.start_held(path, snapshot.args, snapshot.kwargs)
             return snapshot.resume({"return_value": pm.ClassInstance(held)})
         if where in spots.awaited or snapshot.allow_eager_await:
-            self.together.promise(snapshot.call_id, path, snapshot.args, snapshot.kwargs)
+            self.parallel_calls.start_awaited(snapshot.call_id, path, snapshot.args, snapshot.kwargs)
             return snapshot.resume({"future": ...})
-        return self._answered(snapshot, path, snapshot.args, snapshot.kwargs)
+        return self._make_call(snapshot, path, snapshot.args, snapshot.kwargs)
 
-    def _answered(self, snapshot: Any, path: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+    def _make_call(self, snapshot: Any, path: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
         try:
-            settled = self.calls.settle(path, args, given, pausable=self.together.idle)
+            settled = self.calls.make_call(path, args, given, pausable=self.parallel_calls.is_idle)
         except NeedsApproval as error:
             function = self.names.find(path)
             assert function is not None
             limits = self.running.limits
-            arguments = plain(self.names.arguments(path, function, args, given), limits.value_nodes, limits.value_bytes)
-            raise _Paused(self._pause(snapshot.dump(), path, arguments, error)) from None
-        return snapshot.resume(self.together.answer(settled))
+            arguments = to_plain_json(
+                self.names.bind_arguments(path, function, args, given), limits.value_nodes, limits.value_bytes
+            )
+            raise _PauseRequested(self._seal_pause(snapshot.dump(), path, arguments, error)) from None
+        return snapshot.resume(self.parallel_calls.to_reply(settled))
 
-    def _unknown(self, path: str) -> Any:
+    def _report_unknown(self, path: str) -> Any:
         if "." in path or path in self.names.roots:
-            message, hint = self.calls.missed(path)
+            message, hint = self.calls.count_miss(path)
             return {"exc_type": "AttributeError", "message": f"{message} (hint: {hint})" if hint else message}
-        self.calls.missed(path[:LONGEST_NAME])
-        near = self.names.near(path[:LONGEST_NAME])
+        self.calls.count_miss(path[:MAX_PATH_CHARS])
+        near = self.names.suggest_names(path[:MAX_PATH_CHARS])
         said = [f"did you mean {' or '.join(near)}?"] if near else []
         hint = f" (hint: {'; '.join(filter(None, [*said, self.names.note]))})" if said or self.names.note else ""
         return {"exc_type": "NameError", "message": f"name {path!r} is not defined{hint}"}
 
-    def _system(self, snapshot: "pydantic_monty.FunctionSnapshot", name: str) -> Any:
+    def _call_system(self, snapshot: "pydantic_monty.FunctionSnapshot", name: str) -> Any:
         """Sleep for the program; everything else of the system is refused as Monty does by default."""
         if "sleep" not in name:
             return snapshot.resume_auto()
         seconds = max(0.0, float(next(iter((*snapshot.args, *snapshot.kwargs.values())), 0.0)))
         if "asyncio" in name:
-            self.together.promise_time(snapshot.call_id, seconds)
+            self.parallel_calls.start_sleep(snapshot.call_id, seconds)
             return snapshot.resume({"future": ...})
-        self.together.sleep(seconds)
+        self.parallel_calls.sleep(seconds)
         return snapshot.resume({"return_value": None})
 
     # --- what is left -------------------------------------------------------------------------------------------------
 
-    def _value(self, value: Any) -> Ended:
-        cut = isinstance(value, tuple) and len(value) == 3 and value[0] == CUT
+    def _create_result(self, value: Any) -> EngineResult:
+        cut = isinstance(value, tuple) and len(value) == 3 and value[0] == CUT_MARK
         limits = self.running.limits
         try:
-            copied = plain(value[1] if cut else value, limits.value_nodes, limits.value_bytes)
+            copied = to_plain_json(value[1] if cut else value, limits.value_nodes, limits.value_bytes)
             whole = value[2] if cut and isinstance(value[2], int) else None
-        except (TooLarge, RecursionError) as error:
-            return Ended("monty", value=f"[cut: {error}]", cut=True)
-        return Ended("monty", value=copied, cut=cut, whole=whole)
+        except (ValueTooLarge, RecursionError) as error:
+            return EngineResult("monty", value=f"[cut: {error}]", is_cut=True)
+        return EngineResult("monty", value=copied, is_cut=cut, full_length=whole)
 
-    def _failed(self, error: Any, source: Source) -> Ended:
-        failed = told(error, self.feed - 1, source, self.running.limits, self.together.troubles)
+    def _create_failed_result(self, error: Any, source: ProgramSource) -> EngineResult:
+        failed = to_failure(error, self.feed - 1, source, self.running.limits, self.parallel_calls.errors_by_text)
         if failed["type"] in ("MemoryError", "TimeoutError"):  # its memory may be half written
-            self.seat.spoilt = True
-            return Ended("monty", error=failed, died=bool(self.running.stopped), undone=True)
+            self.worker.must_kill = True
+            return EngineResult("monty", error=failed, worker_died=bool(self.running.stop_reason), state_unchanged=True)
         unread = type(error).__name__ == "MontySyntaxError" or "monty syntax parser" in failed["message"]
-        state, lost = (None, ()) if unread else self._kept(source)
-        return Ended("monty", error=failed, state=state, lost=lost)
+        state, lost = (None, ()) if unread else self._seal_variables(source)
+        return EngineResult("monty", error=failed, state=state, lost=lost)
 
-    def _kept(self, source: Source) -> tuple[bytes | None, tuple[str, ...]]:
+    def _seal_variables(self, source: ProgramSource) -> tuple[bytes | None, tuple[str, ...]]:
         """Write down the variables for the next run, and name those that are lost; None leaves all as they were."""
         import pydantic_monty as pm
 
-        state, limits, hidden = self.state, self.running.limits, source.hides(self.names.roots)
-        known = list(dict.fromkeys([*state.known, *state.plain, *source.kept]))[:MOST_KNOWN]
+        state, limits, hidden = self.state, self.running.limits, source.list_hidden(self.names.roots)
+        known = list(dict.fromkeys([*state.known, *state.plain, *source.top_level_names]))[:MAX_KNOWN_NAMES]
         if not known and not state.dump:
             return None, hidden
-        session = self.seat.session
-        self.quiet = True
+        session = self.worker.session
+        self.is_internal = True
         self.feed += 1
         try:
-            values = self._drive(session.feed_start(prelude.keeping(known), print_callback=lambda *_: None))
+            values = self._run_to_end(
+                session.feed_start(prelude.build_keep_source(known), print_callback=lambda *_: None)
+            )
             dump = session.dump()
         except pm.MontyRuntimeError:  # the program broke what we need, or its memory is full
-            return None, (*source.kept, *hidden)
+            return None, (*source.top_level_names, *hidden)
         finally:
-            self.quiet = False
-        defined, plain = source.definitions, _tagged(values)
+            self.is_internal = False
+        defined, plain = source.definitions, _tag_values(values)
         sources = {name: text for name, text in state.sources.items() if name not in plain} | defined
         new = State(
             plain={name: value for name, value in plain.items() if name not in defined},
             known=known,
-            sources=bounded(sources, limits.source_bytes),
-            hidden=sorted({*state.hidden, *source.kept} & self.names.roots),
+            sources=keep_newest_sources(sources, limits.source_bytes),
+            hidden=sorted({*state.hidden, *source.top_level_names} & self.names.roots),
             spaces=state.spaces,
             dump=dump,
-            dump_of=self.engine.wrote,
+            dump_of=self.engine.dump_format,
             feeds=self.feed,
             spots={
                 str(feed): spots.to_json()
-                for feed, spots in self.spots.items()
+                for feed, spots in self.spans_by_feed.items()
                 if feed and (spots.awaited or spots.parallel)
             },
             missing={name: why for name, why in state.missing.items() if name not in values},
         )
-        kept, lost = new.sealed(self.key, self.owner), []
+        kept, lost = new.to_sealed(self.key, self.owner), []
         if len(kept) > limits.state_bytes:
-            lost = new.shrink(values, TOO_LARGE)
-            kept = new.sealed(self.key, self.owner)
+            lost = new.shrink_to_plain(values, TOO_LARGE_REASON)
+            kept = new.to_sealed(self.key, self.owner)
         if len(kept) > limits.state_bytes:
-            return None, (*source.kept, *hidden)
+            return None, (*source.top_level_names, *hidden)
         return kept, (*lost, *hidden)
 
-    def _pause(self, dump: bytes, path: str, arguments: dict[str, Any], error: NeedsApproval) -> Pause:
+    def _seal_pause(self, dump: bytes, path: str, arguments: dict[str, Any], error: NeedsApproval) -> Pause:
         state = {name: getattr(self.state, name) for name in State.__slots__ if name != "dump"}
         head = {
             "path": path,
@@ -360,34 +374,34 @@ class Drive:
             "state": state,
             "code": self.code,
             "feed": self.feed,
-            "spots": {str(feed): spots.to_json() for feed, spots in self.spots.items()},
-            "paths": sorted(self.paths.values()),
-            "wrote": self.engine.wrote,
+            "spots": {str(feed): spots.to_json() for feed, spots in self.spans_by_feed.items()},
+            "paths": sorted(self.paths_by_id.values()),
+            "wrote": self.engine.dump_format,
             "output": self.running.output.text,
             "count": self.calls.count,
-            "made": self.calls.made,
-            "before": (self.running.before or b"").hex(),
+            "made": self.calls.counts_by_path,
+            "before": (self.running.state_before or b"").hex(),
         }
-        return paused(self.key, self.owner, head, dump, error.request, self.running.limits.state_bytes)
+        return create_pause(self.key, self.owner, head, dump, error.request, self.running.limits.state_bytes)
 
 
 @lru_cache(maxsize=256)
-def _feed_of(filename: str) -> int:
+def _parse_feed(filename: str) -> int:
     """Return which text of the session a place is in; -1 where it is none of ours."""
-    match = _FEED.fullmatch(filename)
+    match = _FEED_PATTERN.fullmatch(filename)
     return int(match[1]) if match else -1
 
 
-class _Paused(Exception):
+class _PauseRequested(Exception):
     def __init__(self, pause: Pause) -> None:
         self.pause = pause
 
 
-def _tagged(values: Mapping[str, Any]) -> dict[str, Any]:
+def _tag_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of Monty's variables that CPython can have too."""
     found, tagger = {}, Tagger()
     for name, value in values.items():
-        if value != (CUT,):
-            with suppress(Unkept):
-                found[name] = tagger.tagged(value)
+        if value != (CUT_MARK,):
+            with suppress(UntaggableValue):
+                found[name] = tagger.tag_value(value)
     return found

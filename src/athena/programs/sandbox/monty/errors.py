@@ -5,59 +5,61 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from athena.programs.sandbox.calls import Trouble
+from athena.programs.sandbox.calls import CallError
 from athena.programs.sandbox.limits import Limits
-from athena.programs.sandbox.program import Failure, failure
-from athena.programs.sandbox.source import Source
+from athena.programs.sandbox.program import Failure, create_failure
+from athena.programs.sandbox.source import ProgramSource
 
 # Of a call that does not fit a function of the program's own, Monty names the function's place and not the call's.
-_UNFIT = re.compile(
+_ARGUMENT_ERROR_PATTERN = re.compile(
     r"(?:\w+\.)*(?P<name>\w+)\(\) (?:missing .*|takes .* positional arguments? but (?P<given>\d+) (?:was|were) given)"
 )
 
 
-def told(error: Any, feed: int, source: Source, limits: Limits, troubles: Mapping[str, Trouble]) -> Failure:
+def to_failure(
+    error: Any, feed: int, source: ProgramSource, limits: Limits, troubles: Mapping[str, CallError]
+) -> Failure:
     """Say what went wrong in the program, and where."""
-    kind, message = _said(error)
+    kind, message = _read_exception(error)
     frames = [frame for frame in error.traceback() if frame.filename == f"<python-input-{feed}>"]
     line = frames[-1].line if frames else None
-    if kind == "TypeError" and (unfit := _UNFIT.fullmatch(message)):
-        line = _called_at(source, unfit)
+    if kind == "TypeError" and (unfit := _ARGUMENT_ERROR_PATTERN.fullmatch(message)):
+        line = _find_call_line(source, unfit)
     lower = message.lower()
     if trouble := troubles.get(message):
-        return failure(trouble.kind, trouble._replace(hint=None).text, line, trouble.hint)
+        return create_failure(trouble.exception_type, trouble._replace(hint=None).text, line, trouble.hint)
     if kind == "RuntimeError" and message.startswith("limit_exceeded: an argument"):  # the prelude's
         kind = "ToolError"
     if kind == "MemoryError" and "limit" in lower:
         told = f"more than {limits.memory_mb} MB of memory (limit memory_mb)"
-        return failure(kind, told, line, "work on less at a time", "memory_mb")
+        return create_failure(kind, told, line, "work on less at a time", "memory_mb")
     if kind == "TimeoutError" and "limit" in lower:
         told = f"more than {limits.cpu_s:g} s of computing (limit cpu_s)"
         if "turn" in lower:
             told = f"more than {limits.turn_s:g} s of computing between two calls (limit turn_s)"
         which = "turn_s" if "turn" in lower else "cpu_s"
-        return failure(kind, told, line, "the program itself computes too long", which)
+        return create_failure(kind, told, line, "the program itself computes too long", which)
     if "exceptions can only be called with" in message:
         told = "an exception holds one text at most here (monty)"
-        return failure(
+        return create_failure(
             "TypeError", told, line, 'write raise ValueError(f"... {value}"), or run it with engine="python"'
         )
     if kind == "RecursionError":
-        return failure(kind, message, line, "use a loop, or recurse less deeply")
+        return create_failure(kind, message, line, "use a loop, or recurse less deeply")
     if "suspension" in lower:
-        return failure("LimitExceeded", message, line, limit="calls")
+        return create_failure("LimitExceeded", message, line, limit="calls")
     match = re.fullmatch(r"(.*?) \(hint: (.*)\)", message, re.DOTALL)
     if match:
-        return failure(kind, match[1], line, match[2])
-    return failure(kind, message, line)
+        return create_failure(kind, match[1], line, match[2])
+    return create_failure(kind, message, line)
 
 
-def _called_at(source: Source, unfit: re.Match[str]) -> int | None:
+def _find_call_line(source: ProgramSource, unfit: re.Match[str]) -> int | None:
     """Find the line of a call by what is said of it; None where several would do."""
     missing = re.findall(r"'(\w+)'", unfit.string)
     lines = set()
     for node in source.nodes:
-        if not isinstance(node, ast.Call) or _last(node.func) != unfit["name"]:
+        if not isinstance(node, ast.Call) or _last_name(node.func) != unfit["name"]:
             continue
         spread = any(isinstance(one, ast.Starred) for one in node.args) or any(one.arg is None for one in node.keywords)
         given = len(node.args) + isinstance(node.func, ast.Attribute)  # a method has one more
@@ -68,11 +70,11 @@ def _called_at(source: Source, unfit: re.Match[str]) -> int | None:
     return lines.pop() if len(lines) == 1 else None
 
 
-def _last(node: ast.expr) -> str:
+def _last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _said(error: Any) -> tuple[str, str]:
+def _read_exception(error: Any) -> tuple[str, str]:
     """Return the exception's type and text; one that holds more than a text may not be made outside of Monty."""
     try:
         inner = error.exception()
@@ -82,12 +84,14 @@ def _said(error: Any) -> tuple[str, str]:
         return (kind, message) if kind.isidentifier() else ("Exception", str(error)[-500:])
 
 
-def died(error: Any) -> Failure:
+def describe_crash(error: Any) -> Failure:
     text = str(error)
     if "memory" in text.lower():
-        return failure(
+        return create_failure(
             "MemoryError", "the worker exceeded its memory and was ended (limit memory_mb)", limit="memory_mb"
         )
     if getattr(error, "timed_out", False) or "duration" in text.lower() or "time limit" in text.lower():
-        return failure("TimeoutError", "one operation of the program computed too long (limit cpu_s)", limit="cpu_s")
-    return failure("WorkerDied", "the process that ran the program ended unexpectedly")
+        return create_failure(
+            "TimeoutError", "one operation of the program computed too long (limit cpu_s)", limit="cpu_s"
+        )
+    return create_failure("WorkerDied", "the process that ran the program ended unexpectedly")

@@ -2,14 +2,14 @@
 
 import zlib
 
-from athena.programs.sandbox.json_values import CUT, DEEPEST
+from athena.programs.sandbox.json_values import CUT_MARK, MAX_JSON_DEPTH
 from athena.programs.sandbox.limits import Limits
-from athena.programs.sandbox.source import Spots
+from athena.programs.sandbox.source import ConcurrentSpans
 
 # A class and its instance must not leave together: Monty 1.4 ends on that. So classes leave as their names.
 # `map`, `filter` and `sorted` are Python here because Monty's own cannot wait for an operation inside of them.
 # `parallel` calls the functions in its list; operations that it calls begin at once, see `spots`.
-_SOURCE = """
+_PRELUDE_TEMPLATE = """
 ToolError = RuntimeError
 
 def map(f, *its):
@@ -186,33 +186,38 @@ def cap__(v, strict=False, bool=bool, int=int, float=float, str=str, bytes=bytes
         return ('CUT',) if left[2] or left[3] else r
     return ('CUT', r, len(v)) if left[2] else r
 """
-VERSION = zlib.crc32(_SOURCE.encode())  # memory that was written with another one is not read
-_KEPT = ("tuple", "set", "frozenset", "datetime.datetime", "datetime.date", "datetime.timedelta")
-_AT_ONCE = "values[i] = call()"
-WRONG = "parallel() takes one list, tuple or dict of calls or functions, and return_errors=False"
-WRONG_COROUTINE = "parallel() takes calls of operations and functions; for coroutines there is await asyncio.gather()"
+PRELUDE_VERSION = zlib.crc32(_PRELUDE_TEMPLATE.encode())  # memory that was written with another one is not read
+_KEPT_TYPES = ("tuple", "set", "frozenset", "datetime.datetime", "datetime.date", "datetime.timedelta")
+_DEFERRED_CALL_TEXT = "values[i] = call()"
+PARALLEL_USAGE = "parallel() takes one list, tuple or dict of calls or functions, and return_errors=False"
+COROUTINE_USAGE = "parallel() takes calls of operations and functions; for coroutines there is await asyncio.gather()"
 
 
-def source(limits: Limits) -> str:
+def build_prelude(limits: Limits) -> str:
     # Half of the budget for what is cut: the copy must not outgrow what the host takes.
     values: dict[str, int | str] = {"MOST_NODES": limits.value_nodes, "MOST_SIZE": limits.value_bytes}
-    values |= {"NODES": limits.value_nodes // 2, "SIZE": limits.value_bytes // 2, "DEEPEST": DEEPEST - 5, "CUT": CUT}
-    values["KEPT_KINDS"] = str(tuple(f"<class '{kind}'>" for kind in _KEPT))
-    values |= {"WRONG_PARALLEL": WRONG, "WRONG_COROUTINE": WRONG_COROUTINE}
-    text = _SOURCE
+    values |= {
+        "NODES": limits.value_nodes // 2,
+        "SIZE": limits.value_bytes // 2,
+        "DEEPEST": MAX_JSON_DEPTH - 5,
+        "CUT": CUT_MARK,
+    }
+    values["KEPT_KINDS"] = str(tuple(f"<class '{kind}'>" for kind in _KEPT_TYPES))
+    values |= {"WRONG_PARALLEL": PARALLEL_USAGE, "WRONG_COROUTINE": COROUTINE_USAGE}
+    text = _PRELUDE_TEMPLATE
     for name, value in values.items():
         text = text.replace(name, str(value))
     return text
 
 
-def spots(limits: Limits) -> Spots:
+def find_prelude_spans(limits: Limits) -> ConcurrentSpans:
     """Find the call in `parallel` whose result is not waited for there."""
-    text = source(limits)
-    end = text.index(_AT_ONCE) + len(_AT_ONCE)
-    return Spots(parallel=frozenset({(end - len("call()"), end)}))
+    text = build_prelude(limits)
+    end = text.index(_DEFERRED_CALL_TEXT) + len(_DEFERRED_CALL_TEXT)
+    return ConcurrentSpans(parallel=frozenset({(end - len("call()"), end)}))
 
 
-def keeping(names: list[str]) -> str:
+def build_keep_source(names: list[str]) -> str:
     """Write a program whose value is these variables, those that are plain."""
     lines = ["def keep__():", "    r = {}"]
     for name in names:

@@ -7,19 +7,23 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from athena.programs.sandbox.names import Function, Names
-from athena.programs.sandbox.program import Failure, failure
+from athena.programs.sandbox.names import Function, Namespace
+from athena.programs.sandbox.program import Failure, create_failure
 
-NEVER = "never_runs__"  # an undefined name in the first line: the checker refuses whatever follows, and nothing runs
-SPACE = "space__"
-_PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-_ALWAYS = frozenset({"unknown-argument", "missing-argument", "too-many-positional-arguments", "unresolved-attribute"})
-_TYPES = frozenset({"invalid-argument-type", "invalid-return-type"})
-_FOUND = re.compile(r"xpected `(?P<wanted>[^`]*)`, found `(?P<found>[^`]*)`")
-_OURS = re.compile(rf"{SPACE}(\w+)")
+UNDEFINED_NAME = (
+    "never_runs__"  # an undefined name in the first line: the checker refuses whatever follows, and nothing runs
+)
+NAMESPACE_PREFIX = "space__"
+_TYPE_NAMES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+_CERTAIN_CODES = frozenset(
+    {"unknown-argument", "missing-argument", "too-many-positional-arguments", "unresolved-attribute"}
+)
+_TYPE_CODES = frozenset({"invalid-argument-type", "invalid-return-type"})
+_EXPECTED_FOUND_PATTERN = re.compile(r"xpected `(?P<wanted>[^`]*)`, found `(?P<found>[^`]*)`")
+_NAMESPACE_CLASS_PATTERN = re.compile(rf"{NAMESPACE_PREFIX}(\w+)")
 
 
-def stubs(names: Names) -> str:
+def build_stubs(names: Namespace) -> str:
     """Write what a program can call as declarations."""
     inside: dict[str, list[str]] = {}
     for path, function in names.items():
@@ -29,44 +33,52 @@ def stubs(names: Names) -> str:
         if nested[1]:
             lines.append(f"    {nested[0]}: Any")
         elif name:
-            lines.append(f"    def {name}({_parameters(function)}) -> Any: ...")
+            lines.append(f"    def {name}({_format_parameters(function)}) -> Any: ...")
     written = ["from typing import Any, Callable, Literal", "class ToolError(Exception): ..."]
     written.append("def parallel(calls: Any, *more: Any, **other: Any) -> list[Any]: ...")
     for place, functions in inside.items():
-        written += [f"class {SPACE}{place}:", *dict.fromkeys(functions), f"{place}: {SPACE}{place}"]
+        written += [
+            f"class {NAMESPACE_PREFIX}{place}:",
+            *dict.fromkeys(functions),
+            f"{place}: {NAMESPACE_PREFIX}{place}",
+        ]
     return "\n".join(written) + "\n"
 
 
-def wrong(report: str) -> list[Failure]:
+def parse_report(report: str) -> list[Failure]:
     """Read the checker's report; what it may be mistaken about is left out."""
     return [
-        failure("TypeError", _OURS.sub(r"\1", one["message"].replace("`", "'")), one["location"]["row"] - 1)
-        for one in _certain(json.loads(report))
+        create_failure(
+            "TypeError",
+            _NAMESPACE_CLASS_PATTERN.sub(r"\1", one["message"].replace("`", "'")),
+            one["location"]["row"] - 1,
+        )
+        for one in _iter_certain(json.loads(report))
     ]
 
 
-def _certain(report: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _iter_certain(report: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for one in report:
         kind, message = one["code"], one["message"]
         if kind == "unresolved-reference":
             name = message.partition("`")[2].partition("`")[0]
-            if name != NEVER and not hasattr(builtins, name):
+            if name != UNDEFINED_NAME and not hasattr(builtins, name):
                 yield one
-        elif (kind in _ALWAYS and (SPACE in message or kind != "unresolved-attribute")) or (
-            kind in _TYPES and _apart(message)
+        elif (kind in _CERTAIN_CODES and (NAMESPACE_PREFIX in message or kind != "unresolved-attribute")) or (
+            kind in _TYPE_CODES and _are_disjoint(message)
         ):
             yield one
 
 
-def _apart(message: str) -> bool:
+def _are_disjoint(message: str) -> bool:
     """Tell whether what was found has nothing in common with what was expected."""
-    if not (match := _FOUND.search(message)):
+    if not (match := _EXPECTED_FOUND_PATTERN.search(message)):
         return False
-    wanted, found = _outer(match["wanted"]), _outer(match["found"])
+    wanted, found = _union_members(match["wanted"]), _union_members(match["found"])
     return not (wanted & found or {"Any", "object", "Unknown"} & (wanted | found))
 
 
-def _outer(written: str) -> set[str]:
+def _union_members(written: str) -> set[str]:
     """Return the names of a union's members without what is between their brackets."""
     flat = re.sub(r"Literal\[[\"'][^\]]*\]|LiteralString", "str", written)
     flat = re.sub(r"Literal\[(?:True|False)[^\]]*\]", "bool", flat)
@@ -81,10 +93,10 @@ def _outer(written: str) -> set[str]:
     return members
 
 
-def _parameters(function: Function) -> str:
+def _format_parameters(function: Function) -> str:
     needed = set(function.required)
     written = [
-        f"{name}: {_type(schema)}" + ("" if name in needed else " = ...")
+        f"{name}: {_format_type(schema)}" + ("" if name in needed else " = ...")
         for name, schema in function.parameters.get("properties", {}).items()
         if name.isidentifier() and not keyword.iskeyword(name)
     ]
@@ -92,24 +104,24 @@ def _parameters(function: Function) -> str:
     rest = [one for one in written if one.endswith("= ...")]
     if first + rest != written:  # one that is needed after one that is not: by name only
         written = ["*", *written]
-    if function.open or len(written) < len(needed):
+    if function.accepts_extra or len(written) < len(needed):
         written.append("**more: Any")
     return ", ".join(["self", *written])
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _format_type(schema: Mapping[str, Any]) -> str:
     """Write a type widely: a list for any kind of list, a dictionary for any object."""
     if "enum" in schema:
         plain = [value for value in schema["enum"] if isinstance(value, str | int | bool)]
         return f"Literal[{', '.join(map(repr, plain))}]" if plain and len(plain) == len(schema["enum"]) else "Any"
     for union in ("anyOf", "oneOf"):
         if union in schema:
-            return " | ".join(dict.fromkeys(_type(one) for one in schema[union])) or "Any"
+            return " | ".join(dict.fromkeys(_format_type(one) for one in schema[union])) or "Any"
     kind = schema.get("type")
     if isinstance(kind, list):
-        return " | ".join(dict.fromkeys(_type({**schema, "type": one}) for one in kind)) or "Any"
+        return " | ".join(dict.fromkeys(_format_type({**schema, "type": one}) for one in kind)) or "Any"
     if kind == "array":
         return "list[Any] | tuple[Any, ...] | set[Any]"
     if kind == "object":
         return "dict[Any, Any]"
-    return _PLAIN.get(str(kind), "Any")
+    return _TYPE_NAMES.get(str(kind), "Any")

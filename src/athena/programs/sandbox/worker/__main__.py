@@ -14,28 +14,28 @@ import struct
 import sys
 import types
 
-from rewriting import NAME, compiled  # type: ignore[import-not-found]  # this folder is the worker's sys.path
-from values import Copier, Pending, TooLarge  # type: ignore[import-not-found]
+from rewriting import PROGRAM_FILENAME, compile_program  # type: ignore[import-not-found]  # this folder is the worker's sys.path
+from values import ArgumentTooLarge, BoundedCopier, PendingValue  # type: ignore[import-not-found]
 
 MYPY = False
 if MYPY:  # typing costs some milliseconds of every cold start
     from collections.abc import Generator
     from typing import Any
 
-_PRELOADED = (
+_PRELOADED_MODULES = (
     "linecache traceback typing dataclasses re datetime asyncio base64 collections contextlib copy csv decimal enum "
     "functools hashlib heapq io itertools operator random statistics string textwrap time urllib.parse uuid"
 )
 
 
-def _send(frame: Any) -> None:
+def _send_frame(frame: Any) -> None:
     data = json.dumps(frame).encode("utf-8", "replace")
     data = struct.pack(">I", len(data)) + data
     while data:
         data = data[os.write(1, data) :]
 
 
-def _exactly(length: int) -> bytes:
+def _read_exactly(length: int) -> bytes:
     parts = []
     while length:
         part = os.read(0, min(length, 1 << 16))
@@ -46,8 +46,8 @@ def _exactly(length: int) -> bytes:
     return b"".join(parts)
 
 
-def _receive() -> dict[str, Any]:
-    frame: dict[str, Any] = json.loads(_exactly(struct.unpack(">I", _exactly(4))[0]))
+def _receive_frame() -> dict[str, Any]:
+    frame: dict[str, Any] = json.loads(_read_exactly(struct.unpack(">I", _read_exactly(4))[0]))
     return frame
 
 
@@ -63,31 +63,31 @@ class ToolError(RuntimeError):
 
 
 _replies: dict[int, dict[str, Any]] = {}
-_asked = 0
-_open: set[int] = set()
+_call_count = 0
+_open_calls: set[int] = set()
 _limits: dict[str, int] = {}
-_inside: dict[str, list[str]] = {}  # what stands in each namespace
+_namespace_members: dict[str, list[str]] = {}  # what stands in each namespace
 
 
-def _collect() -> None:
-    frame = _receive()
+def _collect_reply() -> None:
+    frame = _receive_frame()
     _replies[frame["id"]] = frame
-    _open.discard(frame["id"])
+    _open_calls.discard(frame["id"])
 
 
-_LESS = "pass less at a time"
+_ARGUMENT_HINT = "pass less at a time"
 
 
-class _Pending(Pending):  # type: ignore[misc]
+class _ToolCall(PendingValue):  # type: ignore[misc]
     """A call that runs; its result is waited for where it is needed."""
 
     def __init__(self, number: int) -> None:
-        self.number = number
+        self.call_id = number
 
     def result(self) -> Any:
-        while self.number not in _replies:
-            _collect()
-        frame = _replies[self.number]
+        while self.call_id not in _replies:
+            _collect_reply()
+        frame = _replies[self.call_id]
         if "error" not in frame:
             return frame["value"]
         kind = frame.get("kind")
@@ -114,50 +114,59 @@ class _Tool:
         return _Tool(f"{self._path}.{name}")
 
     def __repr__(self) -> str:
-        inside = _inside.get(str(self._path))
+        inside = _namespace_members.get(str(self._path))
         return f"<namespace {self._path}: {', '.join(inside)}>" if inside else f"<operation {self._path}>"
 
     def __dir__(self) -> list[str]:
-        return _inside.get(str(self._path), [])
+        return _namespace_members.get(str(self._path), [])
 
-    def _start(self, args: tuple[Any, ...], given: dict[str, Any], at_once: bool) -> _Pending:
-        global _asked
-        while at_once and len(_open) >= _limits["parallel"]:  # or both sides would write and none read
-            _collect()
+    def _start_call(self, args: tuple[Any, ...], given: dict[str, Any], at_once: bool) -> _ToolCall:
+        global _call_count
+        while at_once and len(_open_calls) >= _limits["parallel"]:  # or both sides would write and none read
+            _collect_reply()
         out.flush()
-        copier = Copier(_limits["nodes"], _limits["size"], cut=False)
+        copier = BoundedCopier(_limits["nodes"], _limits["size"], cut=False)
         try:
             plain = copier.copy([list(args), given])
-        except TooLarge as error:
-            message = f"limit_exceeded: an argument of {self._path} is too large: {error} (hint: {_LESS})"
-            raise ToolError(message, "limit_exceeded", _LESS) from None
-        _asked += 1
-        _open.add(_asked)
-        _send({"op": "call", "id": _asked, "path": self._path, "args": plain[0], "given": plain[1], "at_once": at_once})
-        return _Pending(_asked)
+        except ArgumentTooLarge as error:
+            message = f"limit_exceeded: an argument of {self._path} is too large: {error} (hint: {_ARGUMENT_HINT})"
+            raise ToolError(message, "limit_exceeded", _ARGUMENT_HINT) from None
+        _call_count += 1
+        _open_calls.add(_call_count)
+        _send_frame(
+            {
+                "op": "call",
+                "id": _call_count,
+                "path": self._path,
+                "args": plain[0],
+                "given": plain[1],
+                "at_once": at_once,
+            }
+        )
+        return _ToolCall(_call_count)
 
     def __call__(self, *args: Any, **given: Any) -> Any:
-        return self._start(args, given, at_once=False).result()
+        return self._start_call(args, given, at_once=False).result()
 
 
-def _defer(function: Any, *args: Any, **given: Any) -> Any:
-    return function._start(args, given, at_once=True) if isinstance(function, _Tool) else function(*args, **given)
+def _defer_call(function: Any, *args: Any, **given: Any) -> Any:
+    return function._start_call(args, given, at_once=True) if isinstance(function, _Tool) else function(*args, **given)
 
 
-_WRONG = "parallel() takes one list, tuple or dict of calls or functions, and return_errors=False"
-_COROUTINE = "parallel() takes calls of operations and functions; for coroutines there is await asyncio.gather()"
+_PARALLEL_USAGE = "parallel() takes one list, tuple or dict of calls or functions, and return_errors=False"
+_COROUTINE_USAGE = "parallel() takes calls of operations and functions; for coroutines there is await asyncio.gather()"
 
 
-def _begun(value: Any) -> Any:
+def _begin_item(value: Any) -> Any:
     """Call what stands in the list of `parallel`; an operation without waiting for it."""
     if isinstance(value, types.CoroutineType):
-        raise TypeError(_COROUTINE)
+        raise TypeError(_COROUTINE_USAGE)
     if not callable(value):
         return value
     function, args, given = value, (), {}
     if type(value).__name__ == "partial":
         function, args, given = value.func, value.args, value.keywords
-    return _defer(function, *args, **given)
+    return _defer_call(function, *args, **given)
 
 
 def parallel(*given: Any, return_errors: bool = False) -> Any:
@@ -165,19 +174,19 @@ def parallel(*given: Any, return_errors: bool = False) -> Any:
     if len(given) == 1 and hasattr(type(given[0]), "__next__"):  # Monty has lists instead
         given = (list(given[0]),)
     if len(given) != 1 or not isinstance(given[0], (list, tuple, dict)):
-        raise TypeError(_WRONG)
+        raise TypeError(_PARALLEL_USAGE)
     items = given[0]
     wrong: list[Exception] = []
 
-    def tried(do: Any, *value: Any) -> Any:
+    def call_safely(do: Any, *value: Any) -> Any:
         try:
             return do(*value)
         except Exception as error:
             wrong.append(error)
             return {"error": str(error)}
 
-    begun = [tried(_begun, value) for value in (items.values() if isinstance(items, dict) else items)]
-    results = [tried(value.result) if isinstance(value, _Pending) else value for value in begun]
+    begun = [call_safely(_begin_item, value) for value in (items.values() if isinstance(items, dict) else items)]
+    results = [call_safely(value.result) if isinstance(value, _ToolCall) else value for value in begun]
     done: Any = dict(zip(items, results, strict=True)) if isinstance(items, dict) else results
     if wrong and not return_errors:
         raise wrong[0]
@@ -187,28 +196,28 @@ def parallel(*given: Any, return_errors: bool = False) -> Any:
 # --- the program ----------------------------------------------------------------------------------------------------
 
 
-class _Return(BaseException):
+class _ProgramReturn(BaseException):
     pass
 
 
-class _Out:
+class _BoundedOutput:
     """Standard output, up to its limit."""
 
     encoding, errors, newlines = "utf-8", "replace", None
 
     def __init__(self) -> None:
         self.parts: list[str] = []
-        self.held = self.sent = self.most = self.dropped = 0
+        self.buffered = self.sent = self.max_chars = self.dropped = 0
 
     def write(self, what: Any) -> int:
         text = str(what)
-        room = self.most - self.sent - self.held
+        room = self.max_chars - self.sent - self.buffered
         kept = text[: max(room, 0)]
         self.dropped += len(text) - len(kept)
         if kept:
             self.parts.append(kept)
-            self.held += len(kept)
-            if self.held > 4096:
+            self.buffered += len(kept)
+            if self.buffered > 4096:
                 self.flush()
         return len(text)
 
@@ -217,16 +226,16 @@ class _Out:
             self.write(line)
 
     def flush(self) -> None:
-        if self.held:
-            self.sent += self.held
-            text, self.parts, self.held = "".join(self.parts), [], 0
-            _send({"op": "out", "text": text})
+        if self.buffered:
+            self.sent += self.buffered
+            text, self.parts, self.buffered = "".join(self.parts), [], 0
+            _send_frame({"op": "out", "text": text})
 
     def isatty(self) -> bool:
         return False
 
 
-def _executed(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
+def _execute_program(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
     for text in frame["definitions"]:
         try:
             exec(compile(text, "<earlier>", "exec", dont_inherit=True), scope)
@@ -234,34 +243,34 @@ def _executed(frame: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
             continue
     frame["before"] = list(scope)
     try:
-        code = compiled(frame["code"], set(frame["roots"]))
+        code = compile_program(frame["code"], set(frame["roots"]))
         try:
             if code.co_flags & 0x80:
                 sys.modules["asyncio"].run(types.FunctionType(code, scope)())
             else:
                 exec(code, scope)
-        except _Return:
+        except _ProgramReturn:
             pass
         except SystemExit as left:
             if left.code not in (None, 0):
                 raise
     except BaseException as error:
-        return _failure(error)
+        return _describe_failure(error)
     try:
-        copier = Copier(_limits["nodes"] // 2, _limits["size"] // 2, cut=True)
+        copier = BoundedCopier(_limits["nodes"] // 2, _limits["size"] // 2, cut=True)
         value = scope.get("__result__")
         done = {"value": copier.copy(value), "cut": copier.cut}
         if copier.cut and isinstance(value, (str, list, dict, tuple, set)):
             done["whole"] = len(value)
         return done
     except BaseException as error:
-        return _failure(error)
+        return _describe_failure(error)
 
 
-def _failure(error: BaseException) -> dict[str, Any]:
+def _describe_failure(error: BaseException) -> dict[str, Any]:
     import traceback
 
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == NAME]
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == PROGRAM_FILENAME]
     line = frames[-1].lineno if frames else getattr(error, "lineno", None)
     try:
         message = str(error)[:4000]
@@ -277,44 +286,44 @@ def _failure(error: BaseException) -> dict[str, Any]:
     return shown
 
 
-_DEFINED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
+_DEFINITION_TYPES = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 
 
-def _variables(scope: dict[Any, Any], initial: set[str], unwritten: set[str]) -> tuple[dict[str, Any], list[str]]:
+def _tag_variables(scope: dict[Any, Any], initial: set[str], unwritten: set[str]) -> tuple[dict[str, Any], list[str]]:
     kept: dict[str, Any] = {}
     lost: list[str] = []
-    from tagging import Tagger, Unkept  # type: ignore[import-not-found]
+    from tagging import Tagger, UntaggableValue  # type: ignore[import-not-found]
 
     tagger = Tagger()
     for name, value in list(scope.items()):
         if not isinstance(name, str) or name.startswith("__") or name in initial:
             continue
         try:
-            kept[name] = tagger.tagged(value)
-        except Unkept:
-            ours = isinstance(value, _DEFINED) and getattr(value, "__module__", "") == "__main__"
-            if name in unwritten if ours else not isinstance(value, _DEFINED):
+            kept[name] = tagger.tag_value(value)
+        except UntaggableValue:
+            ours = isinstance(value, _DEFINITION_TYPES) and getattr(value, "__module__", "") == "__main__"
+            if name in unwritten if ours else not isinstance(value, _DEFINITION_TYPES):
                 lost.append(name)
     return kept, lost[:1000]
 
 
-def _no_input(*_: Any) -> str:
+def _refuse_input(*_: Any) -> str:
     raise EOFError("nobody can type anything here")
 
 
 def main() -> None:
-    builtins.input = _no_input  # what can be read belongs to the frames
+    builtins.input = _refuse_input  # what can be read belongs to the frames
     sys.stdin = None
-    _send({"op": "ready"})
-    from tagging import untagged  # not before: each costs a millisecond of a start
-    from waiting import awaitable, prepare_asyncio  # type: ignore[import-not-found]
+    _send_frame({"op": "ready"})
+    from tagging import untag_value  # not before: each costs a millisecond of a start
+    from waiting import prepare_asyncio, to_awaitable  # type: ignore[import-not-found]
 
     sys.path = [place for place in sys.path if place != os.path.dirname(__file__)]
-    for name in _PRELOADED.split():  # while nobody waits
+    for name in _PRELOADED_MODULES.split():  # while nobody waits
         if select.select([0], [], [], 0)[0]:
             break
         __import__(name)
-    frame = _receive()
+    frame = _receive_frame()
     if (
         "asyncio" in frame["code"]
         or "await" in frame["code"]
@@ -322,33 +331,33 @@ def main() -> None:
     ):
         prepare_asyncio()
     _limits.update(frame["limits"])
-    _inside.update(frame["inside"])
-    out.most = _limits["output"]
+    _namespace_members.update(frame["inside"])
+    out.max_chars = _limits["output"]
     scope: dict[str, Any] = {
         "__name__": "__main__",
         "__builtins__": builtins,
         "ToolError": ToolError,
         "parallel": parallel,
     }
-    scope |= {"__defer__": _defer, "__Return__": _Return, "__wait__": awaitable}
+    scope |= {"__defer__": _defer_call, "__Return__": _ProgramReturn, "__wait__": to_awaitable}
     scope |= {root: _Tool(root) for root in frame["roots"]}
     initial = set(scope)
-    scope.update({name: untagged(value) for name, value in frame["variables"].items()})
+    scope.update({name: untag_value(value) for name, value in frame["variables"].items()})
     module = types.ModuleType("__main__")  # dataclasses and pickle look a class's module up
     module.__dict__.update(scope)
     sys.modules["__main__"], scope = module, module.__dict__
-    done = _executed(frame, scope)
+    done = _execute_program(frame, scope)
     try:
-        kept, lost = _variables(scope, initial | {"__file__"}, set(scope) - set(frame["sources"]))
+        kept, lost = _tag_variables(scope, initial | {"__file__"}, set(scope) - set(frame["sources"]))
         gone = [name for name in frame["before"] if name not in scope]
     except BaseException:
         kept, lost, gone = None, [], []
     out.flush()
-    _send({"op": "done", **done, "dropped": out.dropped, "variables": kept, "lost": lost, "gone": gone})
+    _send_frame({"op": "done", **done, "dropped": out.dropped, "variables": kept, "lost": lost, "gone": gone})
     os._exit(0)
 
 
-out = _Out()
+out = _BoundedOutput()
 if __name__ == "__main__":
     sys.stdout = sys.stderr = out
     sys.argv = [""]

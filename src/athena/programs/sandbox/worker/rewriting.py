@@ -9,11 +9,11 @@ MYPY = False
 if MYPY:  # typing costs some milliseconds of every cold start
     from typing import Any
 
-NAME = "<program>"
-_STARTING = ("gather", "create_task", "ensure_future", "wait_for", "shield")  # of asyncio
+PROGRAM_FILENAME = "<program>"
+_ASYNCIO_STARTERS = ("gather", "create_task", "ensure_future", "wait_for", "shield")  # of asyncio
 
 
-class Rewriter(ast.NodeTransformer):
+class ProgramRewriter(ast.NodeTransformer):
     """Gives a program a value, lets it return, and lets the elements of `parallel([...])` run at once."""
 
     def __init__(self, roots: set[str], wrapped: bool) -> None:
@@ -46,72 +46,72 @@ class Rewriter(ast.NodeTransformer):
             return ast.copy_location(ast.Pass(), node)
         return ast.copy_location(ast.Assign([node.target], node.value), node)  # a global name has no annotation
 
-    def ours(self, node: ast.AST) -> bool:
+    def is_operation(self, node: ast.AST) -> bool:
         while isinstance(node, ast.Attribute):
             node = node.value
         return isinstance(node, ast.Name) and node.id in self.roots
 
     def visit_Await(self, node: ast.Await) -> ast.AST:
         self.generic_visit(node)
-        if isinstance(node.value, ast.Call) and self.ours(node.value.func):
+        if isinstance(node.value, ast.Call) and self.is_operation(node.value.func):
             return node.value
         node.value = ast.copy_location(ast.Call(ast.Name("__wait__", ast.Load()), [node.value], []), node.value)
         return node
 
-    def direct(self, node: Any) -> Any:
-        if isinstance(node, ast.Call) and self.ours(node.func):
+    def defer_calls(self, node: Any) -> Any:
+        if isinstance(node, ast.Call) and self.is_operation(node.func):
             deferred = ast.Call(ast.Name("__defer__", ast.Load()), [node.func, *node.args], node.keywords)
             return ast.copy_location(deferred, node)
         if isinstance(node, ast.Lambda) and isinstance(node.body, ast.Call):  # `parallel` calls it, nobody else can
-            node.body = self.direct(node.body)
+            node.body = self.defer_calls(node.body)
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-            node.elts = [self.direct(one) for one in node.elts]
+            node.elts = [self.defer_calls(one) for one in node.elts]
         elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
-            node.elt = self.direct(node.elt)
+            node.elt = self.defer_calls(node.elt)
         elif isinstance(node, ast.Dict):
-            node.values = [self.direct(one) for one in node.values]
+            node.values = [self.defer_calls(one) for one in node.values]
         elif isinstance(node, (ast.DictComp, ast.Starred)):
-            node.value = self.direct(node.value)
+            node.value = self.defer_calls(node.value)
         elif isinstance(node, ast.IfExp):
-            node.body, node.orelse = self.direct(node.body), self.direct(node.orelse)
+            node.body, node.orelse = self.defer_calls(node.body), self.defer_calls(node.orelse)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         function = node.func
         name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
-        if name == "parallel" or (name in _STARTING and not self.ours(function)):
-            node.args = [self.direct(one) for one in node.args]
+        if name == "parallel" or (name in _ASYNCIO_STARTERS and not self.is_operation(function)):
+            node.args = [self.defer_calls(one) for one in node.args]
         return node
 
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_CATCHING = (ast.Try, ast.With, ast.AsyncWith, getattr(ast, "TryStar", ast.Try))
+_SCOPE_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_CATCHING_NODES = (ast.Try, ast.With, ast.AsyncWith, getattr(ast, "TryStar", ast.Try))
 
 
-def _outside(tree: ast.Module) -> list[ast.AST]:
+def _list_top_level(tree: ast.Module) -> list[ast.AST]:
     """List what is not inside of a function or a class."""
     found: list[ast.AST] = []
     todo: list[ast.AST] = [tree]
     while todo:
         node = todo.pop()
         found.append(node)
-        if not isinstance(node, _SCOPES):
+        if not isinstance(node, _SCOPE_NODES):
             todo += ast.iter_child_nodes(node)
     return found
 
 
-def _caught(nodes: list[ast.AST]) -> bool:
+def _returns_inside_try(nodes: list[ast.AST]) -> bool:
     """Tell whether the program returns from where an exception might be caught."""
     if any(isinstance(node, ast.alias) and node.name == "*" for node in nodes):
         return False  # not allowed in a function
-    catching = [node for node in nodes if isinstance(node, _CATCHING)]
+    catching = [node for node in nodes if isinstance(node, _CATCHING_NODES)]
     return bool(catching) and any(isinstance(node, ast.Return) for node in nodes)
 
 
-def _bound(nodes: list[ast.AST]) -> set[str]:
+def _find_bound_names(nodes: list[ast.AST]) -> set[str]:
     names = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    names |= {node.name for node in nodes if isinstance(node, _SCOPES[:3])}
+    names |= {node.name for node in nodes if isinstance(node, _SCOPE_NODES[:3])}
     names |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
     for node in nodes:
         held = node.rest if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
@@ -120,9 +120,9 @@ def _bound(nodes: list[ast.AST]) -> set[str]:
     return names
 
 
-def _as_function(tree: ast.Module, names: set[str]) -> ast.Module:
+def _wrap_in_function(tree: ast.Module, names: set[str]) -> ast.Module:
     """Put a program into a function with global names, from which it can return."""
-    waits = any(isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith)) for node in _outside(tree))
+    waits = any(isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith)) for node in _list_top_level(tree))
     made = ast.parse(f"{'async ' if waits else ''}def __program__(): pass\n{'await ' if waits else ''}__program__()")
     function = made.body[0]
     assert isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
@@ -133,16 +133,18 @@ def _as_function(tree: ast.Module, names: set[str]) -> ast.Module:
     return made
 
 
-def compiled(text: str, roots: set[str]) -> types.CodeType:
-    tree = ast.parse(text, NAME)
-    nodes = _outside(tree)
-    wrapped, names = _caught(nodes), _bound(nodes)
+def compile_program(text: str, roots: set[str]) -> types.CodeType:
+    tree = ast.parse(text, PROGRAM_FILENAME)
+    nodes = _list_top_level(tree)
+    wrapped, names = _returns_inside_try(nodes), _find_bound_names(nodes)
     if tree.body and isinstance(tree.body[-1], ast.Expr):
         last = tree.body[-1]
         tree.body[-1] = ast.copy_location(ast.Assign([ast.Name("__result__", ast.Store())], last.value), last)
-    tree = Rewriter(roots, wrapped).visit(tree)
+    tree = ProgramRewriter(roots, wrapped).visit(tree)
     if wrapped:
-        tree = _as_function(tree, names)
+        tree = _wrap_in_function(tree, names)
     tree = ast.fix_missing_locations(tree)
-    made: types.CodeType = compile(tree, NAME, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    made: types.CodeType = compile(
+        tree, PROGRAM_FILENAME, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
+    )
     return made

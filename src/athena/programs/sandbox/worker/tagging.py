@@ -11,13 +11,13 @@ MYPY = False
 if MYPY:  # typing costs some milliseconds of every cold start
     from typing import Any
 
-MARK = "$kind"
-DEEPEST = 50
-_LONGEST_INT = 13_000  # bits; Python refuses to write longer ones as text
-_ITEMS = {"tuple": tuple, "set": set, "frozenset": frozenset}
+KIND_KEY = "$kind"
+MAX_TAG_DEPTH = 50
+_MAX_TAGGED_INT_BITS = 13_000  # bits; Python refuses to write longer ones as text
+_COLLECTION_TYPES = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
-class Unkept(Exception):
+class UntaggableValue(Exception):
     """A value that cannot be kept; the message says why."""
 
 
@@ -27,85 +27,85 @@ class Tagger:
     def __init__(self, nodes: int = 100_000, size: int = 1 << 20) -> None:
         self.nodes, self.size = nodes, size
 
-    def tagged(self, value: Any) -> Any:
+    def tag_value(self, value: Any) -> Any:
         before = self.nodes, self.size
         try:
-            return self._part(value, 0)
-        except Unkept:
+            return self._tag_part(value, 0)
+        except UntaggableValue:
             self.nodes, self.size = before
             raise
 
-    def _part(self, value: Any, depth: int) -> Any:
+    def _tag_part(self, value: Any, depth: int) -> Any:
         kind = type(value)
         self.nodes -= 1
         if kind is str:
             self.size -= len(value)
         if self.nodes < 0 or self.size < 0:
-            raise Unkept("the variables are too large together")
+            raise UntaggableValue("the variables are too large together")
         if value is None or kind is bool:
             return value
         if kind is str:
             if not value.isascii() and value.encode("utf-8", "replace").decode() != value:
-                raise Unkept("it is not valid text")
+                raise UntaggableValue("it is not valid text")
             return value
         if kind is int:
-            if value.bit_length() >= _LONGEST_INT:
-                raise Unkept("it is too long an integer")
+            if value.bit_length() >= _MAX_TAGGED_INT_BITS:
+                raise UntaggableValue("it is too long an integer")
             return value
         if kind is float:
-            return value if math.isfinite(value) else {MARK: "float", "value": str(value)}
-        if depth >= DEEPEST:
-            raise Unkept(f"it is nested more than {DEEPEST} levels deep")
+            return value if math.isfinite(value) else {KIND_KEY: "float", "value": str(value)}
+        if depth >= MAX_TAG_DEPTH:
+            raise UntaggableValue(f"it is nested more than {MAX_TAG_DEPTH} levels deep")
         if kind is list:
-            return [self._part(inner, depth + 1) for inner in value]
+            return [self._tag_part(inner, depth + 1) for inner in value]
         if kind is dict:
-            return self._dict(value, depth)
-        return self._other(value, kind, depth)
+            return self._tag_dict(value, depth)
+        return self._tag_other(value, kind, depth)
 
-    def _dict(self, value: dict[Any, Any], depth: int) -> Any:
-        if MARK not in value and all(type(key) is str for key in value):
-            return {self._part(key, depth): self._part(inner, depth + 1) for key, inner in value.items()}
-        pairs = [[self._part(key, depth + 1), self._part(inner, depth + 1)] for key, inner in value.items()]
-        return {MARK: "dict", "value": pairs}
+    def _tag_dict(self, value: dict[Any, Any], depth: int) -> Any:
+        if KIND_KEY not in value and all(type(key) is str for key in value):
+            return {self._tag_part(key, depth): self._tag_part(inner, depth + 1) for key, inner in value.items()}
+        pairs = [[self._tag_part(key, depth + 1), self._tag_part(inner, depth + 1)] for key, inner in value.items()]
+        return {KIND_KEY: "dict", "value": pairs}
 
-    def _other(self, value: Any, kind: type, depth: int) -> Any:
+    def _tag_other(self, value: Any, kind: type, depth: int) -> Any:
         name = kind.__name__
-        if _ITEMS.get(name) is kind:
-            return {MARK: name, "value": [self._part(inner, depth + 1) for inner in value]}
+        if _COLLECTION_TYPES.get(name) is kind:
+            return {KIND_KEY: name, "value": [self._tag_part(inner, depth + 1) for inner in value]}
         if kind is bytes:
             self.size -= len(value) * 2
-            return {MARK: "bytes", "value": value.hex()}
+            return {KIND_KEY: "bytes", "value": value.hex()}
         if kind.__module__ == "datetime":
             import datetime
 
             if kind is datetime.timedelta:
-                return {MARK: name, "value": [value.days, value.seconds, value.microseconds]}
+                return {KIND_KEY: name, "value": [value.days, value.seconds, value.microseconds]}
             zone = getattr(value, "tzinfo", None)
             if kind in (datetime.datetime, datetime.date) and (zone is None or type(zone) is datetime.timezone):
-                return {MARK: name, "value": value.isoformat()}
-        raise Unkept(f"it is of a kind that is not ({name})")
+                return {KIND_KEY: name, "value": value.isoformat()}
+        raise UntaggableValue(f"it is of a kind that is not ({name})")
 
 
-def untagged(value: Any) -> Any:
+def untag_value(value: Any) -> Any:
     """Return the value that was written; what is not as it was written stays as it stands."""
     try:
-        return _read(value)
+        return _untag_part(value)
     except (ValueError, TypeError, OverflowError, KeyError, IndexError, AttributeError):
         return value
 
 
-def _read(value: Any) -> Any:
+def _untag_part(value: Any) -> Any:
     if isinstance(value, list):
-        return [_read(inner) for inner in value]
+        return [_untag_part(inner) for inner in value]
     if not isinstance(value, dict):
         return value
-    if MARK not in value:
-        return {key: _read(inner) for key, inner in value.items()}
-    kind, held = value[MARK], value["value"]
+    if KIND_KEY not in value:
+        return {key: _untag_part(inner) for key, inner in value.items()}
+    kind, held = value[KIND_KEY], value["value"]
     if kind == "dict":
-        return {_read(key): _read(inner) for key, inner in held}
-    if kind in _ITEMS:
-        return _ITEMS[kind](_read(inner) for inner in held)
+        return {_untag_part(key): _untag_part(inner) for key, inner in held}
+    if kind in _COLLECTION_TYPES:
+        return _COLLECTION_TYPES[kind](_untag_part(inner) for inner in held)
     if kind == "float":
         return float(held)
     if kind == "bytes":

@@ -11,18 +11,18 @@ if MYPY:  # typing costs some milliseconds of every cold start
     from typing import Any
 
 
-class TooLarge(Exception):
+class ArgumentTooLarge(Exception):
     """A value does not fit its budget."""
 
 
-class Pending:
+class PendingValue:
     """Something whose value is waited for where it is needed."""
 
     def result(self) -> Any:
         raise NotImplementedError
 
 
-def _simpler(value: Any) -> Any:
+def _simplify_value(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
         try:
@@ -31,7 +31,7 @@ def _simpler(value: Any) -> Any:
             return data.hex()
     if isinstance(value, BaseException):
         return f"{type(value).__name__}: {value}"[:2000]
-    if isinstance(value, Pending):
+    if isinstance(value, PendingValue):
         return value.result()
     if hasattr(type(value), "isoformat"):  # of its type: an operation's name answers to anything
         return str(value.isoformat())
@@ -46,21 +46,21 @@ def _simpler(value: Any) -> Any:
     return str(value)[:2000]
 
 
-class Copier:
+class BoundedCopier:
     """Copies a value as plain JSON; past its budget it cuts, or raises."""
 
     def __init__(self, nodes: int, size: int, cut: bool) -> None:
         self.nodes, self.size, self.may_cut, self.cut = nodes, size, cut, False
 
-    def over(self, what: str) -> None:
+    def note_overflow(self, what: str) -> None:
         if not self.may_cut:
-            raise TooLarge(what)
+            raise ArgumentTooLarge(what)
         self.cut = True
 
-    def text(self, value: str) -> str:
+    def copy_text(self, value: str) -> str:
         self.size -= len(value)
         if self.size < 0:
-            self.over("too many bytes")
+            self.note_overflow("too many bytes")
             return value[: max(0, self.size + len(value))]
         return str(value)
 
@@ -73,30 +73,30 @@ class Copier:
         if isinstance(value, float):
             return value if math.isfinite(value) else str(value)
         if isinstance(value, str):
-            return self.text(value)
+            return self.copy_text(value)
         if depth > 95:
-            self.over("too deep")
+            self.note_overflow("too deep")
             return "..."
         if isinstance(value, dict):
             made: dict[str, Any] = {}
             for key, inner in value.items():
                 if self.nodes <= 0 or self.size <= 0:
-                    self.over("too many values")
+                    self.note_overflow("too many values")
                     break
-                made[self.text(_key(key))] = self.copy(inner, depth + 1)
+                made[self.copy_text(_key_text(key))] = self.copy(inner, depth + 1)
             return made
         if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
             items: list[Any] = []
             for inner in value:
                 if self.nodes <= 0 or self.size <= 0:
-                    self.over("too many values")
+                    self.note_overflow("too many values")
                     break
                 items.append(self.copy(inner, depth + 1))
             return items
-        return self.copy(_simpler(value), depth + 1)
+        return self.copy(_simplify_value(value), depth + 1)
 
 
-def _key(key: Any) -> str:
+def _key_text(key: Any) -> str:
     if isinstance(key, str):
         return key
     return json.dumps(key) if key is None or isinstance(key, (bool, int, float)) else str(key)[:200]

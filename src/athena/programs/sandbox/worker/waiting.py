@@ -8,24 +8,24 @@ if MYPY:  # typing costs some milliseconds of every cold start
     from typing import Any
 
 
-async def _ready(value: Any) -> Any:
+async def _return_value(value: Any) -> Any:
     return value
 
 
-async def _of(awaitable: Any) -> Any:
+async def _await_value(awaitable: Any) -> Any:
     return await awaitable
 
 
-def awaitable(value: Any) -> Any:
+def to_awaitable(value: Any) -> Any:
     """Return something to await, whose result is this value unless it is to be awaited itself."""
-    return value if hasattr(type(value), "__await__") else _ready(value)
+    return value if hasattr(type(value), "__await__") else _return_value(value)
 
 
 def prepare_asyncio() -> None:
     """Give asyncio an event loop without sockets, for nothing outside could wake it, and take plain values."""
     import asyncio
 
-    class Loop(asyncio.SelectorEventLoop):
+    class SocketlessLoop(asyncio.SelectorEventLoop):
         def _make_self_pipe(self) -> None:
             self._ssock = self._csock = None
             self._internal_fds = 0
@@ -37,27 +37,27 @@ def prepare_asyncio() -> None:
             pass
 
         def create_task(self, coro: Any, **given: Any) -> Any:
-            return super().create_task(coroutine(coro), **given)
+            return super().create_task(to_coroutine(coro), **given)
 
-    class Policy(asyncio.DefaultEventLoopPolicy):
-        def new_event_loop(self) -> Loop:
-            return Loop()
+    class SocketlessPolicy(asyncio.DefaultEventLoopPolicy):
+        def new_event_loop(self) -> SocketlessLoop:
+            return SocketlessLoop()
 
-    def coroutine(value: Any) -> Any:
-        given = awaitable(value)
-        return given if asyncio.iscoroutine(given) or asyncio.isfuture(given) else _of(given)
+    def to_coroutine(value: Any) -> Any:
+        given = to_awaitable(value)
+        return given if asyncio.iscoroutine(given) or asyncio.isfuture(given) else _await_value(given)
 
-    def taking(function: Any, prepare: Callable[[Any], Any]) -> Any:
-        def inner(first: Any, *args: Any, **given: Any) -> Any:
+    def wrap_first(function: Any, prepare: Callable[[Any], Any]) -> Any:
+        def call_prepared(first: Any, *args: Any, **given: Any) -> Any:
             return function(prepare(first), *args, **given)
 
-        return inner
+        return call_prepared
 
     gather = asyncio.gather
-    asyncio.gather = lambda *args, **given: gather(*map(coroutine, args), **given)  # type: ignore[assignment]
+    asyncio.gather = lambda *args, **given: gather(*map(to_coroutine, args), **given)  # type: ignore[assignment]
     for name in ("run", "wait_for", "shield", "ensure_future"):
-        setattr(asyncio, name, taking(getattr(asyncio, name), coroutine))
+        setattr(asyncio, name, wrap_first(getattr(asyncio, name), to_coroutine))
     ensure_future = asyncio.ensure_future
     for name in ("wait", "as_completed"):
-        setattr(asyncio, name, taking(getattr(asyncio, name), lambda many: [ensure_future(one) for one in many]))
-    asyncio.set_event_loop_policy(Policy())
+        setattr(asyncio, name, wrap_first(getattr(asyncio, name), lambda many: [ensure_future(one) for one in many]))
+    asyncio.set_event_loop_policy(SocketlessPolicy())
