@@ -10,7 +10,7 @@ from athena.discovery.entry import Entry, list_catalog_entries
 from athena.discovery.finder import ToolFinder
 from athena.embedding.encoder import Encoder
 from athena.embedding.minilm import MiniLM
-from athena.operations import finding
+from athena.operations import tools
 from bench import machine
 from bench.result import Result, Row, Table
 from bench.run import Run
@@ -24,7 +24,7 @@ PARTS = {
     "strangers_dev": "by others, tuned on",
     "strangers_held_out": "by others, held out",
 }
-LEVELS: tuple[finding.Detail, ...] = ("names", "signatures", "full")
+LEVELS: tuple[tools.Detail, ...] = ("names", "signatures", "full")
 
 
 def run(run: Run) -> Result:
@@ -88,11 +88,9 @@ def _shares(
     return first / len(asked), third / len(asked)
 
 
-def _cost(
-    finder: ToolFinder, every: tuple[Entry, ...], questions: list[str], detail: finding.Detail
-) -> tuple[str, str]:
+def _cost(finder: ToolFinder, every: tuple[Entry, ...], questions: list[str], detail: tools.Detail) -> tuple[str, str]:
     answers = [
-        "\n".join(finding.format_entries(run_sync(finder.rank(every, one))[:5], detail, None)) for one in questions
+        "\n".join(tools.format_entries(run_sync(finder.rank(every, one))[:5], detail, None)) for one in questions
     ]
     counts = [tokens.count_tokens_exactly(answer) for answer in answers]
     return f"{median(counts):.0f}", str(max(counts))

@@ -4,11 +4,11 @@ import resource
 import time
 import uuid
 
-from athena.core.call import Call
 from athena.core.threads import run_sync
+from athena.core.values import Call
 from athena.memory.consolidation import run as consolidation
+from athena.memory.remember import remember
 from athena.memory.values import SERIAL_KEY, Draft
-from athena.memory.write import remember
 from bench.evaluation import planted
 from bench.evaluation.planted import JudgedPattern, PatternScore
 from bench.evaluation.planting import START_TIME_S, generate_noise, generate_stream

@@ -6,7 +6,7 @@ from statistics import median
 from athena import api
 from athena.core import tokens
 from athena.operations import CATALOG
-from athena.server import registry
+from athena.server import openapi
 from bench import corpus
 from bench.result import Result, Row, Table
 from bench.run import Run
@@ -22,7 +22,7 @@ def run(run: Run) -> Result:
     counts = sorted(tokens.count_tokens_exactly(text) for text in found)
     well = tokens.count_tokens_exactly(health)
     listed = tokens.count_tokens_exactly(
-        json.dumps(registry.describe_catalog(CATALOG), ensure_ascii=False, separators=(",", ":"))
+        json.dumps(openapi.describe_catalog(CATALOG), ensure_ascii=False, separators=(",", ":"))
     )
     each = listed / len(CATALOG)
     return Result(

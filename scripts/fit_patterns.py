@@ -14,7 +14,7 @@ from bench.evaluation.planted import JudgedPattern
 from bench.evaluation.planting import generate_noise, generate_stream
 from bench.evaluation.statements import generate_statements
 
-from athena.memory.consolidation import calibration
+from athena.memory.consolidation import confidence
 
 SIZES = (200, 600, 1_500)
 Result = tuple[list[JudgedPattern], dict[str, int]]
@@ -52,14 +52,14 @@ def main() -> None:
         seeds = range(planted.FIRST_TEST_SEED, planted.FIRST_TEST_SEED + 2 * count, 2)
         unseen = [planted.judge_statements(generate_statements(seed, unseen_only=True)) for seed in seeds]
         return report("held-out families", unseen)
-    for kind, weights in calibration.CALIBRATION_WEIGHTS.items():
-        calibration.CALIBRATION_WEIGHTS[kind] = (0.0,) * len(weights)  # so that every candidate is considered
+    for kind, weights in confidence.CALIBRATION_WEIGHTS.items():
+        confidence.CALIBRATION_WEIGHTS[kind] = (0.0,) * len(weights)  # so that every candidate is considered
     tuning = list(trials(planted.FIRST_TUNING_SEED, count))
-    for kind in calibration.CALIBRATION_WEIGHTS:
+    for kind in confidence.CALIBRATION_WEIGHTS:
         judged = [one for found, _ in tuning for one in found if one.type == kind]
         if judged:
-            calibration.CALIBRATION_WEIGHTS[kind] = tuple(fit(judged))
-            print(f'    "{kind}": {calibration.CALIBRATION_WEIGHTS[kind]},  # {len(judged)} candidates')
+            confidence.CALIBRATION_WEIGHTS[kind] = tuple(fit(judged))
+            print(f'    "{kind}": {confidence.CALIBRATION_WEIGHTS[kind]},  # {len(judged)} candidates')
     return report("tuned on", list(trials(planted.FIRST_TUNING_SEED, count)))
 
 

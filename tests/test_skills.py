@@ -9,7 +9,7 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.programs import skill_source
-from athena.programs.shipped_skills import load_shipped_skills
+from athena.programs.skill_source import load_shipped_skills
 from patience import until
 
 TOTAL = '''

@@ -10,7 +10,7 @@ from athena.core import tokens
 from athena.core.threads import run_sync
 from athena.discovery import export
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.operations import CATALOG, finding
+from athena.operations import CATALOG, tools
 from athena.storage import usage
 from athena.storage.database import Transaction
 from discovery_tools import tool
@@ -86,8 +86,8 @@ def test_use_is_counted_for_each_project(app: App) -> None:
         await usage.add_usage(tx, "test", today - 100, "verify", "mcp", usage.TokenUsage(1, 1, 0))
 
     run_sync(app.store.database.write(work))
-    assert run_sync(finding.count_uses(app.create_context("test", "python"))) == {"timeline": 2}
-    assert run_sync(finding.count_uses(app.create_context("other", "python"))) == {}
+    assert run_sync(tools.count_uses(app.create_context("test", "python"))) == {"timeline": 2}
+    assert run_sync(tools.count_uses(app.create_context("other", "python"))) == {}
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def stubs(app: App) -> dict[str, str]:
     app.catalog.replace_category(
         "bureau", 'Papers, and """odd\\ things.', [tool("bureau.Run", 'Say """no"""\\'), tool("bureau.run", "")]
     )
-    return run_sync(finding.export_stubs(app.create_context("test", "cli")))
+    return run_sync(tools.export_stubs(app.create_context("test", "cli")))
 
 
 def held(folder: Path) -> dict[str, str]:

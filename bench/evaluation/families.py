@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from athena.memory.consolidation.signature import split_words
+from athena.memory.consolidation.events import split_words
 from bench.evaluation.planting import PEOPLE
 
 WORKDAY_NAMES = split_words("Monday Tuesday Wednesday Thursday Friday")

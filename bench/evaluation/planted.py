@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from athena.memory.consolidation import contradictions, recurring, sequences
+from athena.memory.consolidation import contradictions, sequences
 from athena.memory.consolidation.events import group_events
-from athena.memory.consolidation.findings import Pattern
+from athena.memory.consolidation.values import Pattern
 from bench.evaluation.planting import EventStream
 from bench.evaluation.statements import StatementSet
 
@@ -43,7 +43,7 @@ class PatternScore(NamedTuple):
 def find_event_patterns(stream: EventStream) -> list[Pattern]:
     """Let the miners of events look at a stream."""
     found, vocabulary, background = group_events(stream.events)
-    return [*recurring.find_recurring(found, vocabulary, background), *sequences.find_sequences(stream.events, found)]
+    return [*sequences.find_recurring(found, vocabulary, background), *sequences.find_sequences(stream.events, found)]
 
 
 def judge_stream(stream: EventStream, patterns: Sequence[Pattern]) -> tuple[list[JudgedPattern], dict[str, int]]:

@@ -10,8 +10,8 @@ how the miners work.
 import random
 from typing import NamedTuple
 
-from athena.memory.consolidation.material import Event
-from athena.memory.consolidation.signature import split_words
+from athena.memory.consolidation.events import split_words
+from athena.memory.consolidation.values import Event
 
 DAY_S = 86_400.0
 START_TIME_S = 1_780_000_000.0  # a moment in 2026; only differences matter

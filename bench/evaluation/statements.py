@@ -8,7 +8,7 @@ the same in other words, add to each other, or tell of two different occasions.
 import random
 from typing import NamedTuple
 
-from athena.memory.consolidation.material import MinedMemory
+from athena.memory.consolidation.values import MinedMemory
 from bench.evaluation.families import (
     CITIES,
     ENVIRONMENTS,

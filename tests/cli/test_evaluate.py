@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from athena.cli import evaluation_collection
+from athena.cli import evaluate
 from athena.cli.commands import athena
 from athena.errors import InvalidInput
 
@@ -40,9 +40,9 @@ def test_a_set_of_ones_own_is_measured_without_touching_the_store(tmp_path: Path
 @pytest.mark.parametrize("line", [{"text": "no id"}, {"question": "no gold"}, ["no object"]])
 def test_a_line_that_is_neither_item_nor_question_is_named(tmp_path: Path, line: object) -> None:
     with pytest.raises(InvalidInput, match="line 2"):
-        evaluation_collection.load_jsonl(written(tmp_path, [LINES[0], line]))
+        evaluate.load_jsonl(written(tmp_path, [LINES[0], line]))
 
 
 def test_stores_are_kept_apart(tmp_path: Path) -> None:
     lines: list[object] = [{**line, "store": name} for name in ("a", "b") for line in LINES]
-    assert [len(one.items) for one in evaluation_collection.load_jsonl(written(tmp_path, lines))] == [3, 3]
+    assert [len(one.items) for one in evaluate.load_jsonl(written(tmp_path, lines))] == [3, 3]

@@ -1,14 +1,14 @@
 """What people say for tools, and which words of a request count."""
 
-from athena.discovery import entry, phrases
+from athena.discovery import entry, lexicon
+from athena.discovery.lexicon import stem_text
 from athena.discovery.query import CONTENT_WEIGHT, weigh_stems
-from athena.discovery.stems import stem_text
 from athena.operations import CATALOG
 from discovery_tools import tool
 
 
 def said(path: str, summary: str = "Something") -> tuple[str, ...]:
-    return phrases.find_phrases(entry.create_operation_entry(tool(path, summary), ""))
+    return lexicon.find_phrases(entry.create_operation_entry(tool(path, summary), ""))
 
 
 def weight(word: str, request: str) -> float:
@@ -16,7 +16,7 @@ def weight(word: str, request: str) -> float:
 
 
 def test_people_can_ask_for_each_of_our_operations_in_their_words() -> None:
-    paths, lines = phrases._load_phrases()
+    paths, lines = lexicon._load_phrases()
     assert set(paths) == {one.path for one in CATALOG}
     for requests in [*paths.values(), *(line.requests for line in lines)]:
         assert all(one and one == one.strip() for one in requests)

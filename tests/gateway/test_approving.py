@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from zoo import PROGRAM
 
-from athena.cli import approving, doctor
+from athena.cli import doctor
+from athena.cli import servers as cli_servers
 from athena.cli.commands import athena
 from athena.client import AthenaClient
 from athena.core.home import daemon
@@ -93,7 +94,7 @@ def test_what_hides_in_a_definition_is_made_visible(servers: Terminal) -> None:
     assert "HIDDEN CHARACTERS" in said
     assert "\u202e" not in said
     assert "\x1b" not in said
-    told = approving._diff_definitions({}, {"a": "y" * 3_000, "enum": [str(n) for n in range(300)]})
+    told = cli_servers._diff_definitions({}, {"a": "y" * 3_000, "enum": [str(n) for n in range(300)]})
     assert any(line.endswith("yyy…") for line in told)
     assert told[-1].startswith("... and 1")
     assert told[-1].endswith(" more lines")

@@ -17,7 +17,7 @@ from athena.gateway import approvals, sanitize
 from athena.programs.namespace import build_names
 from athena.programs.sandbox.check import find_problems
 from athena.programs.sandbox.source import ProgramSource
-from athena.server import registry
+from athena.server import openapi
 
 words = st.one_of(st.sampled_from(sorted(sanitize.SCHEMA_KEYWORDS)), st.text(max_size=8))
 kinds = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object", "other"])
@@ -52,7 +52,7 @@ def test_no_definition_that_json_can_hold_breaks_anything(offered: list[dict[str
     for operation in catalog:
         written = stubs.render_operation(operation)
         assert not any(char not in "\n\t" and is_invisible(char) for char in written)
-        assert json.dumps(registry.describe_operation(operation))
+        assert json.dumps(openapi.describe_operation(operation))
         assert operation.bare_name.isidentifier()
         assert names.find(operation.path)
         find_problems(ProgramSource(f"{operation.path}(5, x={value!r})", 1 << 20), names)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from athena.app.compose import App
-from athena.core.invoke import invoke
+from athena.core.catalog import invoke
 from athena.core.threads import run_sync
 from athena.embedding.minilm import MiniLM
 from athena.errors import AthenaError

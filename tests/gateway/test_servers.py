@@ -27,7 +27,8 @@ from athena.errors import (
     NotFound,
     Unavailable,
 )
-from athena.gateway import server_connection, working_directory
+from athena.gateway import config as gateway_config
+from athena.gateway import server_connection
 from athena.gateway.approvals import ApprovalStore
 from athena.gateway.config import ServersFile, read_foreign_entries, validate_entry
 from athena.gateway.gateway import RemoteTool
@@ -462,12 +463,12 @@ def test_what_means_something_only_here_stays_here(tmp_path: Path) -> None:
     (tmp_path / "notes").touch()
     here = str(tmp_path)
     for word in (".", "./x", "../y", "notes", "--root=."):
-        assert working_directory.add_default_cwd({"command": "npx", "args": ["-y", word]}, here)["cwd"] == here, word
+        assert gateway_config.add_default_cwd({"command": "npx", "args": ["-y", word]}, here)["cwd"] == here, word
     for word in ("-y", "some-server", "/tmp", "--root=/", "${PLACE}"):
-        assert "cwd" not in working_directory.add_default_cwd({"command": "npx", "args": [word]}, here), word
-    assert working_directory.add_default_cwd({"command": "./run"}, here)["cwd"] == here
-    assert working_directory.add_default_cwd({"command": "npx", "cwd": "a"}, here)["cwd"] == f"{here}/a"
-    assert working_directory.add_default_cwd({"url": "https://x"}, here) == {"url": "https://x"}
+        assert "cwd" not in gateway_config.add_default_cwd({"command": "npx", "args": [word]}, here), word
+    assert gateway_config.add_default_cwd({"command": "./run"}, here)["cwd"] == here
+    assert gateway_config.add_default_cwd({"command": "npx", "cwd": "a"}, here)["cwd"] == f"{here}/a"
+    assert gateway_config.add_default_cwd({"url": "https://x"}, here) == {"url": "https://x"}
 
 
 def test_calls_are_recorded_like_any_others_and_a_key_makes_one_happen_once(home: House, tmp_path: Path) -> None:
@@ -742,7 +743,7 @@ def test_closing_leaves_no_server_behind(tmp_path: Path) -> None:
 def test_a_server_that_loads_the_sdk_and_one_that_connects_at_once_both_find_it_whole(delay: float) -> None:
     script = f"""
 import threading, time
-from athena.gateway import sdk
+from athena.gateway import server_connection as sdk
 from athena.server.mcp import http as mcphttp
 
 wrong = []

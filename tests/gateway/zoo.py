@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from athena.app.compose import App
-from athena.core.invoke import invoke
+from athena.core.catalog import invoke
 from athena.core.threads import run_sync
 from athena.embedding.minilm import MiniLM
 from athena.gateway.config import validate_entry

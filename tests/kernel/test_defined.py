@@ -8,8 +8,8 @@ import pytest
 from test_operation import Visitor
 
 from athena.core import stubs
+from athena.core.catalog import invoke
 from athena.core.foreign_operation import ForeignOperation, ToolDefinition, assign_identifiers, to_identifier
-from athena.core.invoke import invoke
 from athena.core.json_schema import JsonSchemaType
 from athena.core.operation import Effect
 from athena.core.threads import run_sync

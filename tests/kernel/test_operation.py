@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import pytest
 
 from athena.core import stubs, types
-from athena.core.catalog import Catalog
-from athena.core.invoke import invoke
+from athena.core.catalog import Catalog, invoke
 from athena.core.operation import Effect, operation
 from athena.core.threads import run_sync
 from athena.core.types import Param

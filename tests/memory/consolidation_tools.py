@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from athena.app.compose import App
-from athena.core.call import Call
 from athena.core.threads import run_sync
-from athena.memory.consolidation.material import Event
+from athena.core.values import Call
+from athena.memory.consolidation.values import Event
+from athena.memory.remember import remember
 from athena.memory.values import SERIAL_KEY, Draft
-from athena.memory.write import remember
 
 PROJECT = "test"
 

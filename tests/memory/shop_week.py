@@ -2,7 +2,7 @@
 
 import random
 
-from athena.memory.consolidation.material import Event
+from athena.memory.consolidation.values import Event
 
 FILES = (
     "billing/refund.py", "billing/models.py", "api/routes.py", "web/cart.tsx", "auth/session.py", "search/index.py",

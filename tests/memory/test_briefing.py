@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from athena.app.compose import App
 from athena.core import tokens
-from athena.core.scope import Scope
 from athena.core.threads import run_sync
-from athena.memory.sessions import briefing, briefing_log
-from athena.memory.sessions.briefing_values import BriefingTurn
-from athena.memory.sessions.excerpt import quote_line, shorten_text
-from athena.memory.sessions.select import BriefingItem, merge_items, select_items
+from athena.core.values import Scope
+from athena.memory.sessions import briefing
+from athena.memory.sessions import rows as sessions_rows
+from athena.memory.sessions.select import BriefingItem, merge_items, quote_line, select_items, shorten_text
+from athena.memory.sessions.values import BriefingTurn
 from conftest import Engine, _model
 
 NOW = 1_794_700_800.0
@@ -367,7 +367,7 @@ def test_of_two_briefings_of_a_session_at_once_one_is_told(app: App) -> None:
     assert len(call(app, "list_injections", session_id="s1")) == len(max(told, key=len))
     assert call(app, "briefing", session_id="s1", again=True).told == max(told, key=len)
     late = partial(
-        briefing_log.insert_briefing_items,
+        sessions_rows.insert_briefing_items,
         Scope.from_name("p"),
         BriefingTurn("s1", "briefing", 0),
         max(told, key=len),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from athena.memory.sessions.briefing_values import Utterance
 from athena.memory.sessions.extract import classify_sentence, find_candidates, split_sentences, strip_chatter
+from athena.memory.sessions.values import Utterance
 from patience import sometimes
 
 ROWS = [line.split("\t") for line in (Path(__file__).parent.parent / "data/said.tsv").read_text("utf-8").splitlines()]

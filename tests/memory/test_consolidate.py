@@ -1,6 +1,7 @@
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,13 @@ from shop_week import CARELESS, week
 from athena import api
 from athena.app.compose import App
 from athena.cli.commands import athena
-from athena.core.call import Call
 from athena.core.threads import run_sync
-from athena.memory import link_rows
+from athena.core.values import Call
 from athena.memory import rows as memory_rows
 from athena.memory.consolidation import run
-from athena.memory.consolidation.material import Event
-from athena.memory.consolidation.strategies import STRATEGY_PLANS
-from athena.memory.link_rows import CONTRADICTED_BY
+from athena.memory.consolidation.stages import STRATEGY_PLANS
+from athena.memory.consolidation.values import Event
+from athena.memory.rows import CONTRADICTED_BY
 from athena.memory.values import Filter
 from athena.storage import scopes
 from conftest import Engine, _model
@@ -108,7 +108,9 @@ def test_the_newer_of_two_memories_is_found_first_and_the_older_says_so(app: App
 
 
 async def _contradict(app: App, tx: Any, made: Call, old: int, new: int) -> None:
-    await link_rows.insert_link(tx, await scopes.ensure_scope(tx, made.scope), old, new, CONTRADICTED_BY, made.started)
+    await memory_rows.insert_link(
+        tx, await scopes.ensure_scope(tx, made.scope), old, new, CONTRADICTED_BY, made.started
+    )
 
 
 def test_what_consolidation_fades_comes_after_what_it_strengthens(app: App) -> None:
@@ -314,8 +316,8 @@ KILLED = """
 import sys, time
 from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
-from athena.memory.consolidation import pattern_rows as keeping, run
-from athena.core.call import Call
+from athena.memory.consolidation import patterns as keeping, run
+from athena.core.values import Call
 from athena.storage.sqlite.store import Sqlite
 from athena.core.threads import run_sync as drive
 app = App(Sqlite(sys.argv[1]), MiniLM())

@@ -5,7 +5,7 @@ import pytest
 from athena import api
 from athena.app.compose import App
 from athena.errors import NotFound
-from athena.memory.documents.pieces import MAX_PIECE_CHARS, split_document
+from athena.memory.documents.read import MAX_PIECE_CHARS, split_document
 
 
 def test_a_folder_is_kept_found_and_brought_up_to_date(isolated: App, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from test_graph import Caller, read_sql, relation
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.memory import task_rows
+from athena.memory import rows as memory_rows
 from patience import sometimes
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "abcdef"
@@ -248,7 +248,7 @@ def test_writers_at_once_leave_no_relation_with_overlapping_times(app: App) -> N
 
 @pytest.mark.sqlite_only("its own words for a plan")
 def test_finished_tasks_cost_a_list_of_the_others_nothing(app: App) -> None:
-    from athena.core.scope import Scope
+    from athena.core.values import Scope
     from athena.memory.values import Filter
 
     call = Caller(app)
@@ -264,7 +264,9 @@ def test_finished_tasks_cost_a_list_of_the_others_nothing(app: App) -> None:
             return await self.tx.fetch(sql, **values)
 
     async def work(tx: Any) -> Any:
-        return await task_rows.list_tasks_in_states(Explained(tx), Filter(Scope("p", "task")), ("open", "in_progress"))
+        return await memory_rows.list_tasks_in_states(
+            Explained(tx), Filter(Scope("p", "task")), ("open", "in_progress")
+        )
 
     assert len(run_sync(app.store.database.read(work))) == 1
     assert any("memories_unfinished" in plan for plan in plans)

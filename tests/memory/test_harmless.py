@@ -12,14 +12,14 @@ from consolidation_tools import PROJECT, call, record
 from shop_week import CARELESS, week
 
 from athena.app.compose import App
-from athena.core.call import Call
 from athena.core.threads import run_sync
+from athena.core.values import Call
 from athena.errors import InvalidInput, NotFound
 from athena.memory import rows
-from athena.memory.consolidation import contradictions, recurring, run
+from athena.memory.consolidation import contradictions, run, sequences
 from athena.memory.consolidation import read as consolidation_read
 from athena.memory.consolidation.events import group_events
-from athena.memory.consolidation.material import Event, MinedMemory
+from athena.memory.consolidation.values import Event, MinedMemory
 from athena.memory.values import Filter
 from conftest import Engine
 
@@ -268,7 +268,7 @@ def test_edits_of_any_file_at_any_time_do_not_recur() -> None:
               chance.choice(("success", "failure")), f"s{i // 12}")
         for i in range(900)
     ]  # fmt: skip
-    assert [one.summary for one in recurring.find_recurring(*group_events(events)) if one.confidence >= 0.4] == []
+    assert [one.summary for one in sequences.find_recurring(*group_events(events)) if one.confidence >= 0.4] == []
 
 
 def test_outcomes_that_mean_the_same_are_the_same(app: App) -> None:

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from athena.memory.passages import MAX_PASSAGE_WORDS, PASSAGE_WORD_PATTERN, split_passages
+from athena.memory.prepare import MAX_PASSAGE_WORDS, PASSAGE_WORD_PATTERN, split_passages
 
 
 def test_a_short_note_is_one_passage() -> None:

@@ -6,11 +6,10 @@ from bench.evaluation.planting import START_TIME_S, generate_noise, generate_str
 from bench.evaluation.statements import generate_statements
 from shop_week import CARELESS, TESTS, week
 
-from athena.memory.consolidation import contradictions, recurring, sequences, topics
-from athena.memory.consolidation.events import group_events
-from athena.memory.consolidation.material import Event, MinedMemory
-from athena.memory.consolidation.signature import compute_signature
+from athena.memory.consolidation import contradictions, sequences, stages
+from athena.memory.consolidation.events import compute_signature, group_events
 from athena.memory.consolidation.statements import parse_statement
+from athena.memory.consolidation.values import Event, MinedMemory
 from conftest import rounds
 
 SIZES = (200, 600, 1_500)
@@ -83,11 +82,11 @@ def test_numbers_ids_and_endings_do_not_tell_kinds_apart() -> None:
 def test_what_happens_every_monday_is_said_to() -> None:
     monday = 1_780_272_000.0  # 2026-06-01 00:00 UTC
     times = [monday + 43_200 + week * 7 * DAY for week in range(6)]
-    assert recurring.describe_rhythm(times) == "every Monday"
-    assert recurring.describe_rhythm([START_TIME_S + day * DAY for day in range(12)]) == "every day"
-    assert recurring.describe_rhythm([START_TIME_S + hours * 3_600 for hours in range(0, 72, 6)]) == "every 6 hours"
+    assert sequences.describe_rhythm(times) == "every Monday"
+    assert sequences.describe_rhythm([START_TIME_S + day * DAY for day in range(12)]) == "every day"
+    assert sequences.describe_rhythm([START_TIME_S + hours * 3_600 for hours in range(0, 72, 6)]) == "every 6 hours"
     assert (
-        recurring.describe_rhythm(
+        sequences.describe_rhythm(
             [
                 START_TIME_S,
                 START_TIME_S + 100,
@@ -104,7 +103,7 @@ def test_a_step_tried_again_within_minutes_happened_once() -> None:
     again = [Event(i, START_TIME_S + i * 20, "action", "upload of chunk 7 retried", "failure", "s1") for i in range(9)]
     found, vocabulary, background = group_events(again)
     assert len(found[0].occasions) == 1
-    assert recurring.find_recurring(found, vocabulary, background) == []
+    assert sequences.find_recurring(found, vocabulary, background) == []
 
 
 def test_the_newer_of_two_statements_contradicts_the_older() -> None:
@@ -127,13 +126,13 @@ def test_a_statement_says_of_what_it_speaks_and_which_value_it_gives() -> None:
 def test_names_that_are_mentioned_together_are_a_topic() -> None:
     items = [(i, f"@ann changed `parse_date` in case {i}", ()) for i in range(5)]
     items += [(10 + i, f"@bob did not, nor did they {i}", ()) for i in range(10)]
-    assert topics.find_topics(items)[0].details["topics"] == ["@ann", "parse_date"]
+    assert stages.find_topics(items)[0].details["topics"] == ["@ann", "parse_date"]
 
 
 def test_what_leads_to_failure_is_found_where_a_session_has_several_ends() -> None:
     events = week(START_TIME_S)
     found, vocabulary, background = group_events(events)
-    recurring.find_recurring(found, vocabulary, background)
+    sequences.find_recurring(found, vocabulary, background)
     sure = [one for one in sequences.find_sequences(events, found) if one.confidence >= planted.MIN_REPORTED_CONFIDENCE]
     runs = _runs(events)
     after = [outcome for careless, outcome in runs if careless]
@@ -168,7 +167,7 @@ def test_opposite_deeds_and_other_things_are_other_kinds() -> None:
 
 def test_what_is_said_of_a_recurring_episode_is_literally_true() -> None:
     events = week(START_TIME_S)
-    found = recurring.find_recurring(*group_events(events))
+    found = sequences.find_recurring(*group_events(events))
     for one in found:
         assert one.support == len(one.evidence) == int(one.summary.split()[0])
     said = {one.summary.rpartition(": ")[2]: one.support for one in found}
@@ -181,7 +180,7 @@ def test_what_is_said_of_a_recurring_episode_is_literally_true() -> None:
     ):
         assert said[text] == sum(event.text == text for event in events)
     assert said["committed N files to main"] == sum(event.event_type == "commit" for event in events)
-    assert recurring.describe_rhythm([START_TIME_S + day * DAY for day in (0, 1, 2, 3, 5, 6, 7)]) == "nearly every day"
+    assert sequences.describe_rhythm([START_TIME_S + day * DAY for day in (0, 1, 2, 3, 5, 6, 7)]) == "nearly every day"
 
 
 @pytest.mark.parametrize(("one", "other"), AGREED)

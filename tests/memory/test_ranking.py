@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 
 from athena.app.compose import App
-from athena.cli.evaluation_collection import Collection, EvaluationQuestion, Item
-from athena.cli.evaluation_measures import (
+from athena.cli.evaluate import (
     Answered,
+    Collection,
+    EvaluationQuestion,
+    Item,
     compute_ndcg_at_10,
     compute_recall,
     compute_reciprocal_rank,
+    open_trial,
     summarise_results,
 )
-from athena.cli.evaluation_trial import open_trial
 from athena.core.threads import run_sync
 from athena.memory.ranking import Weights
 from athena.storage.sqlite.connection import IN_MEMORY_PATH

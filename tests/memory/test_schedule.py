@@ -6,7 +6,7 @@ from typing import Any
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.embedding.minilm import MiniLM
-from athena.memory.consolidation.schedule import consolidate_due_projects
+from athena.memory.consolidation.run import consolidate_due_projects
 from conftest import Engine
 
 

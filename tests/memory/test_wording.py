@@ -14,7 +14,7 @@ from athena.app import settings
 from athena.app.compose import App
 from athena.embedding.chat import Chat
 from athena.errors import Misconfigured
-from athena.memory.consolidation.wording import is_faithful
+from athena.memory.consolidation.run import is_faithful
 from conftest import Engine, _model
 
 OPPOSED = ("The deploy runs every Friday at 15:00.", "The deploy runs every Thursday at 15:00.")

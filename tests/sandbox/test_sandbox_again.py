@@ -11,8 +11,8 @@ import pytest
 from small_world import KEY, NAMES, QUICK, World, run
 
 from athena.programs.sandbox import Limits, Program, Sandbox
-from athena.programs.sandbox.program import EngineName
 from athena.programs.sandbox.timer import TimerThread
+from athena.programs.sandbox.values import EngineName
 from patience import until
 
 FLOOD = """

@@ -7,7 +7,7 @@ import pytest
 
 from athena.programs.sandbox import Function, Limits, Namespace, Program, Sandbox, jail
 from athena.programs.sandbox.calls import MAX_MISSES
-from athena.programs.sandbox.program import MAX_HINT_CHARS
+from athena.programs.sandbox.values import MAX_HINT_CHARS
 
 NAMES = Namespace([Function("memory.recall", {"properties": {"query": {}}, "required": ["query"]})])
 FORGED = """

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from athena.app.compose import App
-from athena.core.call import Call
 from athena.core.threads import run_sync
+from athena.core.values import Call
 from athena.errors import Conflict
 from athena.storage import calls
 

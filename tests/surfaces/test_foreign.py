@@ -14,7 +14,7 @@ import pytest
 from athena.core import tokens
 from athena.hooks import fallback
 from athena.hooks.events import MAX_ANSWER_CHARS
-from athena.hooks.other_server_text import format_memories
+from athena.hooks.other_server import format_memories
 
 pytestmark = pytest.mark.sqlite_only("no store is touched")
 SECRET = "ghp_" + "a1B2" * 9
@@ -96,7 +96,7 @@ def test_the_memories_are_found_in_what_servers_answer(said: str) -> None:
 @pytest.mark.parametrize("exact", [True, False], ids=["counted", "estimated"])
 def test_it_is_never_longer_than_the_budget_and_what_clients_take(exact: bool) -> None:
     program = (
-        "import json, sys; from athena.core import tokens; from athena.hooks.other_server_text import format_memories as told\n"
+        "import json, sys; from athena.core import tokens; from athena.hooks.other_server import format_memories as told\n"
         "texts, budgets, exact = json.load(sys.stdin); exact and tokens.load()\n"
         "print(json.dumps([[told('SessionStart', [text], one).decode() for one in budgets] for text in texts]))"
     )

@@ -19,7 +19,7 @@ from athena.core.home.paths import current_project
 from athena.core.threads import run_sync
 from athena.hooks import git, transcript
 from athena.hooks.events import EVENT_HANDLERS, MAX_ANSWER_CHARS, HookRules, answer_event
-from athena.memory.sessions.briefing_values import GitContext
+from athena.memory.sessions.values import GitContext
 from conftest import rounds
 from patience import LONG, sometimes, until
 

@@ -12,7 +12,7 @@ from athena.app.settings import Settings, load_settings
 from athena.core import clock
 from athena.core.home.paths import ensure_sandbox_key
 from athena.core.operation import Effect
-from athena.core.scope import Scope
+from athena.core.values import Scope
 from athena.discovery.finder import ToolFinder
 from athena.embedding.embedder import Embedder
 from athena.embedding.encoder import Encoder

@@ -15,7 +15,7 @@ from athena.core.home.paths import current_project
 from athena.core.threads import SharedLock
 
 if TYPE_CHECKING:
-    from athena.api.memory import MemoryApi
+    from athena.api import MemoryApi
     from athena.app.compose import App
 
 
@@ -41,7 +41,7 @@ class AppConnection:
             return await self._call_operation(name, arguments, project)
 
     async def _call_operation(self, name: str, arguments: Mapping[str, Any], project: str | None) -> OperationResult:
-        from athena.core.invoke import invoke  # with the app, at the first call
+        from athena.core.catalog import invoke  # with the app, at the first call
         from athena.core.types import to_json
 
         app = self._app()
@@ -137,7 +137,7 @@ async def open(  # noqa: A001  # read as `athena.open`
     project: str | None = None,
 ) -> AsyncGenerator["MemoryApi"]:
     """Open the store for asynchronous code: `async with athena.open() as memory: await memory.search(...)`."""
-    from athena.api.memory import MemoryApi
+    from athena.api import MemoryApi
     from athena.core.threads import run_in_thread
 
     app = await run_in_thread(shared_app)

@@ -8,7 +8,7 @@ import click
 from athena.app import connect
 from athena.cli import output
 from athena.core.threads import run_sync, start_in_thread
-from athena.memory.consolidation.strategies import STRATEGY_PLANS
+from athena.memory.consolidation.stages import STRATEGY_PLANS
 
 STAGES = ["reading", "duplicates", "recurring", "sequences", "topics", "contradictions", "done"]
 POLL_INTERVAL_S = 0.3  # seconds between two looks at how far it is

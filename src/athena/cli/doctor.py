@@ -9,7 +9,7 @@ import click
 
 from athena.app import connect
 from athena.app import settings as configuration
-from athena.cli import output, running
+from athena.cli import output, servers
 from athena.cli.daemon import count_fallbacks, format_failure, hooks_log_path
 from athena.cli.daemon import format_daemon as said_of
 from athena.core.home import daemon as warm
@@ -131,7 +131,7 @@ def _check_servers() -> list[tuple[str, bool, str]]:
     except AthenaError as error:
         return [("servers", False, f"{error}; {error.hint or ''}")]
     wrong = run_sync(app.gateway.check_servers())
-    elsewhere = running.fetch_server_problems(str(home_folder()))
+    elsewhere = servers.fetch_server_problems(str(home_folder()))
     rows = []
     for one in app.gateway.list_servers() if wrong else found:
         bad = wrong.get(one.name) or one.detail or elsewhere.get(one.name, "")

@@ -13,9 +13,8 @@ from athena.errors import AthenaError, InvalidInput
 from athena.hooks import launcher
 
 if TYPE_CHECKING:
-    from athena.cli.clients.client import Client
     from athena.cli.clients.files import Change
-    from athena.cli.clients.setup import SetupTarget, Told
+    from athena.cli.clients.setup import Client, SetupTarget, Told
 
 CLIENT_NAMES = ("claude-code", "codex", "cursor", "vscode", "gemini", "windsurf")
 TOOLS_TOKENS = 500  # o200k tokens of the four tools' definitions, about

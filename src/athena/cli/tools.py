@@ -12,7 +12,7 @@ from athena.core.home.paths import current_project
 from athena.core.threads import run_sync
 from athena.discovery import export
 from athena.discovery.entry import Entry
-from athena.operations import finding
+from athena.operations import tools as operations_tools
 from athena.operations.context import Context
 
 json_option = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
@@ -43,11 +43,11 @@ def list_tools(category: str | None, json_output: bool) -> None:
 @json_option
 def search_tools(query: str, k: int, category: str | None, json_output: bool) -> None:
     """Find tools and skills by what they do. Example: athena tools search "undo a change" """
-    found = run_sync(finding.rank_tools(_create_context(), query, category))[:k]
+    found = run_sync(operations_tools.rank_tools(_create_context(), query, category))[:k]
     if json_output:
         return output.print_json([_tool_to_dict(one.key, one) for one in found])
     for one in found:
-        click.echo(output.escape_control_chars(finding.format_signature(one.target)))
+        click.echo(output.escape_control_chars(operations_tools.format_signature(one.target)))
     if not found:
         click.echo("nothing fits; try other words", err=True)
     return None
@@ -62,7 +62,7 @@ def show_tool(name: str, json_output: bool) -> None:
         operation = _get_catalog().get_operation(name)
         more = {"approval": operation.approval, "arguments": operation.arguments_schema}
         return output.print_json(_tool_to_dict(operation.name, operation) | more)
-    return click.echo(run_sync(finding.describe_by_name(_create_context(), name)))
+    return click.echo(run_sync(operations_tools.describe_by_name(_create_context(), name)))
 
 
 @tools.command("export")
@@ -74,7 +74,7 @@ def export_tools(folder: str, force: bool, json_output: bool) -> None:
 
     Example: athena tools export ./tools
     """
-    done = export.write_folder(folder, run_sync(finding.export_stubs(_create_context())), force=force)
+    done = export.write_folder(folder, run_sync(operations_tools.export_stubs(_create_context())), force=force)
     if json_output:
         return output.print_json({"folder": os.path.abspath(folder), **done._asdict()})
     return click.echo(

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from athena.core.operation import Effect, Operation
-from athena.errors import NotFound
+from athena.core.operation import Caller, Effect, Operation
+from athena.errors import InvalidInput, NotFound
 
 AnyOperation = Operation[Any, ..., Any]
 MIN_SUGGESTION_SCORE = 2.0  # how well something has to fit a wrong name to be suggested: more than a word in passing
@@ -183,3 +183,10 @@ def _score_operation(wanted: set[str], operation: AnyOperation) -> float:
     names = " ".join((operation.name, operation.short_name, operation.category))
     rest = f"{operation.documentation.details} {' '.join(p.name + ' ' + p.help for p in operation.parameters)}"
     return score_match(wanted, names, operation.summary, rest)
+
+
+async def invoke(catalog: Catalog, name: str, raw: Mapping[str, Any], caller: Caller) -> Any:
+    operation = catalog.get_operation(name)
+    if not isinstance(raw, Mapping):
+        raise InvalidInput(f"{name}: the arguments must be a JSON object", hint=operation.signature)
+    return await operation(caller, **raw)

@@ -8,7 +8,7 @@ from typing import get_args, get_type_hints, is_typeddict
 from athena.core import types
 from athena.core.catalog import AnyOperation
 from athena.core.operation import Parameter
-from athena.programs.skill_values import KeptSkill
+from athena.programs.values import KeptSkill
 
 INLINE_OBJECT_PATTERN = re.compile(r"\{[^{}]*\}")
 APPROVAL_NOTE = "Needs approval in programs: one that calls it waits for a person."

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.operation import Effect
-from athena.programs.skill_values import KeptSkill
+from athena.programs.values import KeptSkill
 
 # What a tool begins with that only looks: where nobody says whether it changes anything, its name does.
 READ_NAME_PATTERN = re.compile(

@@ -8,9 +8,8 @@ from typing import NamedTuple
 from athena.core.threads import run_in_thread
 from athena.discovery.entry import Entry
 from athena.discovery.lexical import LexicalIndex
-from athena.discovery.nearness import ToolTexts, collect_texts, score_similarities
 from athena.discovery.query import weigh_stems
-from athena.discovery.vectors import TextEncoder, ToolVectors
+from athena.discovery.vectors import TextEncoder, ToolTexts, ToolVectors, collect_texts, score_similarities
 
 NAME_MATCH_WEIGHT = 0.6  # what it counts to be called by name
 USAGE_WEIGHT = 0.06  # what it counts to be used most: it decides between equals

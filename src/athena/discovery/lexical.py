@@ -4,10 +4,10 @@ import math
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from athena.discovery import phrases, thesaurus
+from athena.discovery import lexicon
 from athena.discovery.entry import Entry, split_name
+from athena.discovery.lexicon import stem_text
 from athena.discovery.query import classify_actions, classify_entry_actions, classify_intent, extract_names, weigh_stems
-from athena.discovery.stems import stem_text
 
 # What a word counts in the name, category, summary, details, parameters, their help, the category's purpose, among the
 # everyday words, and in what people say.
@@ -37,7 +37,7 @@ def analyse_entry(entry: Entry) -> EntryStems:
         " ".join(about for _, about in entry.parameters),
         entry.category_summary,
         also,
-        " ".join(phrases.find_phrases(entry)),
+        " ".join(lexicon.find_phrases(entry)),
     )
     return EntryStems(tuple(tuple(stem_text(field)) for field in fields), also)
 
@@ -50,7 +50,7 @@ def find_everyday_words(having: frozenset[str]) -> list[str]:
 @cache
 def _load_thesaurus() -> list[tuple[list[frozenset[str]], str]]:
     made = []
-    for line in thesaurus.THESAURUS_LINES.strip().splitlines():
+    for line in lexicon.THESAURUS_LINES.strip().splitlines():
         terms, _, words = line.partition("=")
         if words:
             made.append(([frozenset(stem_text(term)) for term in terms.split(",")], words.strip()))

@@ -4,7 +4,7 @@ import re
 from itertools import pairwise
 
 from athena.discovery.entry import Entry, split_name, to_valid_utf8
-from athena.discovery.stems import stem_content_words, stem_text
+from athena.discovery.lexicon import stem_content_words, stem_text
 
 MAX_REQUEST_CHARS = 2_000  # characters of a request whose words are looked at
 

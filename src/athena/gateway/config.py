@@ -6,17 +6,94 @@
 What stands there as `${VAR}` or `${VAR:-default}` is looked up when a server is connected, and never written down.
 """
 
+import builtins
 import json
 import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
 from athena.core.foreign_operation import to_identifier
 from athena.errors import Conflict, InvalidInput, Misconfigured, NotFound
-from athena.gateway import working_directory
+
+RESERVED_NAMES = frozenset({"parallel", "ToolError", "athena", "tools", "skills", "self", "ctx", "result"})
+
+
+def assign_names(keys: list[str], ours: frozenset[str]) -> dict[str, str]:
+    """Give each server of the file its name: `my-server` becomes my_server, `memory` memory_server."""
+    made: dict[str, str] = {}
+    for key in sorted(keys, key=lambda key: (key != to_identifier(key), key)):  # what is right already keeps its name
+        wanted = to_identifier(key)
+        if is_name_taken(wanted, ours):
+            wanted = f"{wanted.rstrip('_')}_server"
+        chosen, count = wanted, 1
+        while chosen in made.values() or is_name_taken(chosen, ours):
+            count += 1
+            chosen = f"{wanted}_{count}"
+        made[key] = chosen
+    return made
+
+
+def is_name_taken(name: str, ours: frozenset[str]) -> bool:
+    """Tell whether a program would miss what a name stands for already."""
+    return name in ours or name in RESERVED_NAMES or hasattr(builtins, name) or name in sys.stdlib_module_names
+
+
+FALLBACK_FOLDER = "/"  # for somebody whose own folder is Athena's
+
+
+def resolve_working_directory(
+    server: str, given: Mapping[str, Any], environment: Mapping[str, str], kept: str | None
+) -> str:
+    """Return the folder of an entry, whose variables are replaced; `kept` is where Athena keeps its files."""
+    own = environment.get("HOME") or os.path.expanduser("~")
+    chosen = given.get("cwd")
+    if not chosen:
+        usable = os.path.isabs(own) and os.path.isdir(own) and not is_inside(own, kept)
+        return own if usable else FALLBACK_FOLDER
+    found = os.path.normpath(os.path.join(own, os.path.expanduser(chosen)))
+    if is_inside(found, kept):
+        raise InvalidInput(
+            f"the server {server!r:.80} cannot run in {found}: Athena keeps its own files there",
+            hint="choose another folder: --cwd",
+        )
+    return found
+
+
+def is_inside(path: str, outer: str | None) -> bool:
+    """Tell whether a path is a folder or something in it, whatever links lead there."""
+    if outer is None:
+        return False
+    path, outer = os.path.realpath(path), os.path.realpath(outer)
+    return path == outer or path.startswith(outer.rstrip(os.sep) + os.sep)
+
+
+def add_default_cwd(given: Mapping[str, Any], here: str) -> dict[str, Any]:
+    """Return what was typed with the folder where it was typed, if it means something only there."""
+    made = dict(given)
+    if "command" not in made:
+        return made
+    if chosen := made.get("cwd"):
+        if not chosen.startswith("$"):
+            made["cwd"] = os.path.normpath(os.path.join(here, os.path.expanduser(chosen)))
+    elif _is_relative_path(made["command"]) or any(_names_a_file(word, here) for word in made.get("args") or ()):
+        made["cwd"] = here
+    return made
+
+
+def _is_relative_path(command: str) -> bool:
+    return os.sep in command and not os.path.isabs(command) and not command.startswith(("~", "$"))
+
+
+def _names_a_file(word: str, here: str) -> bool:
+    path = word.partition("=")[2] if word.startswith("-") else word
+    if not path or os.path.isabs(path) or "\0" in path:
+        return False
+    return path in (".", "..") or path.startswith(("./", "../")) or os.path.exists(os.path.join(here, path))
+
 
 SERVERS_FILE = "servers.json"
 SERVERS_KEY = "mcpServers"
@@ -200,7 +277,7 @@ class ServersFile:
         def insert_entries(servers: dict[str, Any]) -> None:
             for entry in entries:
                 if entry.transport == "stdio":
-                    working_directory.resolve_working_directory(entry.name, entry.options, os.environ, self.home)
+                    resolve_working_directory(entry.name, entry.options, os.environ, self.home)
                 if entry.name in servers and entry.name not in replaced:
                     raise Conflict(
                         f"there is a server {entry.name!r} already", hint=f"athena servers remove {entry.name}"

@@ -19,8 +19,7 @@ from athena.gateway.values import ConnectedServer, Status
 if TYPE_CHECKING:
     from athena.gateway.approvals import ApprovalStore, ApprovedTool, RefusalReason, ServerApprovals, ToolDefinitions
     from athena.gateway.config import Entry, ServersFile
-    from athena.gateway.connections import ConnectionPool
-    from athena.gateway.loop import LoopTask
+    from athena.gateway.connections import ConnectionPool, LoopTask
 
 NEVER_APPROVED = "not approved yet"
 ENABLE_HINT = 'take "disabled" out of servers.json'
@@ -163,14 +162,14 @@ class Gateway:
         self._problem = None
         if not there:
             return {}
-        from athena.gateway import naming  # only where there are servers
+        from athena.gateway import config as gateway_config  # only where there are servers
 
         try:
             entries = self.servers_file.read_entries()
         except AthenaError as error:
             self._problem = error
             return {}
-        names = naming.assign_names(list(entries), self._reserved_names)
+        names = gateway_config.assign_names(list(entries), self._reserved_names)
         return {names[key]: self._load_server(names[key], entry) for key, entry in entries.items()}
 
     def _load_server(self, name: str, entry: "Entry") -> RegisteredServer:

@@ -7,6 +7,7 @@ import asyncio
 import os
 import random
 import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,9 +16,18 @@ from typing import Any
 from athena.core import redaction
 from athena.core.version import __version__
 from athena.errors import AthenaError, Denied, InvalidInput, LimitExceeded, Misconfigured, Unavailable
-from athena.gateway import approvals, http, sanitize, sdk, stdio, working_directory
+from athena.gateway import approvals, config, http, sanitize, stdio
 from athena.gateway.config import Entry
 from athena.gateway.monitor import ConnectionMonitor
+
+_import_lock = threading.Lock()
+
+
+def import_mcp_sdk() -> None:
+    with _import_lock:
+        import mcp.client
+        import mcp.server.lowlevel  # noqa: F401
+
 
 MAX_CONCURRENT_CALLS = 16  # calls of one server
 RETRY_DELAYS_S = (1.0, 2.0, 5.0, 15.0, 60.0)  # seconds after one failure, two, ...
@@ -251,7 +261,7 @@ class ServerConnection:
                 given["url"], given.get("headers") or {}, self.config.timeout_s, self._monitor, auth
             )
         environment = stdio.build_environment(self._environ, given.get("env") or {})
-        folder = working_directory.resolve_working_directory(self.name, given, environment, self._data_folder)
+        folder = config.resolve_working_directory(self.name, given, environment, self._data_folder)
         program = _find_program(given["command"], folder, environment)
         if program is None:
             raise Misconfigured(
@@ -269,7 +279,7 @@ class ServerConnection:
         What it is given is its own: one that closes slowly must not end the next.
         """
         try:
-            sdk.import_mcp_sdk()
+            import_mcp_sdk()
             from mcp import Client
             from mcp_types import Implementation
             from mcp_types.version import MODERN_PROTOCOL_VERSIONS

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from athena.core import redaction
-from athena.core.call import HOOK_SURFACE
+from athena.core.catalog import invoke
 from athena.core.home.paths import DEFAULT_PROJECT, current_project
-from athena.core.invoke import invoke
-from athena.core.scope import Scope
 from athena.core.text import make_storable
 from athena.core.threads import ThreadPool, get_running_loop, run_in_thread
+from athena.core.values import HOOK_SURFACE, Scope
 from athena.hooks import transcript
-from athena.memory.sessions.briefing_values import Briefing, GitContext
 from athena.memory.sessions.events import get_session_project
+from athena.memory.sessions.values import Briefing, GitContext
 from athena.operations.context import Context
 
 T = TypeVar("T")

@@ -132,8 +132,8 @@ def _start_daemon(home: str, why: list[str]) -> None:
 
 def _answer_in_process(event: str, given: bytes, settings: "configuration.Settings") -> bytes:
     from athena.app.compose import create_hook_rules, open_app
-    from athena.core.call import HOOK_SURFACE
     from athena.core.threads import run_sync
+    from athena.core.values import HOOK_SURFACE
     from athena.hooks import events
     from athena.memory.savings import record_hook
 
@@ -153,7 +153,7 @@ def _answer_in_process(event: str, given: bytes, settings: "configuration.Settin
 def _ask_other_server(event: str, given: bytes, settings: "configuration.Settings", seconds: float) -> bytes:
     from athena.app.compose import create_hook_rules
     from athena.core import redaction, tokens
-    from athena.hooks import events, other_server_text
+    from athena.hooks import events, other_server
     from athena.hooks.other_server import CLIENT_EVENT_NAMES, search_other_server
 
     said, rules = events.parse_payload(given), create_hook_rules(settings)
@@ -166,4 +166,4 @@ def _ask_other_server(event: str, given: bytes, settings: "configuration.Setting
     found = search_other_server(settings.hooks_mcp_url, event, said, seconds)
     if found and seconds - (time.monotonic() - began) > TOKEN_COUNT_MIN_S:
         tokens.load_encoding()
-    return other_server_text.format_memories(CLIENT_EVENT_NAMES[event], found, rules.budget_tokens) if found else b""
+    return other_server.format_memories(CLIENT_EVENT_NAMES[event], found, rules.budget_tokens) if found else b""

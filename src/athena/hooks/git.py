@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 
 from athena.core.home.paths import find_git_root, read_first_line
-from athena.memory.sessions.briefing_values import GitContext
+from athena.memory.sessions.values import GitContext
 
 GIT_TIMEOUT_S = 0.4  # for all of it; a hook's answer is worth more than the last changed file
 MAX_OUTPUT_BYTES = 64_000  # bytes of a command's answer

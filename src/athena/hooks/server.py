@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from athena.app import settings as configuration
 from athena.app.compose import App, create_hook_rules
-from athena.core.call import HOOK_SURFACE
 from athena.core.home import sockets
 from athena.core.home.paths import DEFAULT_PROJECT, HOOK_SOCKET
 from athena.core.metrics import Metrics
-from athena.core.scope import Scope
+from athena.core.values import HOOK_SURFACE, Scope
 from athena.errors import AthenaError, Misconfigured
 from athena.hooks import events
 from athena.hooks.client import EVENTS, HELLO, MAX_EVENT_BYTES, READ_CHUNK_BYTES

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from athena.core.scope import Scope
+from athena.core.values import Scope
 from athena.memory import rows
 from athena.memory.store import Store
 from athena.memory.values import Filter, Memory

@@ -3,24 +3,22 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from athena.core.call import Call
-from athena.core.scope import Kind, Scope
+from athena.core.values import Call, Kind, Scope
 from athena.errors import Conflict, InvalidInput, NotFound, Unavailable
-from athena.memory import history, link_rows, write_rows
+from athena.memory import history_rows, write
 from athena.memory import rows as memory_rows
-from athena.memory.consolidation import run_rows
-from athena.memory.graph import relation_rows, rows
+from athena.memory.consolidation import rows as consolidation_rows
 from athena.memory.graph import relations as relating
+from athena.memory.graph import rows
 from athena.memory.graph.values import ENTITY_SERIAL, OBSERVATION_TYPE
-from athena.memory.history import ChangeRow
+from athena.memory.history_rows import ChangeRow
 from athena.memory.index import encode_missing
-from athena.memory.link_rows import RELATED_ACTION
 from athena.memory.lookup import Ref, locate, locate_any
 from athena.memory.prepare import add_vectors, prepare_memory
-from athena.memory.rows import Kept
+from athena.memory.rows import RELATED_ACTION, Kept
 from athena.memory.store import Store
 from athena.memory.values import SERIAL_KEY, Change, Draft, Filter, Memory, Stored, format_preview, to_stored_memory
-from athena.storage import calls, files, passages, runs, scopes, workspaces
+from athena.storage import calls, passages, runs, scopes, workspaces
 from athena.storage.database import Transaction
 
 PURGED = "purged"
@@ -47,8 +45,8 @@ async def update_memory(
                 one = prepare_memory(_merge_changes(kept.memory, changes), kept.memory.created)
             others = await memory_rows.find_memory_rows(tx, [kept.scope], "m.digest = :digest", digest=one.digest)
             _refuse_duplicate(kept, others)
-            await history.insert_change(tx, kept.scope, kept.memory.id, number, now, "updated", kept.to_snapshot())
-            await write_rows.rewrite_memory(store, tx, kept, one, now)
+            await history_rows.insert_change(tx, kept.scope, kept.memory.id, number, now, "updated", kept.to_snapshot())
+            await write.rewrite_memory(store, tx, kept, one, now)
             return kept.memory.id
 
         changed = int(await calls.run_once(tx, call, apply_changes))
@@ -131,8 +129,10 @@ async def forget_rows(store: Store, chosen: Callable[[Transaction], Awaitable[li
         async def hide_rows(number: int) -> int:
             kept = await chosen(tx)
             for one in kept:
-                await history.insert_change(tx, one.scope, one.memory.id, number, now, "forgotten", one.to_snapshot())
-                await write_rows.hide_memory(store, tx, one, now)
+                await history_rows.insert_change(
+                    tx, one.scope, one.memory.id, number, now, "forgotten", one.to_snapshot()
+                )
+                await write.hide_memory(store, tx, one, now)
             return len(kept)
 
         return int(await calls.run_once(tx, call, hide_rows))
@@ -152,7 +152,9 @@ async def restore_memory(store: Store, ref: Ref, kind: Kind | None, call: Call) 
             _refuse_entity(kept, "undo brings back what delete_entities deleted")
             if await _is_orphaned(tx, kept):
                 raise Conflict("the entity of this observation was deleted", hint="make the entity first")
-            await history.insert_change(tx, kept.scope, kept.memory.id, number, now, "restored", kept.to_snapshot())
+            await history_rows.insert_change(
+                tx, kept.scope, kept.memory.id, number, now, "restored", kept.to_snapshot()
+            )
             await _restore_snapshot(store, tx, kept, kept.to_snapshot() | {"deleted": None}, now)
             return True
 
@@ -169,7 +171,7 @@ async def undo_change(store: Store, call: Call) -> list[Change]:
         texts: dict[int, str] = {}  # not part of what is kept with the call's key: a purge could not reach them there
 
         async def undo_steps(number: int) -> list[list[Any]]:
-            steps = await history.fetch_last_call_changes(tx, call.scope.project)
+            steps = await history_rows.fetch_last_call_changes(tx, call.scope.project)
             if not steps:
                 raise NotFound("there is nothing to undo in this project")
             return [await _undo_step(store, tx, step, number, now, texts) for step in steps]
@@ -194,7 +196,7 @@ async def _undo_step(
     if step.action in (relating.LINKED, relating.UNLINKED):
         number = -int((step.before or {})["relation"])
         done, texts[number] = await relating.undo_relation(tx, step, now)
-        await history.mark_change_undone(tx, step)
+        await history_rows.mark_change_undone(tx, step)
         return [f"undid: {step.action}" if done else SUPERSEDED_MESSAGE, step.scope, number]
     if step.action == relating.ALIASED:
         await relating.undo_aliases(tx, step)
@@ -207,31 +209,33 @@ async def _undo_memory_step(
 ) -> str:
     """Undo one step. What it undoes stays in the history, so that nothing is ever lost by it."""
     if step.action == PURGED:
-        await history.mark_change_undone(tx, step)
+        await history_rows.mark_change_undone(tx, step)
         return "a purge cannot be undone; undo again takes back the change before it"
     found = await memory_rows.find_memory_rows(tx, [step.scope], "m.id = :id", id=step.memory)
     if not found:
-        await history.mark_change_undone(tx, step)
+        await history_rows.mark_change_undone(tx, step)
         return "this memory was removed for good; undo again takes back the change before it"
     kept = found[0]
     texts[step.memory] = kept.memory.content
-    if await history.has_later_change(tx, step):
+    if await history_rows.has_later_change(tx, step):
         raise Conflict(
             f"memory {kept.memory.hash} was changed since, from another project",
             hint="update it, or undo that change where it was made",
         )
     if step.before is not None and step.action != RELATED_ACTION and await _is_superseded(tx, kept, step.before):
-        await history.mark_change_undone(tx, step)
+        await history_rows.mark_change_undone(tx, step)
         return SUPERSEDED_MESSAGE
     if step.action == RELATED_ACTION:
-        await link_rows.delete_link(tx, step.scope, step.memory, **(step.before or {}))
+        await memory_rows.delete_link(tx, step.scope, step.memory, **(step.before or {}))
     elif step.before is not None:
         await _restore_snapshot(store, tx, kept, step.before, now)
     elif kept.deleted is None:
-        await write_rows.hide_memory(store, tx, kept, now)
-    await history.mark_change_undone(tx, step)
+        await write.hide_memory(store, tx, kept, now)
+    await history_rows.mark_change_undone(tx, step)
     if step.action != RELATED_ACTION:
-        await history.insert_change(tx, step.scope, step.memory, call, now, "undone", kept.to_snapshot(), undone=True)
+        await history_rows.insert_change(
+            tx, step.scope, step.memory, call, now, "undone", kept.to_snapshot(), undone=True
+        )
     return f"undid: {step.action}"
 
 
@@ -254,13 +258,13 @@ async def _restore_snapshot(store: Store, tx: Transaction, kept: Kept, state: di
     """Put a memory into the state of a snapshot."""
     if state["deleted"] is not None:
         if kept.deleted is None:
-            await write_rows.hide_memory(store, tx, kept, now)
+            await write.hide_memory(store, tx, kept, now)
         return
     draft = Draft(state["content"], tuple(state["tags"]), state["memory_type"], state["metadata"], state["importance"])
     others = await memory_rows.find_memory_rows(tx, [kept.scope], "m.digest = :digest", digest=state["digest"])
     _refuse_duplicate(kept, others)
     one = prepare_memory(draft, kept.memory.created)._replace(happened=state["happened"])
-    await write_rows.rewrite_memory(store, tx, kept, one, now)
+    await write.rewrite_memory(store, tx, kept, one, now)
 
 
 async def _list_purgeable(tx: Transaction, refs: Sequence[Ref] | None, scope: Scope) -> list[int]:
@@ -296,13 +300,13 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
                 for kept in await memory_rows.find_memory_rows(tx, numbers, "m.id = :id", id=memory):
                     await _purge_row(store, tx, kept)
             if refs is None:
-                await relation_rows.purge_relations(tx, await scopes.fetch_project_ids(tx, call.scope))
+                await rows.purge_relations(tx, await scopes.fetch_project_ids(tx, call.scope))
             await store.database.vectors.delete_retired(tx)
-            await run_rows.clear_progress(tx)
+            await consolidation_rows.clear_progress(tx)
             if chosen:
                 await _forget_copies(tx, call.scope)
                 scope = await scopes.ensure_scope(tx, call.scope)
-                await history.insert_change(tx, scope, 0, number, store.clock(), PURGED, None)
+                await history_rows.insert_change(tx, scope, 0, number, store.clock(), PURGED, None)
             return len(chosen)
 
         return int(await calls.run_once(tx, call, purge_rows))
@@ -318,7 +322,7 @@ async def purge(store: Store, refs: Sequence[Ref] | None, expect: int | None, ca
 
 async def _forget_copies(tx: Transaction, scope: Scope) -> None:
     """Let go of what programs may have kept of a memory without being told to: long values, variables, answers."""
-    await files.delete_handles(tx, scope)
+    await workspaces.delete_handles(tx, scope)
     await workspaces.delete_workspaces(tx, scope)
     await runs.clear_run_contents(tx, scope)
 
@@ -329,18 +333,20 @@ async def _purge_row(store: Store, tx: Transaction, kept: Kept) -> None:
             tx, await passages.list_memory_passages(tx, kept.scope, kept.memory.id)
         )
     await store.database.vectors.retire_passages(tx, kept.scope, kept.memory.id)
-    for scope, number in await link_rows.list_quoting_rows(tx, kept.memory.id):  # patterns, lessons and forgotten twins
+    for scope, number in await memory_rows.list_quoting_rows(
+        tx, kept.memory.id
+    ):  # patterns, lessons and forgotten twins
         for other in await memory_rows.find_memory_rows(tx, [scope], "m.id = :id", id=number):
             await _purge_row(store, tx, other)
-    await history.delete_changes(tx, kept.scope, kept.memory.id)
-    await relation_rows.purge_relations(tx, [kept.scope], kept.digest)
+    await history_rows.delete_changes(tx, kept.scope, kept.memory.id)
+    await rows.purge_relations(tx, [kept.scope], kept.digest)
     await relating.forget_aliases(tx, kept)
     await memory_rows.delete_memory(tx, kept.scope, kept.memory.id)
 
 
 async def relate_memories(store: Store, ref: Ref, other: Ref, relation: str, call: Call) -> None:
     """Note that two memories belong together."""
-    if relation in link_rows.RESERVED_RELATIONS:
+    if relation in memory_rows.RESERVED_RELATIONS:
         raise InvalidInput(f"{relation!r} is a relation of Athena's own", hint="call it something else")
     now = store.clock()
 
@@ -351,9 +357,9 @@ async def relate_memories(store: Store, ref: Ref, other: Ref, relation: str, cal
                 raise InvalidInput("a memory cannot be related to itself")
             for kept in (one, two):  # so that neither is purged meanwhile
                 await memory_rows.lock_memory(tx, kept)
-            if await link_rows.insert_link(tx, one.scope, one.memory.id, two.memory.id, relation, now):
+            if await memory_rows.insert_link(tx, one.scope, one.memory.id, two.memory.id, relation, now):
                 before = {"other": two.memory.id, "relation": relation}
-                await history.insert_change(tx, one.scope, one.memory.id, number, now, RELATED_ACTION, before)
+                await history_rows.insert_change(tx, one.scope, one.memory.id, number, now, RELATED_ACTION, before)
 
         await calls.run_once(tx, call, link_memories)
 

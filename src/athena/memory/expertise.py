@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from athena.core.scope import Scope
+from athena.core.values import Scope
 from athena.memory import inputs, rows, topic_rows
 from athena.memory.ranking import HALF_LIFE_S
 from athena.memory.recall import Query, recall

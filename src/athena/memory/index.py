@@ -4,11 +4,11 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from athena.core.scope import Kind
 from athena.core.threads import run_sync, start_in_thread
+from athena.core.values import Kind
 from athena.embedding.embedder import Excerpt
 from athena.errors import Unavailable
-from athena.memory import write_rows
+from athena.memory import write
 from athena.memory.prepare import MAX_IMMEDIATE_PASSAGES, encode_readings, prepare_memory
 from athena.memory.store import Store
 from athena.memory.values import Draft
@@ -34,7 +34,7 @@ class Progress:
 async def reembed(store: Store, limit: int) -> Progress:
     """Give up to `limit` passages a vector of the model in use."""
     vectors, model = store.database.vectors, store.encoder.name
-    await write_rows.index_all(store)
+    await write.index_all(store)
     done = await _encode_batch(store, limit)
 
     async def count_remaining(tx: Transaction) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from athena.core import clock, redaction
-from athena.core.scope import Scope
+from athena.core.values import Scope
 from athena.errors import InvalidInput
 from athena.memory.values import Draft, Filter, clean_metadata, clean_name, clean_tags, clean_text
 

@@ -3,14 +3,18 @@
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from athena.core.scope import Kind, Scope
+from athena.core.values import Kind, Page, Scope
 from athena.errors import Conflict, InvalidInput, NotFound
-from athena.memory import rows
+from athena.memory import history_rows, rows
+from athena.memory import rows as memory_rows
 from athena.memory.rows import Kept
-from athena.memory.values import format_preview
+from athena.memory.store import Store
+from athena.memory.values import Change, Filter, Memory, format_preview
 from athena.storage import scopes
+from athena.storage.database import Transaction
 
 Ref = int | str
 LOOKUP_HINTS = {
@@ -92,3 +96,59 @@ async def _find_candidates(tx: Any, numbers: list[int], ref: Ref, kind: Kind) ->
 def _create_conflict(ref: Ref, found: Sequence[Kept]) -> Conflict:
     listed = "; ".join(f"{kept.memory.hash} {format_preview(kept.memory.content, 40)!r}" for kept in found[:5])
     return Conflict(f"{ref} could be any of {len(found)}: {listed}", hint="use more digits of the hash")
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    relation: str
+    id: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class WithRelated(Memory):
+    """A memory, and the ones it belongs together with."""
+
+    related: tuple[Related, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TagCount:
+    tag: str
+    count: int
+
+
+async def get_memory(store: Store, ref: Ref, scope: Scope) -> WithRelated:
+    """Return a memory whole; where there is none of that name, an event or a task: briefings name those too."""
+
+    async def read_memory(tx: Transaction) -> WithRelated:
+        m = (await locate_any(tx, scope, ref, None)).memory
+        links = await rows.list_links(tx, await scopes.fetch_visible_ids(tx, scope), m.id)
+        return WithRelated(
+            m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, m.project,
+            tuple(Related(*row) for row in links),
+        )  # fmt: skip
+
+    return await store.database.read(read_memory)
+
+
+async def list_newest(store: Store, only: Filter, limit: int, offset: int) -> Page[Memory]:
+    async def read_page(tx: Transaction) -> Page[Memory]:
+        return Page(
+            await memory_rows.list_newest_memories(tx, only, limit, offset), await memory_rows.count_memories(tx, only)
+        )
+
+    return await store.database.read(read_page)
+
+
+async def list_tags(store: Store, scope: Scope) -> list[TagCount]:
+    rows = await store.database.read(lambda tx: memory_rows.count_tags(tx, Filter(scope)))
+    return [TagCount(tag, count) for tag, count in rows]
+
+
+async def list_changes(store: Store, ref: Ref, kind: Kind | None, scope: Scope) -> list[Change]:
+    async def read_changes(tx: Transaction) -> list[Change]:
+        kept = await locate_any(tx, scope, ref, kind, deleted=True)
+        return await history_rows.list_changes(tx, kept.scope, kept.memory.id)
+
+    return await store.database.read(read_changes)

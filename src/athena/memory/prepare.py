@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from athena.core import clock
@@ -10,10 +10,54 @@ from athena.core.hashing import hash_text
 from athena.embedding.embedder import Excerpt, PassageEncoding
 from athena.embedding.encoder import Encoder
 from athena.errors import InvalidInput
-from athena.memory import passages
-from athena.memory.passages import Passage
 from athena.memory.values import MOMENT_KEY, SERIAL_KEY, Draft, compute_digest_salt
 from athena.storage.arrays import quantize_vectors
+
+MAX_PASSAGE_WORDS = 90  # words
+MAX_PASSAGES = 2_000  # passages of one text, about: a book is cut more coarsely
+SENTENCE_PATTERN = re.compile(r"[^\n]*?(?:[.!?;](?=\s)|\n|\Z)")
+# Scripts without spaces between words count by characters.
+UNSPACED_RANGES = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+PASSAGE_WORD_PATTERN = re.compile(rf"[{UNSPACED_RANGES}]|[^\s{UNSPACED_RANGES}]+")
+
+
+class Passage(NamedTuple):
+    start: int
+    length: int
+    words: int
+
+    def extract_from(self, text: str) -> str:
+        return text[self.start : self.start + self.length]
+
+
+def split_passages(text: str) -> list[Passage]:
+    """Pack sentences into passages of at most 90 words, more in a whole book; longer sentences are cut."""
+    passages: list[Passage] = []
+    start = end = words = 0
+    longest = max(MAX_PASSAGE_WORDS, text.count(" ") // MAX_PASSAGES)
+    for first, last, count in _split_sentences(text, longest):
+        if words and words + count > longest:
+            passages.append(Passage(start, end - start, words))
+            words = 0
+        if not words:
+            start = first
+        end, words = last, words + count
+    passages.append(Passage(start, end - start, words))
+    return passages
+
+
+def _split_sentences(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
+    """Yield sentences as (start, end, words), none longer than a passage, and no empty ones."""
+    at = 0
+    while at < len(text):
+        match = SENTENCE_PATTERN.match(text, at)
+        stop = match.end() if match and match.end() > at else len(text)
+        found = list(PASSAGE_WORD_PATTERN.finditer(text, at, stop))
+        for i in range(0, len(found), longest):
+            piece = found[i : i + longest]
+            yield piece[0].start(), piece[-1].end(), len(piece)
+        at = stop
+
 
 ANSWERING_ROLES = {"assistant", "system", "tool"}
 FIRST_PERSON_PATTERN = re.compile(r"\b(?:i|my|me|we|our|i'm|i've)\b", re.IGNORECASE)
@@ -82,7 +126,7 @@ def prepare_memory(draft: Draft, now: float) -> PreparedMemory:
         draft.content, draft.tags, draft.memory_type, metadata, draft.importance, draft.redacted
     )  # with the names as text
     key = hash_text(draft.content, compute_digest_salt(metadata))
-    return PreparedMemory(draft, key, label, header, happened, passages.split_passages(draft.content), [])
+    return PreparedMemory(draft, key, label, header, happened, split_passages(draft.content), [])
 
 
 def _parse_date(date: object, now: float) -> tuple[float, str]:

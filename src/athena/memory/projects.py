@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from athena.core.call import Call
 from athena.core.home.paths import USER_PROJECT
-from athena.core.scope import Scope
+from athena.core.values import Call, Scope
 from athena.errors import Conflict, NotFound
 from athena.memory.store import Store
 from athena.storage import calls, scopes

@@ -7,11 +7,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from athena.core import clock
-from athena.core.page import Page
-from athena.core.scope import Kind
+from athena.core.values import Kind, Page
 from athena.embedding.embedder import QuestionEncoding
 from athena.memory import rows, topic_rows
-from athena.memory.maxsim import score_by_tokens
 from athena.memory.ranking import (
     FEEDBACK_COUNT,
     HALF_LIFE_S,
@@ -19,6 +17,7 @@ from athena.memory.ranking import (
     MIN_LONG_QUERY_TERMS,
     Ranking,
     decay_weights,
+    score_by_tokens,
 )
 from athena.memory.store import Store
 from athena.memory.values import Filter, Hit, Memory, strip_reserved_keys

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from athena.core.hashing import MIN_HASH_CHARS, count_shared_prefix
-from athena.core.scope import Scope
-from athena.memory.values import Filter, Memory, tag_key
+from athena.core.values import Scope
+from athena.memory.values import UNFINISHED_STATES, Filter, Memory, tag_key
 from athena.storage import scopes
 from athena.storage.database import bind_list, split_batches
 
@@ -348,3 +348,123 @@ async def reset_strength(tx: Any, scope: Scope) -> None:
     """Forget that anything of a project was ever used."""
     inside = ", ".join(map(str, await scopes.fetch_own_ids(tx, scope))) or "NULL"
     await tx.execute(f"UPDATE memories SET strength = 0, used = 0 WHERE scope IN ({inside}) AND strength > 0")
+
+
+RELATED_ACTION = "related"  # the history's word for a link, as undo knows it
+CONTRADICTED_BY = "contradicted by"  # how a memory is linked to a newer one that says otherwise
+QUOTES_RELATION = "quotes"  # how a row is linked to what it repeats the words of: a purge of that removes the row too
+QUOTED_RELATION = "quoted"  # the same of what only its history repeats
+MERGED_INTO = "merged into"  # how a forgotten memory is linked to the one of the same words that stands for it
+RESERVED_RELATIONS = (QUOTES_RELATION, QUOTED_RELATION, MERGED_INTO)
+
+
+async def insert_link(tx: Any, scope: int, memory: int, other: int, relation: str, at: float) -> bool:
+    """Relate two memories; False if they were already."""
+    made: int = await tx.execute(
+        """INSERT INTO links (scope, memory, other, relation, at) VALUES (:scope, :memory, :other, :relation, :at)
+           ON CONFLICT (scope, memory, other, relation) DO NOTHING""",
+        scope=scope,
+        memory=memory,
+        other=other,
+        relation=relation,
+        at=at,
+    )
+    return made > 0
+
+
+async def has_live_link(tx: Any, scope: int, memory: int, relation: str) -> bool:
+    """Tell whether a memory is so related to one that is still there."""
+    row = await tx.fetch_one(
+        """SELECT 1 FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.other
+           WHERE l.scope = :scope AND l.memory = :memory AND l.relation = :relation AND m.deleted IS NULL LIMIT 1""",
+        scope=scope,
+        memory=memory,
+        relation=relation,
+    )
+    return row is not None
+
+
+async def list_linked_ids(tx: Any, scope: int, memory: int, relation: str) -> list[int]:
+    """Return what a memory is so related to."""
+    rows = await tx.fetch(
+        "SELECT other FROM links WHERE scope = :scope AND memory = :memory AND relation = :relation ORDER BY other",
+        scope=scope,
+        memory=memory,
+        relation=relation,
+    )
+    return [row[0] for row in rows]
+
+
+async def delete_link(tx: Any, scope: int, memory: int, other: int, relation: str) -> None:
+    await tx.execute(
+        "DELETE FROM links WHERE scope = :scope AND memory = :memory AND other = :other AND relation = :relation",
+        scope=scope,
+        memory=memory,
+        other=other,
+        relation=relation,
+    )
+
+
+async def list_quoting_rows(tx: Any, memory: int) -> list[tuple[int, int]]:
+    """Return scope and number of what repeats words of a memory: now, in its history, or as its forgotten twin."""
+    rows = await tx.fetch(
+        """SELECT l.scope, l.memory FROM links l JOIN memories m ON m.scope = l.scope AND m.id = l.memory
+           WHERE l.other = :memory
+             AND (l.relation IN (:now, :before) OR (l.relation = :merged AND m.deleted IS NOT NULL))""",
+        memory=memory,
+        now=QUOTES_RELATION,
+        before=QUOTED_RELATION,
+        merged=MERGED_INTO,
+    )
+    return [(scope, number) for scope, number in rows]
+
+
+async def list_links(tx: Any, scope_numbers: list[int], memory: int) -> list[tuple[str, int, str]]:
+    """Return what a memory is linked to: relation, id and hash, whichever side it stands on."""
+    numbers = ", ".join(map(str, scope_numbers)) or "NULL"
+    rows = await tx.fetch(
+        f"""SELECT l.relation, m.id, m.hash FROM links l JOIN memories m
+              ON m.id = CASE WHEN l.memory = :memory THEN l.other ELSE l.memory END
+            WHERE l.scope IN ({numbers}) AND :memory IN (l.memory, l.other) AND m.deleted IS NULL
+            AND m.scope IN ({numbers})
+            ORDER BY l.at, m.id""",
+        memory=memory,
+    )
+    return [(relation, number, short) for relation, number, short in rows]
+
+
+async def list_tasks_in_states(tx: Any, only: Filter, states: Iterable[str]) -> list[Memory]:
+    """Return the tasks in one of some states, the earliest due first."""
+    condition, values = build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
+    wanted = tuple(states)
+    names, bound = bind_list("state", wanted)
+    # Said in the words of the index of what is unfinished, so that the finished ones cost nothing.
+    index = f"AND m.memory_type IN {UNFINISHED_STATES!r}" if set(wanted) <= set(UNFINISHED_STATES) else ""
+    rows = await tx.fetch(
+        f"SELECT {MEMORY_COLUMNS} {FROM_MEMORIES} WHERE {condition} {index} AND m.memory_type IN ({names}) ORDER BY m.happened, m.id",
+        **values | bound,
+    )
+    return [memory_from_row(row) for row in rows]
+
+
+async def find_unfinished_tasks(tx: Any, scope_numbers: list[int], numbers: Iterable[int]) -> set[int]:
+    """Return which of these tasks are still to be done."""
+    found = await fetch_memories(tx, scope_numbers, numbers)
+    return {number for number, one in found.items() if one.memory_type in UNFINISHED_STATES}
+
+
+async def enqueue_memory(tx: Any, scope: int, memory: int) -> None:
+    await tx.execute("INSERT INTO waiting (scope, memory) VALUES (:scope, :memory)", scope=scope, memory=memory)
+
+
+async def list_queued_memories(tx: Any, most: int) -> list[tuple[int, int]]:
+    """Return some that wait, with their scopes, in the order they came."""
+    rows = await tx.fetch("SELECT scope, memory FROM waiting ORDER BY scope, memory LIMIT :most", most=most)
+    return [(scope, memory) for scope, memory in rows]
+
+
+async def dequeue_memories(tx: Any, scope: int, numbers: list[int]) -> None:
+    """Let these wait no more."""
+    for piece in split_batches(numbers):
+        names, bound = bind_list("id", piece)
+        await tx.execute(f"DELETE FROM waiting WHERE scope = :scope AND memory IN ({names})", scope=scope, **bound)

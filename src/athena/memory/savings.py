@@ -10,9 +10,8 @@ import json
 from dataclasses import dataclass
 
 from athena.core import tokens
-from athena.core.call import HOOK_SURFACE, Call
 from athena.core.catalog import Catalog
-from athena.core.scope import Scope
+from athena.core.values import HOOK_SURFACE, Call, Scope
 from athena.hooks.client import EVENTS
 from athena.memory.store import Store
 from athena.storage import calls, usage

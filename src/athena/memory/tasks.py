@@ -7,33 +7,37 @@ from dataclasses import replace
 from typing import Any
 
 from athena.core import clock
-from athena.core.call import Call
 from athena.core.hashing import create_serial
-from athena.core.page import Page
-from athena.core.scope import Scope
+from athena.core.values import Call, Page, Scope
 from athena.errors import Conflict, InvalidInput
-from athena.memory import history, inputs, write_rows
+from athena.memory import history_rows, inputs, write
 from athena.memory import rows as memory_rows
-from athena.memory import task_rows as storage
-from athena.memory import task_values as model
+from athena.memory import values as model
 from athena.memory.index import ENCODE_DELAY_S, encode_in_background
 from athena.memory.lookup import Ref, locate
 from athena.memory.prepare import prepare_memory
+from athena.memory.remember import remember
 from athena.memory.rows import Kept as Row
 from athena.memory.store import Store
-from athena.memory.task_values import (
+from athena.memory.values import (
     DETAILS_SEPARATOR,
+    MOMENT_KEY,
     NO_DUE_TIME_S,
     PLAN_KEY,
+    SERIAL_KEY,
     UNFINISHED_STATES,
     Completed,
+    Draft,
+    Filter,
     Freed,
     Kept,
+    Memory,
     Task,
+    clean_tags,
+    clean_text,
+    format_preview,
     get_urgency_key,
 )
-from athena.memory.values import MOMENT_KEY, SERIAL_KEY, Draft, Filter, Memory, clean_tags, clean_text, format_preview
-from athena.memory.write import remember
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 
@@ -138,7 +142,9 @@ async def _to_tasks(tx: Transaction, scope: Scope, found: Iterable[Memory], now:
     rows = list(found)
     needed = {number for row in rows for number in model.get_task_plan(row).get("depends_on", ())}
     waiting = (
-        await storage.find_unfinished_tasks(tx, await scopes.fetch_visible_ids(tx, scope), needed) if needed else set()
+        await memory_rows.find_unfinished_tasks(tx, await scopes.fetch_visible_ids(tx, scope), needed)
+        if needed
+        else set()
     )
     return [model.task_from_memory(row, waiting, now) for row in rows]
 
@@ -169,7 +175,9 @@ async def list_tasks(
     states = UNFINISHED_STATES if state in (None, "blocked") else (state,)
 
     async def read_tasks(tx: Transaction) -> list[Task]:
-        return await _to_tasks(tx, only.scope, await storage.list_tasks_in_states(tx, only, filter(None, states)), now)
+        return await _to_tasks(
+            tx, only.scope, await memory_rows.list_tasks_in_states(tx, only, filter(None, states)), now
+        )
 
     found = await store.database.read(read_tasks)
     if state == "blocked":
@@ -200,8 +208,10 @@ async def _revise_task(store: Store, ref: Ref, alter: Alter, call: Call) -> Task
             kept = await locate(tx, call.scope, ref)
             made = await alter(tx, kept)
             if made is not None:
-                await history.insert_change(tx, kept.scope, kept.memory.id, number, now, "updated", kept.to_snapshot())
-                await write_rows.rewrite_memory(store, tx, kept, prepare_memory(made, kept.memory.created), now)
+                await history_rows.insert_change(
+                    tx, kept.scope, kept.memory.id, number, now, "updated", kept.to_snapshot()
+                )
+                await write.rewrite_memory(store, tx, kept, prepare_memory(made, kept.memory.created), now)
             return kept.memory.id
 
         number = int(await calls.run_once(tx, call, apply_change))
@@ -299,7 +309,7 @@ async def _refuse_blocked(tx: Transaction, scope: Scope, memory: Memory, state: 
     if state not in ("in_progress", "done"):
         return
     visible = await scopes.fetch_visible_ids(tx, scope)
-    waiting = await storage.find_unfinished_tasks(tx, visible, needs) if needs else set()
+    waiting = await memory_rows.find_unfinished_tasks(tx, visible, needs) if needs else set()
     if waiting:
         rows = await memory_rows.fetch_memories(tx, visible, sorted(waiting))
         said = ", ".join(
@@ -331,7 +341,7 @@ async def complete_task(store: Store, ref: Ref, outcome: str | None, force: bool
     done = await _revise_task(store, ref, mark_done, call)
 
     async def read_freed(tx: Transaction) -> list[Task]:
-        waiting = await storage.list_tasks_in_states(tx, Filter(call.scope), UNFINISHED_STATES)
+        waiting = await memory_rows.list_tasks_in_states(tx, Filter(call.scope), UNFINISHED_STATES)
         after = [one for one in waiting if done.id in model.get_task_plan(one).get("depends_on", ())]
         return [one for one in await _to_tasks(tx, call.scope, after, now) if not one.blocked]
 

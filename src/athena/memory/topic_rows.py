@@ -4,8 +4,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from athena.memory import rows as memory_rows
-from athena.memory.link_rows import CONTRADICTED_BY
-from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS
+from athena.memory.rows import CONTRADICTED_BY, FROM_MEMORIES, MEMORY_COLUMNS
 from athena.memory.values import Filter, Memory, tag_key
 from athena.storage import scopes
 from athena.storage.database import bind_list, split_batches

@@ -5,11 +5,11 @@ from typing import Any
 
 from athena.core import clock
 from athena.core.hashing import hash_text
-from athena.core.scope import Scope
 from athena.core.threads import run_in_thread
+from athena.core.values import Scope
 from athena.core.version import __version__
 from athena.errors import AthenaError
-from athena.memory import checks, rows, topic_rows
+from athena.memory import check_rows, rows, topic_rows
 from athena.memory.ranking import HALF_LIFE_S
 from athena.memory.store import Store
 from athena.memory.values import Filter, Memory, compute_digest_salt, format_preview
@@ -91,7 +91,7 @@ async def collect_stats(store: Store, scope: Scope) -> dict[str, Any]:
         }
         more["workspaces"], _ = await workspaces.fetch_workspace_usage(tx, scope, besides="")
         more["waiting_programs"] = await runs.count_runs(tx, scope, "needs_approval")
-        return await checks.compute_statistics(tx, scope, ages) | more
+        return await check_rows.compute_statistics(tx, scope, ages) | more
 
     return await store.database.read(read_figures)
 
@@ -122,15 +122,15 @@ async def verify_store(store: Store) -> Verdict:
             return {}, problems
         problems += await store.database.fulltext.find_problems(tx)
         problems += await store.database.vectors.find_problems(tx)
-        problems += await checks.find_inconsistencies(tx)
+        problems += await check_rows.find_inconsistencies(tx)
         counted = {"memories": 0, "passages": 0}
-        async for text in checks.iter_memory_texts(tx):
+        async for text in check_rows.iter_memory_texts(tx):
             counted["memories"] += 1
             if hash_text(text.content, compute_digest_salt(text.metadata)) != text.digest:
                 problems.append(f"the text of memory {text.hash} is not what was stored")
             if text.tag_count != text.indexed_tag_count:
                 problems.append(f"the tags of memory {text.hash} differ from the tag index")
-        counted["passages"] = await checks.count_passages(tx)
+        counted["passages"] = await check_rows.count_passages(tx)
         counted["behind"] = await store.database.vectors.count_stale(tx)  # to be read again with their neighbours
         return counted, problems
 

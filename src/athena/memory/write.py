@@ -1,118 +1,113 @@
-"""Keeping memories."""
+"""Writing a memory: its row, its tags, its passages, their words and vectors, all in one transaction.
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+Where many small rows are written one by one, the passages of each may wait: the row is durable, and the next search
+or a quiet moment writes the passages of all of them at once.
+"""
 
-from athena.core.call import Call
-from athena.errors import Conflict, InvalidInput, NotFound
-from athena.memory import history, rows, write_rows
-from athena.memory.index import ENCODE_DELAY_S, encode_in_background
-from athena.memory.prepare import PreparedMemory, add_vectors, prepare_memory
+from functools import partial
+from itertools import zip_longest
+
+from athena.memory import rows as memory_rows
+from athena.memory.graph import mentions
+from athena.memory.prepare import PreparedMemory, prepare_memory
 from athena.memory.rows import Kept
 from athena.memory.store import Store
-from athena.memory.values import MAX_TAGS, SERIAL_KEY, Draft, Stored, tag_key, to_stored_memory
-from athena.storage import calls, scopes
-from athena.storage.database import Transaction
+from athena.memory.values import Draft
+from athena.storage import passages
+from athena.storage.database import IndexedPassage, Transaction
+
+INDEX_BATCH_SIZE = 500  # rows whose passages are written in one transaction
 
 
-async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_first: bool = True) -> list[Stored]:
-    """Keep memories. One that is known gets the new tags and metadata; one that was forgotten comes back.
-
-    Without `read_first` the model reads them afterwards: words find them at once, their meaning a little later.
-    """
-    now = store.clock()
-    prepared = [_prepare_item(draft, i if len(drafts) > 1 else None, now) for i, draft in enumerate(drafts)]
-
-    async def read_known_digests(tx: Transaction) -> set[str]:
-        return await rows.find_known_digests(
-            tx, await scopes.fetch_own_ids(tx, call.scope), [one.digest for one in prepared]
-        )
-
-    if read_first:
-        prepared = await add_vectors(store.encoder, prepared, await store.database.read(read_known_digests))
-
-    async def write_memories(tx: Transaction) -> tuple[list[Stored], bool]:
-        async def write_batch(number: int) -> list[list[Any]]:
-            scope = await scopes.ensure_scope(tx, call.scope)
-            at = WriteContext(scope, number, now, skip_undo=call.scope.kind == "event")
-            ways = (add_memory if _is_new(one, call) else upsert_memory for one in prepared)
-            return [await way(store, tx, at, one) for way, one in zip(ways, prepared, strict=True)]
-
-        outcomes = await calls.run_once(tx, call, write_batch)
-        numbers = await scopes.fetch_own_ids(tx, call.scope)
-        found = await rows.fetch_memories(tx, numbers, {number for number, _ in outcomes}, forgotten=True)
-        if any(number not in found for number, _ in outcomes):  # the same call again, after a purge
-            raise NotFound("what this call kept was removed for good since", hint="use a new key to keep it again")
-        kept = [
-            to_stored_memory(found[number], outcome, draft.redacted)
-            for (number, outcome), draft in zip(outcomes, drafts, strict=True)
-        ]
-        return kept, await store.database.vectors.has_missing(tx)
-
-    kept, behind = await store.database.write(write_memories)
-    if behind and store.encoder.is_working:
-        encode_in_background(store, 0 if read_first else ENCODE_DELAY_S)
-    return kept
+async def insert_memory(store: Store, tx: Transaction, scope: int, one: PreparedMemory, now: float) -> int:
+    """Write a new memory and return its number."""
+    number = await memory_rows.insert_memory(tx, scope, one.to_columns(now))
+    await memory_rows.replace_tags(tx, scope, number, one.draft.tags)
+    await mentions.write_mentions(tx, scope, number, one.draft.content)
+    await _put_passages(store, tx, scope, number, one)
+    return number
 
 
-def _prepare_item(draft: Draft, position: int | None, now: float) -> PreparedMemory:
-    try:
-        return prepare_memory(draft, now)
-    except InvalidInput as error:
-        where = "" if position is None else f"items[{position}]: "
-        raise InvalidInput(f"{where}{error}", hint=error.hint) from None
+async def insert_unindexed(tx: Transaction, scope: int, one: PreparedMemory, now: float) -> int:
+    """Write a new row without tags, whose passages wait, and return its number."""
+    number = await memory_rows.insert_unindexed_memory(tx, scope, one.to_columns(now))
+    await memory_rows.enqueue_memory(tx, scope, number)
+    return number
 
 
-def _is_new(one: PreparedMemory, call: Call) -> bool:
-    """Tell whether a text cannot be known yet: its serial is no repetition's."""
-    return call.key is None and SERIAL_KEY in one.draft.metadata
+async def index_waiting(store: Store, tx: Transaction, most: int = INDEX_BATCH_SIZE) -> int:
+    """Write the passages of rows that wait for it, and return of how many."""
+    found = await memory_rows.list_queued_memories(tx, most)
+    for scope in {scope for scope, _ in found}:
+        numbers = [number for of, number in found if of == scope]
+        for number, memory in sorted((await memory_rows.fetch_memories(tx, [scope], numbers)).items()):
+            m = memory
+            draft = Draft(m.content, m.tags, m.memory_type, m.metadata, m.importance)
+            await _put_passages(store, tx, scope, number, prepare_memory(draft, m.created))
+        await memory_rows.dequeue_memories(tx, scope, numbers)
+    return len(found)
 
 
-class WriteContext(NamedTuple):
-    """Where and when something is kept."""
-
-    scope: int
-    call: int
-    now: float
-    skip_undo: bool = False  # recording an event is nothing to undo: whoever undoes means a change
+async def index_all(store: Store) -> None:
+    """Write the passages of all rows that wait."""
+    while await store.database.read(partial(memory_rows.list_queued_memories, most=1)):
+        await store.database.write(partial(index_waiting, store))
 
 
-async def add_memory(store: Store, tx: Transaction, at: WriteContext, one: PreparedMemory) -> list[Any]:
-    """Write one memory that is new."""
-    number = await write_rows.insert_memory(store, tx, at.scope, one, at.now)
-    await history.insert_change(tx, at.scope, number, at.call, at.now, "remembered", None, undone=at.skip_undo)
-    return [number, "new"]
+async def rewrite_memory(store: Store, tx: Transaction, kept: Kept, one: PreparedMemory, now: float) -> None:
+    """Make a memory what `one` says, live, under the number it has; keep its vectors if its text stays."""
+    memory = kept.memory.id
+    if kept.deleted is None:
+        await store.database.fulltext.remove_passages(tx, await passages.list_memory_passages(tx, kept.scope, memory))
+    fields = one.to_columns(now)
+    del fields["created"]
+    same = fields["content"] == kept.memory.content
+    if not same:
+        await mentions.write_mentions(tx, kept.scope, memory, one.draft.content, anew=True)
+    await memory_rows.dequeue_memories(tx, kept.scope, [memory])
+    await memory_rows.update_memory_row(tx, kept, {**fields, "deleted": None})
+    await memory_rows.replace_tags(tx, kept.scope, memory, one.draft.tags)
+    indexed = await passages.list_memory_passages(tx, kept.scope, memory) if same else []
+    if indexed:
+        await store.database.vectors.set_visible(tx, kept.scope, memory, True)
+        await store.database.fulltext.add_passages(tx, indexed)
+    else:
+        await store.database.vectors.retire_passages(tx, kept.scope, memory)
+        await _put_passages(store, tx, kept.scope, memory, one)
 
 
-async def upsert_memory(store: Store, tx: Transaction, at: WriteContext, one: PreparedMemory) -> list[Any]:
-    """Write one memory and return its number and what that did."""
-    scope, call, now, _ = at
-    found = await rows.find_memory_rows(tx, [scope], "m.digest = :digest", digest=one.digest)
-    if not found:
-        return await add_memory(store, tx, at, one)
-    kept = found[0]
-    if kept.memory.content != one.draft.content:
-        raise Conflict("a text of another session has the very same hash", hint="change the text a little")
-    merged = _merge_fields(kept, one)
-    revived = kept.deleted is not None
-    if revived or merged != (kept.memory.tags, kept.memory.metadata, kept.memory.importance):
-        await history.insert_change(
-            tx, scope, kept.memory.id, call, now, "revived" if revived else "merged", kept.to_snapshot()
-        )
-        draft = Draft(
-            kept.memory.content, merged[0], kept.memory.memory_type, merged[1], merged[2],
-        )  # fmt: skip
-        await write_rows.rewrite_memory(
-            store, tx, kept, prepare_memory(draft, kept.memory.created)._replace(codes=one.codes), now
-        )
-    await rows.increment_occurrences(tx, kept)
-    return [kept.memory.id, "revived" if revived else "known"]
+async def hide_memory(store: Store, tx: Transaction, kept: Kept, now: float) -> None:
+    """Make a memory invisible to every search; its text stays for undo."""
+    await memory_rows.dequeue_memories(tx, kept.scope, [kept.memory.id])
+    await store.database.fulltext.remove_passages(
+        tx, await passages.list_memory_passages(tx, kept.scope, kept.memory.id)
+    )
+    await store.database.vectors.set_visible(tx, kept.scope, kept.memory.id, False)
+    await memory_rows.update_memory_row(tx, kept, {"deleted": now, "updated": now})
 
 
-def _merge_fields(kept: Kept, one: PreparedMemory) -> tuple[tuple[str, ...], dict[str, Any], float]:
-    """Add new tags behind the old ones as far as they fit, new metadata over the old, and the greater importance."""
-    tags = {tag_key(tag): tag for tag in (*one.draft.tags, *kept.memory.tags)}
-    order = [tag_key(tag) for tag in (*kept.memory.tags, *one.draft.tags)]
-    every = [tags[key] for key in dict.fromkeys(order)]
-    importance = max(kept.memory.importance, one.draft.importance)
-    return tuple(every[:MAX_TAGS]), kept.memory.metadata | one.draft.metadata, importance
+async def _put_passages(store: Store, tx: Transaction, scope: int, memory: int, one: PreparedMemory) -> None:
+    """Write the passages with the vectors that are there; those of a long text's end follow."""
+    vectors = store.database.vectors
+    numbers = await vectors.reserve_ids(tx, scope, len(one.pieces))
+    model = await vectors.register_model(tx, store.encoder.name)
+    session, last = await passages.fetch_passage_session(tx, scope, memory, one.window_session)
+    alone = last is None and len(one.pieces) == 1
+    shared = {"scope": scope, "memory": memory, "session": session, "voice": one.speaker_flags}
+    shared["begins"] = int(one.window_session is not None and session == memory)
+    shared["windowed"] = int(alone or not store.encoder.reads_windows)
+    rows = [
+        {"id": number, **shared, **piece._asdict(), "model": model if code else None, "code": code and code.vector}
+        for number, piece, code in zip_longest(numbers, one.pieces, one.codes)
+    ]
+    await vectors.add_passages(tx, rows)
+    await vectors.set_tokens(tx, [(n, code.signs) for n, code in zip(numbers, one.codes, strict=False) if code.signs])
+    if last is not None and store.encoder.reads_windows:
+        await vectors.mark_stale(tx, last)
+    await store.database.fulltext.add_passages(
+        tx,
+        [
+            IndexedPassage(n, p.extract_from(one.draft.content), one.label)
+            for n, p in zip(numbers, one.pieces, strict=True)
+        ],
+    )

@@ -37,9 +37,9 @@ async def list_patterns(
 
     >>> consolidation.list_patterns(type="sequence", min_confidence=0.8)
     """
-    from athena.memory.consolidation import browsing  # what it looks for is slow to load
+    from athena.memory.consolidation import patterns  # what it looks for is slow to load
 
-    return await browsing.browse_patterns(ctx.store, ctx.scope, type, min_confidence, limit, offset)
+    return await patterns.browse_patterns(ctx.store, ctx.scope, type, min_confidence, limit, offset)
 
 
 @operation(Effect.READ)
@@ -48,9 +48,9 @@ async def get_pattern(ctx: Context, pattern_id: Annotated[int | str, Param("The 
 
     >>> consolidation.get_pattern(pattern_id=1)
     """
-    from athena.memory.consolidation import browsing  # what it looks for is slow to load
+    from athena.memory.consolidation import patterns  # what it looks for is slow to load
 
-    return await browsing.get_pattern(ctx.store, pattern_id, ctx.scope)
+    return await patterns.get_pattern(ctx.store, pattern_id, ctx.scope)
 
 
 @operation(Effect.READ)

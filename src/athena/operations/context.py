@@ -7,22 +7,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from athena.core import tokens
-from athena.core.call import HOOK_SURFACE, Call
 from athena.core.catalog import Catalog
 from athena.core.hashing import hash_text
 from athena.core.operation import Effect
-from athena.core.scope import Scope
 from athena.core.types import to_json
+from athena.core.values import HOOK_SURFACE, Call, Scope
 from athena.discovery.finder import ToolFinder
 from athena.errors import AthenaError
 from athena.gateway.gateway import Gateway
-from athena.memory.sessions.briefing_values import Briefing
+from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store
 from athena.programs import skills
-from athena.programs.host import RunContext
+from athena.programs.host_calls import RunContext
 from athena.programs.runner import ProgramRunner
-from athena.programs.shipped_skills import load_shipped_skills
-from athena.programs.skill_values import Skill
+from athena.programs.skill_source import load_shipped_skills
+from athena.programs.values import Skill
 from athena.storage import usage
 from athena.storage.call_log import CallLog
 

@@ -10,8 +10,7 @@ from athena.core.types import Param
 from athena.memory import inputs
 from athena.memory.documents import ingest
 from athena.memory.documents.ingest import Document
-from athena.memory.documents.pieces import split_document
-from athena.memory.documents.reading import SkippedFile, find_missing_files, read_files, resolve_path
+from athena.memory.documents.read import SkippedFile, find_missing_files, read_files, resolve_path, split_document
 from athena.operations import params
 from athena.operations.context import Context
 

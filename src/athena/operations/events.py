@@ -8,9 +8,18 @@ from athena.memory.sessions import briefing as briefings
 from athena.memory.sessions import events as recording
 from athena.memory.sessions import lessons, prompts
 from athena.memory.sessions import timeline as sessions_timeline
-from athena.memory.sessions.briefing_values import Briefing, GitContext, Injection, Utterance
 from athena.memory.sessions.lessons import Lesson
-from athena.memory.sessions.values import Chapter, Event, Recorded, Session, Summary
+from athena.memory.sessions.values import (
+    Briefing,
+    Chapter,
+    Event,
+    GitContext,
+    Injection,
+    Recorded,
+    Session,
+    Summary,
+    Utterance,
+)
 from athena.operations import params
 from athena.operations.context import Context
 

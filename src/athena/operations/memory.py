@@ -3,13 +3,13 @@
 from typing import Annotated, Any
 
 from athena.core.operation import Effect, operation
-from athena.core.scope import Kind
 from athena.core.types import Param
-from athena.memory import browse, duplicates, edit, inputs
+from athena.core.values import Kind
+from athena.memory import duplicates, edit, inputs, lookup
 from athena.memory import recall as recalling
-from athena.memory import write as remembering
-from athena.memory.browse import TagCount, WithRelated
+from athena.memory import remember as remembering
 from athena.memory.duplicates import Group
+from athena.memory.lookup import TagCount, WithRelated
 from athena.memory.recall import Query
 from athena.memory.values import Change, Hit, Memory, Stored
 from athena.operations import params
@@ -73,7 +73,7 @@ async def get_memory(ctx: Context, memory_id: params.Ref) -> WithRelated:
 
     >>> memory.get_memory(memory_id=1)
     """
-    return await browse.get_memory(ctx.store, memory_id, ctx.scope)
+    return await lookup.get_memory(ctx.store, memory_id, ctx.scope)
 
 
 @operation(Effect.READ)
@@ -91,7 +91,7 @@ async def list_memories(
     >>> memory.list_memories(k=10, since="last week")
     """
     only = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
-    return await browse.list_newest(ctx.store, only, k, offset)
+    return await lookup.list_newest(ctx.store, only, k, offset)
 
 
 @operation(Effect.READ)
@@ -107,7 +107,7 @@ async def search_by_tag(
     >>> memory.search_by_tag(tags=["deploy"], match="any")
     """
     only = inputs.create_tag_filter(ctx.scope, tags, match)
-    return await browse.list_newest(ctx.store, only, k, offset)
+    return await lookup.list_newest(ctx.store, only, k, offset)
 
 
 @operation(Effect.READ)
@@ -116,7 +116,7 @@ async def list_tags(ctx: Context) -> list[TagCount]:
 
     >>> memory.list_tags()
     """
-    return await browse.list_tags(ctx.store, ctx.scope)
+    return await lookup.list_tags(ctx.store, ctx.scope)
 
 
 @operation(Effect.WRITE)
@@ -192,7 +192,7 @@ async def memory_history(ctx: Context, memory_id: params.Ref, kind: params.OfKin
 
     >>> memory.memory_history(memory_id=1)
     """
-    return await browse.list_changes(ctx.store, memory_id, kind, ctx.scope)
+    return await lookup.list_changes(ctx.store, memory_id, kind, ctx.scope)
 
 
 @operation(Effect.WRITE)

@@ -2,8 +2,8 @@
 
 from typing import Annotated, Any, Literal, TypedDict
 
-from athena.core.scope import Kind
 from athena.core.types import Param
+from athena.core.values import Kind
 
 Content = Annotated[str, Param("The text to keep. Secrets in it are replaced before anything is stored.")]
 Question = Annotated[str, Param("What to look for, in plain language.", least=1, most=20_000)]

@@ -5,10 +5,10 @@ import sys
 from functools import partial
 from typing import Annotated, Any
 
-from athena.core.call import Call
 from athena.core.operation import Effect, operation
 from athena.core.threads import get_running_loop
 from athena.core.types import Param, to_json
+from athena.core.values import Call
 from athena.errors import ApprovalNeeded, InvalidInput, LimitExceeded
 from athena.gateway.gateway import RemoteTool
 from athena.gateway.values import ConnectedServer, ServerTool

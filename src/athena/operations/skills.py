@@ -6,11 +6,9 @@ from athena.core.operation import Effect, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
-from athena.programs import skill_saving
 from athena.programs import skills as storing
 from athena.programs import workspace as keeping
-from athena.programs.skill_values import FoundSkill, KeptSkill
-from athena.programs.values import Result
+from athena.programs.values import FoundSkill, KeptSkill, Result
 
 Name = Annotated[str, Param("The skill's name.", least=1, most=100)]
 
@@ -31,7 +29,7 @@ async def save_skill(
 
     >>> skills.save(name="double", code="def double(n: int) -> int:\\n    return 2 * n", description="Double a number.", example="double(2)")
     """  # noqa: E501
-    return await skill_saving.save_tested_skill(ctx, name, code, description, example)
+    return await storing.save_tested_skill(ctx, name, code, description, example)
 
 
 @operation(Effect.READ, short="find")
@@ -44,7 +42,7 @@ async def find_skills(
 
     >>> skills.find(query="summary of the week")
     """
-    return (await skill_saving.rank_skills(ctx, query))[:k]
+    return (await storing.rank_skills(ctx, query))[:k]
 
 
 @operation(Effect.READ)
@@ -53,7 +51,7 @@ async def get_skill(ctx: Context, name: Name) -> KeptSkill:
 
     >>> skills.get_skill(name="weekly_summary")
     """
-    return await skill_saving.require_skill(ctx, name)
+    return await storing.require_skill(ctx, name)
 
 
 @operation(Effect.EXECUTE, short="run")
@@ -67,7 +65,7 @@ async def run_skill(
 
     >>> skills.run(name="weekly_summary", arguments={"days": 3})
     """
-    skill = await skill_saving.find_fitting_skill(ctx, name, arguments or {})
+    skill = await storing.find_fitting_skill(ctx, name, arguments or {})
     where = keeping.clean_name(ctx.resolve_workspace(workspace))
     return await ctx.programs.run_skill(ctx.host, skill, arguments or {}, where)
 
@@ -78,7 +76,7 @@ async def delete_skill(ctx: Context, name: Name) -> bool:
 
     >>> skills.delete_skill(name="double")
     """
-    skill_saving.refuse_shipped(name, await storing.find_skill(ctx.store, ctx.scope, name))
+    storing.refuse_shipped(name, await storing.find_skill(ctx.store, ctx.scope, name))
     return await storing.delete_skill(ctx.store, name, ctx.call)
 
 
@@ -88,4 +86,4 @@ async def export_skills(ctx: Context) -> dict[str, str]:
 
     >>> skills.export_skills()
     """
-    return await skill_saving.export_sources(ctx)
+    return await storing.export_sources(ctx)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from athena.core.operation import Effect, operation
 from athena.core.types import Param
 from athena.memory import tasks as planning
-from athena.memory.task_values import Completed, Kept, Task, TaskKind, TaskPriority, TaskState
+from athena.memory.values import Completed, Kept, Task, TaskKind, TaskPriority, TaskState
 from athena.operations import params
 from athena.operations.context import Context
 

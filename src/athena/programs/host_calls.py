@@ -1,24 +1,38 @@
 """The calls of one run: each goes through the catalog like anybody's, under the run's name."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from athena.core.catalog import AnyOperation
-from athena.core.invoke import invoke
+from athena.core.catalog import AnyOperation, Catalog, invoke
+from athena.core.clock import Clock
 from athena.core.operation import Caller, Effect
-from athena.core.scope import Scope
 from athena.core.threads import run_sync
 from athena.core.types import to_json
+from athena.core.values import Call, Scope
 from athena.errors import ApprovalNeeded, InvalidInput, LimitExceeded
-from athena.programs.host import RunContext
 from athena.programs.namespace import SKILLS_CATEGORY, get_path, list_operations
 from athena.programs.sandbox import Namespace, NeedsApproval, Program, Run, Sandbox, is_run_closed
-from athena.programs.skill_values import ARGUMENTS_VARIABLE, Skill
+from athena.programs.values import ARGUMENTS_VARIABLE, Skill
 from athena.storage import runs
-from athena.storage.database import Transaction
+from athena.storage.database import Database, Transaction
+
+
+class RunContext(NamedTuple):
+    database: Database
+    clock: Clock
+    catalog: Catalog
+    call: Call
+    parent_run_id: str | None  # the run that this one is a part of
+    create_caller: Callable[[str, str], Caller]  # a run and its workspace to who calls from there
+    list_skills: Callable[[], Awaitable[list[Skill]]]
+
+    @property
+    def scope(self) -> Scope:
+        return self.call.scope
+
 
 EXTERNAL_EFFECTS = (Effect.DESTROY, Effect.EXECUTE)
 MAX_PAUSED_RUNS = 100  # programs of a project that wait for a person

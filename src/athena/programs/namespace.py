@@ -7,7 +7,7 @@ from typing import NamedTuple
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.operation import Effect
 from athena.programs.sandbox import Function, Namespace
-from athena.programs.skill_values import Skill
+from athena.programs.values import Skill
 
 SKILLS_CATEGORY = "skills"
 # What others call it: the words of an operation that is not there, with or without their category.

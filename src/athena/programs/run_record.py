@@ -8,8 +8,8 @@ from typing import Any
 
 from athena.core.clock import Clock
 from athena.core.hashing import create_serial
-from athena.core.scope import Scope
 from athena.core.types import to_json
+from athena.core.values import Scope
 from athena.errors import InvalidInput
 from athena.programs.sandbox import Run
 from athena.programs.sandbox.state import State, unseal

@@ -10,13 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from athena.core.hashing import create_serial
-from athena.core.scope import Scope
 from athena.core.threads import ThreadFuture, run_in_thread
+from athena.core.values import Scope
 from athena.errors import Conflict, LimitExceeded, NotFound
-from athena.programs.host import RunContext
-from athena.programs.job import ProgramRun
-from athena.programs.skill_values import ARGUMENTS_VARIABLE, Skill
-from athena.programs.values import EngineName, Past, Result
+from athena.programs.host_calls import RunContext
+from athena.programs.program_run import ProgramRun
+from athena.programs.values import ARGUMENTS_VARIABLE, EngineName, Past, Result, Skill
 from athena.storage import runs
 from athena.storage.database import Transaction
 

@@ -1,6 +1,6 @@
 """A run: one execution of a program, and what came of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Status = Literal["done", "failed", "needs_approval", "unknown"]
@@ -56,3 +56,50 @@ class Past:
     error: str | None
     waiting: Waiting | None
     answer: Result | None = None  # what came of it, as long as that is kept; only of a single run
+
+
+ARGUMENTS_VARIABLE = "given__"
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    name: str
+    description: str
+    code: str
+    signature: str  # as Python writes it: "name: str, limit: int = 5"
+    returns: str
+    parameters: dict[str, Any] = field(default_factory=dict, hash=False)  # as JSON Schema
+    example: str = ""
+
+    @property
+    def program(self) -> str:
+        """A program that calls it with what the variable `GIVEN` holds."""
+        return f"{self.code.rstrip()}\n\n{self.name}(**{ARGUMENTS_VARIABLE})\n"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSkill:
+    """A skill as it is shown."""
+
+    name: str
+    description: str
+    code: str
+    signature: str
+    returns: str
+    example: str
+    uses: int
+    version: int
+    updated: float | None  # None: it comes with Athena
+    id: int | None  # for memory_history
+    project: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSkill:
+    """A skill that a search found."""
+
+    name: str
+    signature: str
+    returns: str
+    description: str
+    uses: int

@@ -8,14 +8,12 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
-from athena.core.call import Call
-from athena.core.page import Page
-from athena.core.scope import Scope
 from athena.core.text import make_storable
+from athena.core.values import Call, Page, Scope
 from athena.errors import InvalidInput, LimitExceeded, NotFound
-from athena.storage import calls, files
+from athena.storage import calls, workspaces
 from athena.storage.database import Database, Transaction
-from athena.storage.files import HANDLES_PREFIX
+from athena.storage.workspaces import HANDLES_PREFIX
 
 DEFAULT_WORKSPACE = "default"
 MAX_HANDLES = 50
@@ -86,7 +84,7 @@ async def write_file(
     async def write_once(tx: Transaction) -> File:
         async def put_file(_: int) -> list[Any]:
             await _check_room(tx, call.scope, name, where, size)
-            await files.upsert_file(tx, call.scope, name, where, text, size, now)
+            await workspaces.upsert_file(tx, call.scope, name, where, text, size, now)
             return [size, now]
 
         return File(where, *await calls.run_once(tx, call, put_file))
@@ -95,7 +93,7 @@ async def write_file(
 
 
 async def _check_room(tx: Transaction, scope: Scope, name: str, path: str, size: int) -> None:
-    used = await files.fetch_file_usage(tx, scope, name, path)
+    used = await workspaces.fetch_file_usage(tx, scope, name, path)
     if used.files >= MAX_FILES:
         raise LimitExceeded(
             f"the workspace {name!r} has {used.files:,} files; at most {MAX_FILES:,}", hint=_MAKE_ROOM_HINT
@@ -153,14 +151,14 @@ async def read_file(
 ) -> Any:
     """Return a file: text, or what its JSON or CSV says; in part where that is asked for."""
     name, where = clean_name(workspace), clean_path(path)
-    text = await database.read(lambda tx: files.fetch_file(tx, scope, name, where))
+    text = await database.read(lambda tx: workspaces.fetch_file(tx, scope, name, where))
     if text is None:
-        near = await database.read(lambda tx: files.list_files(tx, scope, name))
+        near = await database.read(lambda tx: workspaces.list_files(tx, scope, name))
         raise NotFound(f"there is no file {where!r} in the workspace {name!r}", hint=_suggest_path(where, near))
     return slice_value(text if raw else parse_content(where, text), offset, limit)
 
 
-def _suggest_path(path: str, there: list[files.FileRow]) -> str:
+def _suggest_path(path: str, there: list[workspaces.FileRow]) -> str:
     from difflib import get_close_matches  # only on a miss
 
     paths = [row.path for row in there]
@@ -200,7 +198,7 @@ def slice_value(value: Any, offset: int, limit: int | None) -> Any:
 async def list_files(database: Database, scope: Scope, workspace: str | None, prefix: str) -> list[File]:
     """Return the files of a workspace, by path."""
     name = clean_name(workspace)
-    found = await database.read(lambda tx: files.list_files(tx, scope, name))
+    found = await database.read(lambda tx: workspaces.list_files(tx, scope, name))
     return [File(*row) for row in found if row.path.startswith(prefix)]
 
 
@@ -210,7 +208,7 @@ async def delete_file(database: Database, workspace: str | None, path: str, call
 
     async def delete_once(tx: Transaction) -> bool:
         async def remove_file(_: int) -> bool:
-            return await files.delete_file(tx, call.scope, name, where)
+            return await workspaces.delete_file(tx, call.scope, name, where)
 
         return bool(await calls.run_once(tx, call, remove_file))
 
@@ -224,9 +222,9 @@ async def put_handle(tx: Transaction, scope: Scope, workspace: str, run: str, va
     size = len(text.encode())
     if size > MAX_HANDLE_BYTES:
         return None
-    there = await files.list_files(tx, scope, workspace)
+    there = await workspaces.list_files(tx, scope, workspace)
     older = sorted((row for row in there if row.path.startswith(HANDLES_PREFIX)), key=lambda row: row.updated)
-    used = await files.fetch_file_usage(tx, scope, workspace, path)
+    used = await workspaces.fetch_file_usage(tx, scope, workspace, path)
     if not there and used.workspaces >= MAX_PROJECT_WORKSPACES:
         return None
     room, count = (
@@ -235,9 +233,9 @@ async def put_handle(tx: Transaction, scope: Scope, workspace: str, run: str, va
     )
     while older and (room < size or count < 1 or len(older) >= MAX_HANDLES):
         gone = older.pop(0)
-        await files.delete_file(tx, scope, workspace, gone.path)
+        await workspaces.delete_file(tx, scope, workspace, gone.path)
         room, count = room + gone.size, count + 1
     if room < size or count < 1:
         return None
-    await files.upsert_file(tx, scope, workspace, path, text, size, now)
+    await workspaces.upsert_file(tx, scope, workspace, path, text, size, now)
     return path

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from athena.core.catalog import AnyOperation, Catalog
-from athena.core.invoke import invoke
+from athena.core.catalog import AnyOperation, Catalog, invoke
 from athena.core.metrics import Metrics
 from athena.core.operation import Caller, Effect
 from athena.errors import AthenaError, Unavailable

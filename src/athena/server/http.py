@@ -17,13 +17,13 @@ from starlette.types import Receive, Scope, Send
 
 from athena.core import tokens
 from athena.core.catalog import AnyOperation, Catalog
-from athena.core.page import Page
 from athena.core.threads import start_in_thread
 from athena.core.types import MAX_JSON_DEPTH, is_too_deep, to_json
+from athena.core.values import Page
 from athena.core.version import __version__
 from athena.errors import AthenaError, InvalidInput, NotFound
-from athena.operations import finding
-from athena.server import openapi, registry
+from athena.operations import tools
+from athena.server import openapi
 from athena.server.admission import CallDispatcher
 from athena.server.guard import MalformedRequest, MethodNotAllowed, UnsupportedMediaType
 from athena.server.openapi import MAX_IDEMPOTENCY_KEY_CHARS, MAX_PROJECT_HEADER_CHARS
@@ -78,11 +78,11 @@ class HttpApi:
         ]
 
     async def _discover_tools(self, request: Request) -> Response:
-        return self._respond_cached(request, "discover", lambda: registry.describe_catalog(self.catalog))
+        return self._respond_cached(request, "discover", lambda: openapi.describe_catalog(self.catalog))
 
     async def _list_tools(self, request: Request) -> Response:
         category = request.query_params.get("category")
-        return self._respond_cached(request, f"list {category}", lambda: registry.list_tools(self.catalog, category))
+        return self._respond_cached(request, f"list {category}", lambda: openapi.list_tools(self.catalog, category))
 
     async def _search_tools(self, request: Request) -> Response:
         query, limit = request.query_params.get("q", ""), request.query_params.get("limit", "10")
@@ -94,16 +94,16 @@ class HttpApi:
             raise InvalidInput(f"limit must be a number from 1 to 100, not {limit!r:.40}")
         category = request.query_params.get("category")
         return _create_json_response(
-            await registry.search_tools(self._create_caller(request), query, int(limit), category)
+            await openapi.search_tools(self._create_caller(request), query, int(limit), category)
         )
 
     async def _get_tool(self, request: Request) -> Response:
         name = request.path_params["name"]
         own = name.startswith("skills.") and name not in self.catalog
-        if own and (skill := await finding.find_skill(self._create_caller(request), name)) is not None:
-            return _create_json_response(registry.describe_skill(skill))
+        if own and (skill := await tools.find_skill(self._create_caller(request), name)) is not None:
+            return _create_json_response(openapi.describe_skill(skill))
         operation = self._find_operation(request)
-        return self._respond_cached(request, f"tool {operation.name}", lambda: registry.describe_operation(operation))
+        return self._respond_cached(request, f"tool {operation.name}", lambda: openapi.describe_operation(operation))
 
     async def _get_openapi(self, request: Request) -> Response:
         return self._respond_cached(request, "openapi", lambda: openapi.create_document(self.catalog))

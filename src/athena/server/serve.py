@@ -25,13 +25,13 @@ from athena.core import tokens
 from athena.core.home import sockets
 from athena.core.home.lock import ServerLock, acquire_server_lock
 from athena.core.home.paths import MCP_SOCKET, ensure_token
-from athena.core.scope import Scope
 from athena.core.threads import start_in_thread
+from athena.core.values import Scope
 from athena.core.version import __version__
 from athena.errors import AthenaError, Misconfigured
 from athena.hooks.server import HookServer
 from athena.memory import upkeep
-from athena.memory.consolidation.schedule import AutomaticStrategy, consolidate_due_projects
+from athena.memory.consolidation.run import AutomaticStrategy, consolidate_due_projects
 from athena.server.guard import (
     MAX_HEAD_BYTES,
     SECURITY_HEADERS,

@@ -3,7 +3,7 @@
 import threading
 from functools import partial
 
-from athena.core.call import Call
+from athena.core.values import Call
 from athena.storage import calls, usage
 from athena.storage.database import Database, Transaction
 from athena.storage.sqlite import fork

@@ -4,7 +4,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from athena.core.call import Call
+from athena.core.values import Call
 from athena.errors import Conflict
 
 MAX_CALLS = 200_000  # calls

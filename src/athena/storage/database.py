@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
-from athena.core.scope import Kind
+from athena.core.values import Kind
 from athena.errors import Conflict, Misconfigured, NotFound
 from athena.memory.values import Filter
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any, NamedTuple
 
-from athena.core.scope import Kind
+from athena.core.values import Kind
 from athena.storage.database import IndexedPassage
 
 PASSAGE_IDS_PER_SCOPE = 1 << 32  # passage ids of one scope: a range of their own, so that an index can be cut by scope

@@ -6,7 +6,7 @@ and in the answer of one that has waited, or may be asked for again with its key
 
 from typing import Any, NamedTuple
 
-from athena.core.scope import Scope
+from athena.core.values import Scope
 
 RUN_TTL_S = 30 * 86_400.0  # seconds
 ANSWER_TTL_S = 86_400.0  # seconds that an answer can be asked for again

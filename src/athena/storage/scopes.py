@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from athena.core.scope import Scope
+from athena.core.values import Scope
 from athena.storage.database import bind_list
 
 

@@ -15,9 +15,8 @@ import pytest
 from postgres_tools import Other, call, new_database, opened, others, query
 
 from athena.app.compose import App
-from athena.core.call import Call
-from athena.core.scope import Scope
 from athena.core.threads import run_sync
+from athena.core.values import Call, Scope
 from athena.errors import Conflict, NotFound
 from athena.memory.values import Filter
 from athena.storage.call_log import CallLog

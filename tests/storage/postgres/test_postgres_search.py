@@ -15,8 +15,8 @@ from postgres_tools import call, name_of, new_database, query
 
 from athena.app.compose import App
 from athena.core.hashing import hash_text
-from athena.core.scope import Scope
 from athena.core.threads import run_sync
+from athena.core.values import Scope
 from athena.memory.values import Filter
 from athena.storage.database import IndexedPassage, Transaction
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from athena.app.compose import App
-from athena.core.scope import Scope
 from athena.core.threads import run_sync
+from athena.core.values import Scope
 from athena.memory.values import Filter
 from athena.storage.arrays import quantize_vectors
 from athena.storage.database import VectorMatches

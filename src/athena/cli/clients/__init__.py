@@ -1,14 +1,9 @@
 """Setting up coding agents' clients: which there are, and what is said to each of them."""
 
 from athena.cli.clients.claude_code import CLAUDE_CODE
-from athena.cli.clients.client import Client
-from athena.cli.clients.codex import CODEX
-from athena.cli.clients.cursor import CURSOR
 from athena.cli.clients.files import BackupRecord, Change, setup_lock
-from athena.cli.clients.gemini import GEMINI
-from athena.cli.clients.setup import SetupTarget, Told
-from athena.cli.clients.vscode import VSCODE
-from athena.cli.clients.windsurf import WINDSURF
+from athena.cli.clients.others import CODEX, CURSOR, GEMINI, VSCODE, WINDSURF
+from athena.cli.clients.setup import Client, SetupTarget, Told
 from athena.errors import AthenaError
 from athena.hooks import launcher
 

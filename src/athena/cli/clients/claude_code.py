@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from athena.cli.clients import files, json_edit, plugin
-from athena.cli.clients.client import ENTRY_NAME, Client
 from athena.cli.clients.files import BackupRecord, Change
-from athena.cli.clients.ours import is_athena, is_ours
-from athena.cli.clients.setup import OwnedFolder, SetupStep, SetupTarget, Told, parse_config, run_client_command
+from athena.cli.clients.hook_entries import is_athena, is_ours
+from athena.cli.clients.setup import (
+    ENTRY_NAME,
+    Client,
+    OwnedFolder,
+    SetupStep,
+    SetupTarget,
+    Told,
+    parse_config,
+    run_client_command,
+)
 from athena.errors import AthenaError, Conflict
 
 PLUGIN_ID = f"{ENTRY_NAME}@{ENTRY_NAME}"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from athena.cli.clients import files, hook_entries, json_edit
 from athena.cli.clients.files import BackupRecord, Change
-from athena.cli.clients.ours import is_athena, is_manual_entry, is_ours
+from athena.cli.clients.hook_entries import is_athena, is_manual_entry, is_ours
 from athena.errors import AthenaError, Conflict, Unavailable
 from athena.hooks.launcher import BIN_FOLDER, HOOK_LAUNCHER, MCP_LAUNCHER
 
@@ -255,3 +255,101 @@ def run_client_command(words: list[str], place: SetupTarget) -> str:
 def parse_config(text: str | None, read: Callable[[str], Any]) -> Any:
     """Return what a configuration says; nothing is an empty one."""
     return read(text) if text and text.strip() else {}
+
+
+class CommandStep(NamedTuple):
+    """What to say, and the same as an edit: it tells whether that is so already, and helps where it was not done."""
+
+    target: SetupTarget
+    add_commands: list[list[str]]
+    remove_commands: list[list[str]]
+    edit: FileEdit
+
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
+        changes = self.edit.plan_changes(record, remove)
+        if not changes or self._must_edit_file(record, remove):
+            return changes
+        return [Told(words, self.edit.path) for words in (self.remove_commands if remove else self.add_commands)]
+
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
+        if self._must_edit_file(record, remove):
+            return self.edit.apply_changes(record, remove)
+        planned = self.plan_changes(record, remove)
+        if not planned:
+            return []
+        path, before = self.edit.path, files.read_config(self.edit.path)
+        wanted = self.edit.plan_changes(record, remove)[0].after
+        if not remove:
+            record.save_original(path, self.edit.remove_entries(record, before), None)
+        for told in planned:
+            assert isinstance(told, Told)
+            run_client_command(told.argv, self.target)
+        now = files.read_config(path)
+        if remove:
+            # Its command took ours out; where it says the same as before, the bytes shall be the same too.
+            if self._is_same_config(now, wanted):
+                files.write_change(Change(path, now, wanted))
+                record.forget_file(path)
+                return planned
+            return [*planned, *self.edit.apply_changes(record, remove)]
+        if now != wanted and self._is_same_config(now, wanted):
+            files.write_change(Change(path, now, wanted))  # commands tidy up what others wrote, too
+            now = wanted
+        record.save_original(path, record.original_text(path), now)
+        # Some commands only hand it to a window that is open, or have nobody to hand it to.
+        return [*planned, *(self.edit.apply_changes(record, remove) if self.edit.plan_changes(record, remove) else [])]
+
+    def is_modified(self) -> bool:
+        return self.edit.is_modified()
+
+    def _must_edit_file(self, record: BackupRecord, remove: bool) -> bool:
+        """Tell whether we change the file: there is no command for it, or it would undo somebody's changes."""
+        return (
+            bool(not self.remove_commands or self.edit.find_preexisting(record)) if remove else self.edit.is_modified()
+        )
+
+    def _is_same_config(self, one: str | None, other: str | None) -> bool:
+        return bool(parse_config(one, self.edit.text_format.parse) == parse_config(other, self.edit.text_format.parse))
+
+
+ENTRY_NAME = "athena"  # under which clients know us
+
+
+class Client(NamedTuple):
+    """How one client is set up."""
+
+    name: str
+    title: str
+    features: str  # what it is given
+    is_installed: Callable[[SetupTarget], bool]  # is it on this machine
+    steps: Callable[[SetupTarget], Sequence[SetupStep]]
+    next_step: str  # what to do then
+    per_project: bool = True  # it can be set up for a single project
+    hooks: bool = False  # it tells us what happens in sessions
+    runs_user_hooks: bool = False  # it runs the hooks of a project and those of all projects
+    notes: Callable[[SetupTarget], list[str]] = lambda _: []  # what there is to know about this machine's
+
+
+def create_server_entry(place: SetupTarget, *, folder: str | None = None) -> dict[str, Any]:
+    """Return how a client starts the MCP server, in the usual form; `folder` is its word for the one that is open."""
+    return {"command": place.mcp_path, "args": [] if folder is None else ["--folder", folder]}
+
+
+def create_hook_entries(
+    place: SetupTarget, events: dict[str, str], *, seconds: float, unit: int = 1, named: bool = False
+) -> list[Entry]:
+    """Return the hooks of a client that has them as Claude Code does: lists in an object `hooks`."""
+    entries = []
+    for event, ours in events.items():
+        command: dict[str, Any] = {"type": "command", "command": f"{_shell_quote(place.hook_path)} {ours}"}
+        if named:
+            command = {"name": f"{ENTRY_NAME}-{ours}", **command}
+        group = {"hooks": [command | {"timeout": round(seconds * unit)}]}
+        entries.append(Entry(("hooks", event), group, is_hook_group=True))
+    return entries
+
+
+def _shell_quote(path: str) -> str:
+    import shlex  # only where there are hooks
+
+    return shlex.quote(path)

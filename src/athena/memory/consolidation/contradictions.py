@@ -9,9 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
-from athena.memory.consolidation import calibration
-from athena.memory.consolidation.findings import Pattern, to_quote
-from athena.memory.consolidation.material import MinedMemory
+from athena.memory.consolidation import confidence
 from athena.memory.consolidation.statements import (
     GENERIC_PREDICATES,
     Statement,
@@ -22,6 +20,7 @@ from athena.memory.consolidation.statements import (
     split_sentences,
     to_template,
 )
+from athena.memory.consolidation.values import MinedMemory, Pattern, to_quote
 from athena.memory.documents import ingest
 
 MAX_COMPARED_STATEMENTS = 60  # statements that one is compared with, at most
@@ -202,7 +201,7 @@ def _drop_heaviest_word(words: set[str], weights: dict[str, float]) -> set[str]:
 
 def _create_contradiction(older: Statement, newer: Statement, found: tuple[float, ...], whole: bool) -> Pattern:
     """Make a pattern; it is certain if the newer one says that something changed, or all but one value is the same."""
-    sure = calibration.compute_confidence("contradiction", found)
+    sure = confidence.compute_confidence("contradiction", found)
     certain = (
         whole and sure >= MIN_CERTAIN_CONFIDENCE and (newer.says_change or differs_in_one_value(older.text, newer.text))
     )

@@ -6,14 +6,209 @@ number of texts and not with its square.
 """
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
-from athena.memory.consolidation.acts import EventShape, parse_shape
-from athena.memory.consolidation.acts import are_different_kinds as differ
-from athena.memory.consolidation.material import Event
-from athena.memory.consolidation.signature import compute_signature
+from athena.memory.consolidation.values import Event
+
+
+def split_words(words: str) -> list[str]:
+    """Return the words of a table that is written as text."""
+    return words.split()
+
+
+# A hash, an id, a version, a time or a number tells one occasion from another, never one kind from another.
+VOLATILE_TOKEN_PATTERN = re.compile(
+    r"""https?://\S+
+      | \b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{20,}\b
+      | \b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{6,64}\b
+      | \b\d{4}-\d\d-\d\d(?:[T ][\d:.]+Z?)?\b | \b\d{1,2}:\d\d(?::\d\d)?\b
+      | (?<![^\W_])[#v]?\d+(?:[.,]\d+)*\s*
+        (?:%|[kmgt]i?b\b|m?s\b|seconds?\b|minutes?\b|mins?\b|hours?\b|h\b|days?\b|rows?\b)?
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+# p99 and k6 are words, worker3 is a worker
+WORD_PATTERN = re.compile(r"[^\W\d_]{4,}|[^\W\d_]+\d{1,3}(?![^\W_])|[^\W\d_]{2,}")
+# A file or a folder is one word: two files are two things, however much of their paths they share.
+FILE_PATH_PATTERN = re.compile(
+    r"(?<![\w/.])(?:[\w.-]*\w/)+[\w.-]*\w|(?<![\w/.])[\w-]+\.(?:py|[jt]sx?|go|rs|md|sql|toml|ya?ml|json|css|html|sh|java|c|h)\b"
+)
+URL_PATTERN = re.compile(r"https?://\S+")
+NEGATION_STEM = "not"  # the word that stands for every denial
+NEGATION_PATTERN = re.compile(
+    r"\b(?:not|no|never|none|without|cannot|skip(?:s|ped|ping)?|forgot(?:ten)?|omit(?:s|ted)?)\b|n['’]t\b",
+    re.IGNORECASE,
+)
+STOP_WORDS = frozenset(
+    split_words(
+        """a an the of in on at to for from with without by as is are was were be been being am it its this that these
+    those and or but if then than so not no i we you he she they our my your his her their me us them do does
+    did done has have had will would can could should may might must about into onto over under after before
+    while when where which who what how why all any each some more most other such only own same too very just
+    now again still yet also up down out off there here ok finished finish completed complete via per got get
+    gets let lets go goes went went see percent"""
+    )
+)
+SYNONYMS = {
+    "db": "database", "databases": "database", "config": "configuration", "prod": "production", "repo": "repository",
+    "pr": "pullrequest", "auth": "authentication", "dep": "dependency", "deps": "dependency", "k8s": "kubernetes",
+    "env": "environment", "frozen": "freeze", "froze": "freeze", "ran": "run", "wrote": "write", "written": "write",
+    "built": "build", "broke": "break", "broken": "break", "sent": "send", "led": "lead", "made": "make",
+    "changed": "chang", "restarted": "restart", "rebuilt": "rebuild",
+}  # fmt: skip
+SUFFIXES = (
+    "ations",
+    "ation",
+    "ments",
+    "ment",
+    "ings",
+    "ing",
+    "als",
+    "al",
+    "ers",
+    "ied",
+    "ies",
+    "ed",
+    "es",
+    "er",
+    "ly",
+    "s",
+)
+
+
+@lru_cache(maxsize=50_000)
+def stem(word: str) -> str:
+    """Return what forms of a word share; rough, and always the same."""
+    word = SYNONYMS.get(word, word)
+    for ending in SUFFIXES:
+        if word.endswith(ending) and len(word) - len(ending) >= 4:
+            word = word[: -len(ending)]
+            break
+    if len(word) == 4 and word[-1] == "s" and word[-2] not in "sui":
+        return word[:3]
+    if len(word) > 4 and word[-1] == word[-2]:
+        word = word[:-1]
+    return word[:-1] if len(word) > 4 and word[-1] in "ey" else word
+
+
+def extract_stems(text: str) -> list[str]:
+    """Return the stems of a text in their order, without what changes from occasion to occasion."""
+    text = URL_PATTERN.sub(" ", text)
+    paths = [re.sub(r"\d+", "0", path.lower()) for path in FILE_PATH_PATTERN.findall(text)]
+    plain = VOLATILE_TOKEN_PATTERN.sub(" ", FILE_PATH_PATTERN.sub(" ", text))
+    found = [stem(word) for word in map(str.lower, WORD_PATTERN.findall(plain)) if word not in STOP_WORDS]
+    return [*([NEGATION_STEM] if NEGATION_PATTERN.search(text) else []), *paths, *found]
+
+
+def select_paths(words: frozenset[str]) -> frozenset[str]:
+    """Return the files and folders of a signature."""
+    return frozenset(word for word in words if "/" in word or "." in word)
+
+
+def compute_signature(text: str, longest: int = 40) -> frozenset[str]:
+    """Return the words of the beginning of a text, as a set."""
+    return frozenset(extract_stems(text[:2_000])[:longest])
+
+
+# Forms of one line tell of the same deed. The first three forms of a verb also count where a text begins with them.
+VERB_FORMS = [
+    "edit edits editing edited change changes changing changed modify modified update updated adjusted patched tweaked",
+    "read reads reading viewed",
+    "write writes writing wrote written create creates creating created added",
+    "delete deletes deleting deleted remove removes removing removed dropped",
+    "run runs running ran executed",
+    "skip skips skipping skipped omitted",
+    "apply applies applying applied",
+    "fix fixes fixing fixed",
+    "revert reverts reverting reverted",
+    "rename renames renaming renamed",
+    "install installs installing installed",
+    "uninstall uninstalls uninstalling uninstalled",
+    "enable enables enabling enabled",
+    "disable disables disabling disabled",
+    "start starts starting started",
+    "stop stops stopping stopped",
+    "send sends sending sent announce announces announcing announced posted",
+    "ask asks asking asked request requests requesting requested",
+    "search searches searching searched grep",
+    "commit commits committing committed",
+    "push pushes pushing pushed",
+    "pull pulls pulling pulled",
+    "deploy deploys deploying deployed",
+    "bump bumps bumping bumped upgrade upgrades upgrading upgraded",
+    "downgrade downgrades downgrading downgraded",
+    "close closes closing closed",
+    "reviewed", "merged", "refactored", "documented", "benchmarked", "reopened", "approved", "rejected",
+]  # fmt: skip
+NUMBER_START_PATTERN = re.compile(r"[#v]?\d")
+EVENT_TOKEN_PATTERN = re.compile(r"\w(?:[\w./'’-]*\w)?")
+NAME_PATTERN = re.compile(r"[A-Z][a-z]+")
+
+
+@lru_cache(maxsize=1)
+def _load_verb_forms() -> tuple[dict[str, str], frozenset[str]]:
+    lines = [split_words(line) for line in VERB_FORMS]
+    told = {form: line[0] for line in lines for form in line}
+    return told, frozenset(form for form in told if not form.endswith("ed") and form not in IRREGULAR_PAST_FORMS)
+
+
+IRREGULAR_PAST_FORMS = frozenset(split_words("wrote written ran sent"))
+
+
+class EventShape(NamedTuple):
+    """How a text is built, as far as it tells kinds apart."""
+
+    tokens: tuple[str, ...]
+    deeds: frozenset[str]
+    paths: frozenset[str]
+    is_negated: bool
+
+
+def parse_shape(text: str, words: frozenset[str]) -> EventShape:
+    tokens = tuple(EVENT_TOKEN_PATTERN.findall(text[:400]))
+    told, unsure = _load_verb_forms()
+    deeds = set()
+    for place, token in enumerate(tokens):
+        word = token.lower()
+        if word in told and (place == 0 or word not in unsure):
+            deeds.add(told[word])
+        elif place == 0 and word.endswith("ed") and len(word) > 4:
+            deeds.add(stem(word))
+    return EventShape(tokens, frozenset(deeds), select_paths(words), NEGATION_STEM in words)
+
+
+def are_different_kinds(one: EventShape, other: EventShape) -> bool:
+    """Tell whether two texts cannot be of one kind."""
+    return (
+        one.is_negated != other.is_negated
+        or bool(one.deeds and other.deeds and not one.deeds & other.deeds)
+        or bool(one.paths and other.paths and not one.paths & other.paths)
+        or _differ_in_one_word(one.tokens, other.tokens)
+    )
+
+
+def _differ_in_one_word(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Tell whether two texts are the same but for one word that is neither a number nor a name."""
+    if len(one) != len(other):
+        return False
+    changed = [(a, b) for a, b in zip(one, other, strict=True) if not _are_same_token(a, b)]
+    return len(changed) == 1 and len(one) > 1 and not all(NAME_PATTERN.fullmatch(token) for token in changed[0])
+
+
+def _are_same_token(one: str, other: str) -> bool:
+    if one == other or (NUMBER_START_PATTERN.match(one) and NUMBER_START_PATTERN.match(other)):
+        return True
+    return stem(one.lower()) == stem(other.lower()) or (_is_hex_id(one) and _is_hex_id(other))
+
+
+def _is_hex_id(token: str) -> bool:
+    return len(token) >= 6 and all(c in "0123456789abcdef" for c in token) and any(c.isdigit() for c in token)
+
 
 MIN_GROUP_SIMILARITY = 0.36  # from this likeness on, a text belongs to a kind
 MIN_CORE_SHARE = 0.6  # a word is of the core of a kind if this part of its members has it
@@ -138,7 +333,7 @@ def _merge_clusters(
         mine = groups[place].compute_word_shares(MIN_CORE_SHARE / 2)
         near = Counter(other for word in mine for other in leading[word])
         for other, _ in near.most_common(20):
-            if differ(groups[place].shape, groups[other].shape):
+            if are_different_kinds(groups[place].shape, groups[other].shape):
                 continue
             theirs = groups[other].compute_word_shares(MIN_CORE_SHARE / 2)
             common = sum(weights[word] * min(part, theirs.get(word, 0.0)) for word, part in mine.items())
@@ -181,7 +376,7 @@ def _find_nearest_cluster(
             elif part > 0.2:
                 whole += weights[word] * part
         likeness = common / (own + whole)
-        if likeness > most and not differ(mine, group.shape):
+        if likeness > most and not are_different_kinds(mine, group.shape):
             best, most = place, likeness
     return best
 

@@ -4,9 +4,9 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from athena.core.scope import Kind, Scope
-from athena.memory.consolidation import run_rows
-from athena.memory.consolidation.material import Event, MinedMemory
+from athena.core.values import Kind, Scope
+from athena.memory.consolidation import rows as consolidation_rows
+from athena.memory.consolidation.values import Event, MinedMemory
 from athena.memory.sessions.values import list_outcome_synonyms
 from athena.memory.store import Store
 from athena.memory.values import RESERVED_PREFIX
@@ -50,7 +50,9 @@ async def _read_rows(tx: Transaction, scope: Scope, since: float) -> list[tuple[
     behind = (since, 0)
     for own in await scopes.fetch_own_ids(tx, scope):
         while True:
-            rows = await run_rows.list_rows_since(tx, own, since, behind, ROW_BATCH_SIZE, MAX_INPUT_TEXT_CHARS)
+            rows = await consolidation_rows.list_rows_since(
+                tx, own, since, behind, ROW_BATCH_SIZE, MAX_INPUT_TEXT_CHARS
+            )
             found = [*found, *rows][-MAX_ROWS_PER_KIND:]
             if len(rows) < ROW_BATCH_SIZE:
                 return found
@@ -75,7 +77,9 @@ def _parse_memory(number: int, at: float, kind: str, text: str, metadata: str, t
 
 async def compute_fingerprints(tx: Transaction, scope: Scope, since: float) -> dict[str, str]:
     """Return of each kind what changes when anything changes that a run would look at."""
-    figures = {kind: await run_rows.fetch_change_figures(tx, scope.with_kind(kind), since) for kind in INPUT_KINDS}
+    figures = {
+        kind: await consolidation_rows.fetch_change_figures(tx, scope.with_kind(kind), since) for kind in INPUT_KINDS
+    }
     return {kind: hashlib.sha256(json.dumps(found).encode()).hexdigest() for kind, found in figures.items()}
 
 

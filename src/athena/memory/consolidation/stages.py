@@ -1,20 +1,92 @@
 """The stages of a consolidation: each looks for one type of pattern."""
 
-from collections.abc import Awaitable, Callable
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
+from itertools import combinations
+from typing import NamedTuple
 
-from athena.core.scope import Scope
 from athena.core.threads import run_in_thread
+from athena.core.values import Scope
 from athena.memory import duplicates
-from athena.memory.consolidation import contradictions, events, recurring, sequences, topics
-from athena.memory.consolidation.findings import Pattern, to_quote
+from athena.memory.consolidation import confidence as consolidation_confidence
+from athena.memory.consolidation import contradictions, events, sequences
 from athena.memory.consolidation.read import ConsolidationInput
-from athena.memory.consolidation.strategies import StrategyPlan
+from athena.memory.consolidation.values import Pattern, to_quote
 from athena.memory.documents import ingest
 from athena.memory.duplicates import Group
+from athena.memory.graph.mentions import find_forms
 from athena.memory.store import Store
-from athena.memory.values import Memory
+from athena.memory.values import Memory, tag_key
+
+
+class StrategyPlan(NamedTuple):
+    min_duplicate_similarity: float  # from this likeness on, memories are near duplicates
+    merges_duplicates: bool
+    max_sequence_steps: int  # of a sequence at most; 0 looks for none
+    finds_topics: bool
+    finds_contradictions: bool
+    min_reported_confidence: float  # the confidence from which on a pattern is kept
+    min_acting_confidence: float | None  # the confidence from which on memories are strengthened, faded and promoted
+
+
+STRATEGY_PLANS: dict[str, StrategyPlan] = {
+    "minimal": StrategyPlan(0.97, False, 0, False, False, 0.6, None),
+    "speed": StrategyPlan(0.97, True, 0, False, False, 0.5, None),
+    "balanced": StrategyPlan(0.93, True, 2, True, True, 0.4, 0.8),
+    "quality": StrategyPlan(0.88, True, 3, True, True, 0.25, 0.65),
+}
+
+
+MIN_TOPIC_MEMORIES = 3  # memories that make a topic
+MAX_TOPICS = 50
+MAX_MENTION_TEXT_CHARS = 2_000  # characters of a text
+MAX_TERMS_PER_TEXT = 8  # things of one text that are paired, at most
+Item = tuple[int, str, tuple[str, ...]]  # an id, a text, its tags
+
+
+def extract_mentions(text: str) -> list[str]:
+    """Return what a text names by its form: @people, #tags, code and files."""
+    return [token.removesuffix("()") for form, token in find_forms(text[:MAX_MENTION_TEXT_CHARS]) if form != "url"]
+
+
+def find_topics(items: Iterable[Item]) -> list[Pattern]:
+    """Return pairs, the most frequent first."""
+    named: dict[int, list[str]] = {}
+    for number, text, tags in items:
+        things = [tag_key(tag) for tag in tags] + [tag_key(name) for name in extract_mentions(text)]
+        named[number] = list(dict.fromkeys(things))[:MAX_TERMS_PER_TEXT]
+    single = Counter(thing for things in named.values() for thing in things)
+    together: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, things in named.items():
+        for pair in combinations(sorted(things), 2):
+            together[pair].append(number)
+    total, tests = max(len(named), 1), max(len(together), 1)
+    found = []
+    for (one, other), ids in sorted(together.items(), key=lambda item: (-len(item[1]), item[0])):
+        expected = single[one] * single[other] / total
+        if len(ids) < MIN_TOPIC_MEMORIES or len(ids) < 2 * expected:
+            continue
+        tail = consolidation_confidence.log_poisson_tail(len(ids), expected)
+        share = len(ids) / min(single[one], single[other])
+        sure = 1 - min(1.0, 10**tail * tests) if len(ids) > MIN_TOPIC_MEMORIES else 0.5
+        confidence = round(share * (1 - 1 / (len(ids) + 1)) * (0.5 + 0.5 * sure), 4)
+        found.append(_create_topic(one, other, ids, confidence))
+    return found[:MAX_TOPICS]
+
+
+def _create_topic(one: str, other: str, ids: list[int], confidence: float) -> Pattern:
+    return Pattern(
+        type="topic",
+        about=f"{one}\n{other}",
+        summary=f"'{one}' and '{other}' come up together in {len(ids)} memories",
+        confidence=confidence,
+        support=len(ids),
+        evidence=tuple(ids),
+        details={"topics": [one, other]},
+    )
+
 
 MAX_DUPLICATE_GROUPS = 1_000
 MAX_PATTERNS_PER_STAGE = 300  # of one type
@@ -54,7 +126,7 @@ class StageRunner:
     @cached_property
     def _grouped_events(self) -> tuple[list[events.EventGroup], list[Pattern]]:
         found, vocabulary, background = events.group_events(self._input.events)
-        return found, recurring.find_recurring(found, vocabulary, background)
+        return found, sequences.find_recurring(found, vocabulary, background)
 
     async def _find_recurring(self) -> list[Pattern]:
         return (await run_in_thread(lambda: self._grouped_events))[1]
@@ -67,7 +139,7 @@ class StageRunner:
 
     async def _find_topics(self) -> list[Pattern]:
         return await run_in_thread(
-            lambda: topics.find_topics((note.id, note.text, note.tags) for note in self._input.memories)
+            lambda: find_topics((note.id, note.text, note.tags) for note in self._input.memories)
         )
 
     async def _find_contradictions(self) -> list[Pattern]:

@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from athena.core.call import Call
 from athena.core.hashing import hash_text
-from athena.core.scope import Scope
+from athena.core.values import Call, Scope
 from athena.errors import NotFound
-from athena.memory import edit, history, write_rows
+from athena.memory import edit, history_rows, write
 from athena.memory import rows as memory_rows
 from athena.memory.index import encode_missing
 from athena.memory.prepare import add_vectors, prepare_memory
+from athena.memory.remember import WriteContext, upsert_memory
 from athena.memory.rows import Kept
 from athena.memory.store import Store
 from athena.memory.values import Draft
-from athena.memory.write import WriteContext, upsert_memory
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 
@@ -52,10 +51,10 @@ async def replace_document(store: Store, source: str, drafts: Sequence[Draft], c
             current = {(await upsert_memory(store, tx, WriteContext(scope, call_number, now), one))[0] for one in ready}
             for piece in await memory_rows.list_session_memories(tx, [scope], source, DOCUMENT_TYPE):
                 if piece.memory.id not in current:
-                    await history.insert_change(
+                    await history_rows.insert_change(
                         tx, scope, piece.memory.id, call_number, now, "forgotten", piece.to_snapshot()
                     )
-                    await write_rows.hide_memory(store, tx, piece, now)
+                    await write.hide_memory(store, tx, piece, now)
             return len(current)
 
         return int(await calls.run_once(tx, own, replace_pieces, about=hash_text("".join(digests)), number=number))

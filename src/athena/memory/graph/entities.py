@@ -9,15 +9,13 @@ from functools import partial
 from typing import Any
 
 from athena.core import redaction
-from athena.core.call import Call
-from athena.core.scope import Scope
 from athena.core.text import make_storable
+from athena.core.values import Call, Scope
 from athena.errors import NotFound
 from athena.memory import rows as memory_rows
-from athena.memory import write_rows
-from athena.memory.graph import mention_rows, relation_rows, rows
-from athena.memory.graph.relation_rows import RelationRow
-from athena.memory.graph.rows import EntityRow
+from athena.memory import write
+from athena.memory.graph import rows
+from athena.memory.graph.rows import EntityRow, RelationRow
 from athena.memory.graph.values import ENTITY_METADATA_KEY, Entity, Graph, Relation, entity_key
 from athena.memory.index import ENCODE_DELAY_S, encode_in_background
 from athena.memory.store import Store
@@ -31,7 +29,7 @@ async def read_graph(store: Store, scope: Scope) -> Graph:
     async def read_nodes(tx: Transaction) -> Graph:
         numbers = await scopes.fetch_visible_ids(tx, scope)
         nodes, seen = await rows.fetch_all_entities(tx, numbers)
-        edges = await relation_rows.list_relations(tx, numbers)
+        edges = await rows.list_relations(tx, numbers)
         return {"entities": to_entities(sort_own_first(nodes, numbers), seen), "relations": to_relations(edges)}
 
     return await store.database.read(read_nodes)
@@ -45,7 +43,7 @@ async def open_nodes(store: Store, names: Sequence[str], scope: Scope) -> Graph:
         numbers = await scopes.fetch_visible_ids(tx, scope)
         found = await rows.fetch_entities_by_key(tx, numbers, keys)
         missing = {*keys} - {node.key for node in found}
-        merged = await mention_rows.list_mentioning_ids(tx, numbers, [f"={key}" for key in missing]) if missing else []
+        merged = await rows.list_mentioning_ids(tx, numbers, [f"={key}" for key in missing]) if missing else []
         also = await rows.fetch_entities_by_id(tx, numbers, [one for one in merged if one not in {n.id for n in found}])
         return await assemble_graph(tx, numbers, found + also)
 
@@ -57,7 +55,7 @@ async def assemble_graph(tx: Transaction, numbers: list[int], nodes: list[Entity
     if not nodes:
         return {"entities": [], "relations": []}
     seen = await rows.fetch_observations(tx, numbers, [node.id for node in nodes])
-    edges = await relation_rows.list_relations_touching(tx, numbers, [node.key for node in nodes])
+    edges = await rows.list_relations_touching(tx, numbers, [node.key for node in nodes])
     return {"entities": to_entities(sort_own_first(nodes, numbers), seen), "relations": to_relations(edges)}
 
 
@@ -132,10 +130,10 @@ async def change_graph(store: Store, call: Call, act: Callable[..., Any], fetch:
 
 async def index_batch(store: Store, tx: Transaction) -> None:
     """Write passages that wait; the model reads them afterwards."""
-    written = await write_rows.index_waiting(store, tx)
+    written = await write.index_waiting(store, tx)
     if written and store.encoder.is_working:
         encode_in_background(store, ENCODE_DELAY_S)
-    if written >= write_rows.INDEX_BATCH_SIZE:
+    if written >= write.INDEX_BATCH_SIZE:
         schedule_indexing(store)
 
 

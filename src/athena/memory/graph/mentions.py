@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from athena.core.page import Page
-from athena.core.scope import Scope
+from athena.core.values import Page, Scope
 from athena.memory import rows as memory_rows
-from athena.memory.graph import mention_rows
 from athena.memory.graph import rows as graph_rows
 from athena.memory.recall import Query, recall
 from athena.memory.store import Store
@@ -112,10 +110,10 @@ def to_exact_key(digest: str) -> str:
 async def write_mentions(tx: Transaction, scope: int, memory: int, text: str, *, anew: bool = False) -> None:
     """Write down what a memory mentions."""
     keys = find_form_keys(text)
-    where = await mention_rows.list_entity_scope_ids(tx, scope)
+    where = await graph_rows.list_entity_scope_ids(tx, scope)
     if where:
         keys |= await _find_entity_names(tx, where, text)
-    await mention_rows.insert_mentions(tx, scope, memory, keys, anew=anew)
+    await graph_rows.insert_mentions(tx, scope, memory, keys, anew=anew)
 
 
 async def _find_entity_names(tx: Transaction, graphs: list[int], text: str) -> set[str]:
@@ -123,7 +121,7 @@ async def _find_entity_names(tx: Transaction, graphs: list[int], text: str) -> s
     words = NAME_WORD_PATTERN.findall(text[:MAX_MENTION_TEXT_CHARS])[:MAX_SCANNED_WORDS]
     dense = UNSPACED_PATTERN.findall(text[:MAX_MENTION_TEXT_CHARS])
     runs = _list_word_runs(words) | {part for _, part in _list_unspaced_parts(dense)}
-    known = await mention_rows.find_entity_names(tx, graphs, [run for run in runs if len(run) <= MAX_KEY_CHARS])
+    known = await graph_rows.find_entity_names(tx, graphs, [run for run in runs if len(run) <= MAX_KEY_CHARS])
     found: set[str] = set()
     at = 0
     while known and at < len(words):
@@ -175,10 +173,10 @@ async def _list_name_keys(tx: Transaction, scope: Scope, name: str) -> list[str]
     keys = {key: None for key in (fold_name(name), to_form_key(name)) if key}
     for number in await scopes.fetch_visible_ids(tx, scope.with_kind("entity")):
         rows = await graph_rows.fetch_entities_by_id(
-            tx, [number], await mention_rows.list_mentioning_ids(tx, [number], list(keys))
+            tx, [number], await graph_rows.list_mentioning_ids(tx, [number], list(keys))
         )
         for row in rows:
-            keys |= dict.fromkeys(await mention_rows.list_mention_keys(tx, number, row.id))
+            keys |= dict.fromkeys(await graph_rows.list_mention_keys(tx, number, row.id))
     return list(keys)
 
 
@@ -192,7 +190,7 @@ async def find_mentioning(store: Store, name: str, limit: int, offset: int, scop
 
     async def read_page(tx: Transaction) -> Page[Memory]:
         numbers = await scopes.fetch_visible_ids(tx, scope)
-        every = {*await mention_rows.list_mentioning_ids(tx, numbers, keys), *also}
+        every = {*await graph_rows.list_mentioning_ids(tx, numbers, keys), *also}
         found = sorted((await memory_rows.fetch_memories(tx, numbers, every)).values(), key=lambda m: (m.created, m.id))
         return Page(found[::-1][offset : offset + limit], len(found))
 

@@ -4,13 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from athena.core import redaction
-from athena.core.call import Call
 from athena.core.hashing import hash_text
 from athena.core.text import make_storable
+from athena.core.values import Call
 from athena.errors import InvalidInput, NotFound
-from athena.memory import history, inputs, write_rows
+from athena.memory import history_rows, inputs, write
 from athena.memory import rows as memory_rows
-from athena.memory.graph import mention_rows, relation_rows
 from athena.memory.graph import rows as graph_rows
 from athena.memory.graph.entities import (
     change_graph,
@@ -23,9 +22,8 @@ from athena.memory.graph.entities import (
     to_entity_key,
 )
 from athena.memory.graph.mentions import fold_name
-from athena.memory.graph.relation_rows import RelationRow
 from athena.memory.graph.relations import add_aliases, clean_entity_name, link_edge, unlink_edge
-from athena.memory.graph.rows import EntityRow
+from athena.memory.graph.rows import EntityRow, RelationRow
 from athena.memory.graph.values import (
     ENTITY_METADATA_KEY,
     OBSERVATION_TYPE,
@@ -142,7 +140,7 @@ async def delete_entities(store: Store, names: Sequence[str], call: Call) -> Non
         numbers = await scopes.fetch_own_ids(tx, call.scope)
         for node in await graph_rows.fetch_entities_by_key(tx, numbers, keys):
             await _hide_entity(store, tx, node, number, now)
-        for edge in await relation_rows.list_relations_touching(tx, numbers, keys):
+        for edge in await graph_rows.list_relations_touching(tx, numbers, keys):
             await unlink_edge(tx, edge, number, now)
 
     await change_graph(store, call, hide_entities, None)
@@ -181,10 +179,10 @@ async def merge_entities(store: Store, source: str, into: str, call: Call) -> Ma
         await _update_metadata(store, tx, other, facts[one.id] | facts[other.id], number, now)
         await add_aliases(tx, one, other, number, now)
         await _hide_entity(store, tx, one, number, now)
-        for edge in await relation_rows.list_relations_touching(tx, numbers, [one.key]):
+        for edge in await graph_rows.list_relations_touching(tx, numbers, [one.key]):
             await unlink_edge(tx, edge, number, now)
             moved = _replace_node(edge, one, other)
-            beside = await relation_rows.find_relations(tx, [edge.scope], *get_triple(moved))
+            beside = await graph_rows.find_relations(tx, [edge.scope], *get_triple(moved))
             if moved.source != moved.target and not any(its.overlaps(moved) for its in beside):
                 await link_edge(tx, edge.scope, moved, number, now)
         return [other.id, "known"]
@@ -215,9 +213,9 @@ async def _update_metadata(
     merged = {key: value for key, value in {**known, **facts}.items() if value is not None}
     if merged == known:
         return
-    await history.insert_change(tx, node.scope, node.id, call, now, "updated", kept.to_snapshot())
+    await history_rows.insert_change(tx, node.scope, node.id, call, now, "updated", kept.to_snapshot())
     one = Draft(m.content, m.tags, m.memory_type, {**m.metadata, ENTITY_METADATA_KEY: merged}, m.importance)
-    await write_rows.rewrite_memory(store, tx, kept, prepare_memory(one, m.created), now)
+    await write.rewrite_memory(store, tx, kept, prepare_memory(one, m.created), now)
 
 
 async def _insert_entity(
@@ -227,9 +225,9 @@ async def _insert_entity(
     if facts:
         metadata[ENTITY_METADATA_KEY] = dict(facts)
     row = Draft(one["name"], (), one["entityType"], metadata)
-    number = await write_rows.insert_unindexed(tx, scope, prepare_memory(row, now), now)
-    await mention_rows.insert_mentions(tx, scope, number, [key] if (key := fold_name(one["name"])) else [])
-    await history.insert_change(tx, scope, number, call, now, "remembered", None)
+    number = await write.insert_unindexed(tx, scope, prepare_memory(row, now), now)
+    await graph_rows.insert_mentions(tx, scope, number, [key] if (key := fold_name(one["name"])) else [])
+    await history_rows.insert_change(tx, scope, number, call, now, "remembered", None)
     node = EntityRow(number, scope, one["name"], one["entityType"], entity_key(one["name"]))
     await _insert_observations(tx, node, one["observations"], call, now, new=True)
     return number
@@ -246,8 +244,8 @@ async def _insert_observations(
         if key in known:
             continue
         row = Draft(text, (), OBSERVATION_TYPE, {"session_id": str(node.id), "speaker": node.name})
-        number = await write_rows.insert_unindexed(tx, node.scope, prepare_memory(row, now), now)
-        await history.insert_change(tx, node.scope, number, call, now, "remembered", None)
+        number = await write.insert_unindexed(tx, node.scope, prepare_memory(row, now), now)
+        await history_rows.insert_change(tx, node.scope, number, call, now, "remembered", None)
         added.append((number, text))
     return added
 
@@ -260,8 +258,8 @@ async def _hide_entity(store: Store, tx: Transaction, node: EntityRow, call: int
 
 
 async def _hide_row(store: Store, tx: Transaction, kept: Kept, call: int, now: float) -> None:
-    await history.insert_change(tx, kept.scope, kept.memory.id, call, now, "forgotten", kept.to_snapshot())
-    await write_rows.hide_memory(store, tx, kept, now)
+    await history_rows.insert_change(tx, kept.scope, kept.memory.id, call, now, "forgotten", kept.to_snapshot())
+    await write.hide_memory(store, tx, kept, now)
 
 
 def _observation_key(entity: int, text: str) -> str:

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 from athena.core import redaction
-from athena.core.call import Call
+from athena.core.values import Call
 from athena.errors import InvalidInput
-from athena.memory import history
-from athena.memory.graph import mention_rows, relation_rows
+from athena.memory import history_rows
 from athena.memory.graph import mentions as graph_mentions
+from athena.memory.graph import rows
 from athena.memory.graph.entities import change_graph, get_triple, normalize_text, to_entity_key, to_relation
-from athena.memory.graph.relation_rows import RelationRow
-from athena.memory.graph.rows import EntityRow
+from athena.memory.graph.rows import EntityRow, RelationRow
 from athena.memory.graph.values import (
     ENTITY_SERIAL,
     Named,
@@ -20,7 +19,7 @@ from athena.memory.graph.values import (
     clean_label,
     entity_key,
 )
-from athena.memory.history import ChangeRow
+from athena.memory.history_rows import ChangeRow
 from athena.memory.inputs import check_time_range, parse_time
 from athena.memory.rows import Kept
 from athena.memory.store import Store
@@ -41,7 +40,7 @@ async def create_relations(store: Store, given: Sequence[NewRelation], call: Cal
         scope = await scopes.ensure_scope(tx, call.scope)
         made: dict[int, None] = {}
         for edge in wanted:
-            known = await relation_rows.find_relations(tx, [scope], *get_triple(edge))
+            known = await rows.find_relations(tx, [scope], *get_triple(edge))
             times = {(None, None), *((one.began, one.ended) for one in known)}
             if known and (edge.began, edge.ended) in times:
                 continue
@@ -54,7 +53,7 @@ async def create_relations(store: Store, given: Sequence[NewRelation], call: Cal
 
     async def fetch_relations(tx: Transaction, made: list[int]) -> list[Relation]:
         numbers = await scopes.fetch_own_ids(tx, call.scope)
-        found = [await relation_rows.fetch_relation(tx, scope, one) for one in made for scope in numbers]
+        found = [await rows.fetch_relation(tx, scope, one) for one in made for scope in numbers]
         return [to_relation(one[0]) for one in found if one is not None]
 
     result: list[Relation] = await change_graph(store, call, write_relations, fetch_relations)
@@ -88,47 +87,47 @@ async def delete_relations(store: Store, given: Sequence[Named], call: Call) -> 
         numbers = await scopes.fetch_own_ids(tx, call.scope)
         for one in given:
             wanted = to_entity_key(one["from"]), to_entity_key(one["to"]), normalize_text(one["relationType"])
-            for edge in await relation_rows.find_relations(tx, numbers, *wanted):
+            for edge in await rows.find_relations(tx, numbers, *wanted):
                 await unlink_edge(tx, edge, number, now)
 
     await change_graph(store, call, remove_relations, None)
 
 
 async def link_edge(tx: Transaction, scope: int, edge: RelationRow, call: int, now: float) -> int:
-    number = await relation_rows.insert_relation(tx, scope, edge, now)
-    await history.insert_change(tx, scope, 0, call, now, LINKED, {"relation": number})
+    number = await rows.insert_relation(tx, scope, edge, now)
+    await history_rows.insert_change(tx, scope, 0, call, now, LINKED, {"relation": number})
     return number
 
 
 async def unlink_edge(tx: Transaction, edge: RelationRow, call: int, now: float) -> None:
-    await relation_rows.set_relation_removed(tx, edge.scope, edge.id, now)
-    await history.insert_change(tx, edge.scope, 0, call, now, UNLINKED, {"relation": edge.id})
+    await rows.set_relation_removed(tx, edge.scope, edge.id, now)
+    await history_rows.insert_change(tx, edge.scope, 0, call, now, UNLINKED, {"relation": edge.id})
 
 
 async def undo_relation(tx: Transaction, step: ChangeRow, now: float) -> tuple[bool, str]:
     """Undo the making or removing of a relation unless it was made anew since, and return it in words."""
-    found = await relation_rows.fetch_relation(tx, step.scope, (step.before or {})["relation"])
+    found = await rows.fetch_relation(tx, step.scope, (step.before or {})["relation"])
     if found is None:
         return True, ""
     edge, removed = found
     if step.action == LINKED:
-        await relation_rows.set_relation_removed(tx, step.scope, edge.id, now if removed is None else removed)
+        await rows.set_relation_removed(tx, step.scope, edge.id, now if removed is None else removed)
     else:
-        if any(one.overlaps(edge) for one in await relation_rows.find_relations(tx, [step.scope], *get_triple(edge))):
+        if any(one.overlaps(edge) for one in await rows.find_relations(tx, [step.scope], *get_triple(edge))):
             return False, format_edge(edge)
-        await relation_rows.set_relation_removed(tx, step.scope, edge.id, None)
+        await rows.set_relation_removed(tx, step.scope, edge.id, None)
     return True, format_edge(edge)
 
 
 async def add_aliases(tx: Transaction, one: EntityRow, other: EntityRow, call: int, now: float) -> None:
     """Let an entity be found by the names of another that becomes a part of it."""
     theirs = {
-        *await mention_rows.list_mention_keys(tx, one.scope, one.id),
+        *await rows.list_mention_keys(tx, one.scope, one.id),
         *graph_mentions.list_alias_keys(one.name, one.key),
     }
-    new = theirs - {*await mention_rows.list_mention_keys(tx, other.scope, other.id)}
-    await mention_rows.insert_mentions(tx, other.scope, other.id, new)
-    await history.insert_change(tx, other.scope, other.id, call, now, ALIASED, {"keys": sorted(new)})
+    new = theirs - {*await rows.list_mention_keys(tx, other.scope, other.id)}
+    await rows.insert_mentions(tx, other.scope, other.id, new)
+    await history_rows.insert_change(tx, other.scope, other.id, call, now, ALIASED, {"keys": sorted(new)})
 
 
 async def forget_aliases(tx: Transaction, kept: Kept) -> None:
@@ -136,15 +135,17 @@ async def forget_aliases(tx: Transaction, kept: Kept) -> None:
     if kept.memory.metadata.get(SERIAL_KEY) != ENTITY_SERIAL:
         return
     keys = graph_mentions.list_alias_keys(kept.memory.content, kept.digest)
-    for scope in await mention_rows.list_entity_scope_ids(tx, kept.scope):
-        for other in await mention_rows.list_mentioning_ids(tx, [scope], [graph_mentions.to_exact_key(kept.digest)]):
-            await mention_rows.delete_mentions(tx, scope, other, keys)
-            await history.delete_changes_with_word(tx, scope, other, ALIASED, graph_mentions.to_exact_key(kept.digest))
+    for scope in await rows.list_entity_scope_ids(tx, kept.scope):
+        for other in await rows.list_mentioning_ids(tx, [scope], [graph_mentions.to_exact_key(kept.digest)]):
+            await rows.delete_mentions(tx, scope, other, keys)
+            await history_rows.delete_changes_with_word(
+                tx, scope, other, ALIASED, graph_mentions.to_exact_key(kept.digest)
+            )
 
 
 async def undo_aliases(tx: Transaction, step: ChangeRow) -> None:
-    await mention_rows.delete_mentions(tx, step.scope, step.memory, (step.before or {})["keys"])
-    await history.mark_change_undone(tx, step)
+    await rows.delete_mentions(tx, step.scope, step.memory, (step.before or {})["keys"])
+    await history_rows.mark_change_undone(tx, step)
 
 
 def format_edge(edge: RelationRow) -> str:

@@ -2,10 +2,10 @@
 
 from typing import Literal, NamedTuple
 
-from athena.core.scope import Scope
+from athena.core.values import Scope
 from athena.errors import Unavailable
-from athena.memory import index_queue, inputs, write_rows
-from athena.memory.graph import relation_rows
+from athena.memory import inputs, write
+from athena.memory import rows as memory_rows
 from athena.memory.graph import rows as graph_rows
 from athena.memory.graph.entities import (
     assemble_graph,
@@ -17,8 +17,7 @@ from athena.memory.graph.entities import (
     to_entity_key,
     to_relation,
 )
-from athena.memory.graph.relation_rows import RelationRow
-from athena.memory.graph.rows import EntityRow
+from athena.memory.graph.rows import EntityRow, RelationRow
 from athena.memory.graph.values import FoundEntity, Graph, Neighbor, Neighborhood, Path
 from athena.memory.index import encode_missing
 from athena.memory.recall import Query, recall
@@ -96,7 +95,7 @@ async def search_graph(store: Store, query: str, most: int, scope: Scope) -> lis
         seen = await graph_rows.fetch_observations(tx, numbers, [node.id for node in nodes])
         found: list[FoundEntity] = []
         for node in nodes:
-            edges = await relation_rows.list_relations_touching(tx, numbers, [node.key])
+            edges = await graph_rows.list_relations_touching(tx, numbers, [node.key])
             entity = to_entities([node], seen)[0]
             score, related = scores.get(node.id, MIN_EXTRA_SCORE), [to_relation(edge) for edge in edges]
             found.append({**entity, "score": score, "relations": related, "metadata": facts[node.id]})
@@ -115,14 +114,14 @@ async def _index_pending(store: Store) -> bool:
     """Put what waits into the indexes, unless somebody else is writing: a search waits for nobody."""
 
     async def has_pending(tx: Transaction) -> bool:
-        return bool(await index_queue.list_queued_memories(tx, 1)) or await store.database.vectors.has_missing(tx)
+        return bool(await memory_rows.list_queued_memories(tx, 1)) or await store.database.vectors.has_missing(tx)
 
     if not await store.database.read(has_pending):
         return True
     if not await store.database.can_write_now():
         return False
     try:
-        await write_rows.index_all(store)
+        await write.index_all(store)
         await encode_missing(store, "entity")
     except Unavailable:
         return False
@@ -145,7 +144,7 @@ async def find_neighbors(
     async def walk_relations(tx: Transaction) -> Neighborhood:
         numbers = await scopes.fetch_visible_ids(tx, scope)
         start = to_entity_key(name)
-        if not await relation_rows.list_relations_touching(tx, numbers, [start]):
+        if not await graph_rows.list_relations_touching(tx, numbers, [start]):
             await get_entity(tx, numbers, name)  # an error, unless it is there and alone
         reached: dict[str, tuple[str, int]] = {start: (name, 0)}
         taken: dict[int, RelationRow] = {}
@@ -177,7 +176,7 @@ async def _follow_relations(
     """Return the relations to follow from some names, each with the name it leads to."""
     found: list[tuple[RelationRow, str, str]] = []
     here = set(keys)
-    for edge in await relation_rows.list_relations_touching(tx, numbers, keys, DIRECTION_COLUMNS[way.direction]):
+    for edge in await graph_rows.list_relations_touching(tx, numbers, keys, DIRECTION_COLUMNS[way.direction]):
         if not edge.holds_at(way.at) or way.relation not in (None, edge.relation):
             continue
         if edge.source in here and way.direction != "in":
@@ -210,7 +209,7 @@ async def find_path(store: Store, source: str, target: str, most: int, way: Rela
     async def walk_to_target(tx: Transaction) -> Path:
         numbers = await scopes.fetch_visible_ids(tx, scope)
         for name in (source, target):
-            if not await relation_rows.list_relations_touching(tx, numbers, [to_entity_key(name)]):
+            if not await graph_rows.list_relations_touching(tx, numbers, [to_entity_key(name)]):
                 await get_entity(tx, numbers, name)
         start, end = to_entity_key(source), to_entity_key(target)
         came: dict[str, tuple[str, RelationRow, str] | None] = {start: None}

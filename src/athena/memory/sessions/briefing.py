@@ -13,20 +13,35 @@ from functools import partial
 from typing import NamedTuple
 
 from athena.core import clock, redaction, tokens
-from athena.core.page import Page
-from athena.core.scope import Scope
+from athena.core.values import Page, Scope
 from athena.errors import AthenaError
 from athena.memory import rows as memory_rows
-from athena.memory import task_rows, topic_rows
-from athena.memory import task_values as tasking
+from athena.memory import topic_rows
+from athena.memory import values as tasking
 from athena.memory.documents import ingest
-from athena.memory.sessions import briefing_log, briefing_sources
-from athena.memory.sessions.briefing_values import EMPTY_BRIEFING, Briefing, BriefingTurn, GitContext, Injection, Told
+from athena.memory.sessions import rows as sessions_rows
 from athena.memory.sessions.events import clean_session_id as session_name
-from athena.memory.sessions.excerpt import quote_line, shorten_text
-from athena.memory.sessions.relevance import MIN_SHARED_WORDS, find_specific_words, recall_without_use
-from athena.memory.sessions.select import BriefingItem, merge_items, select_items
-from athena.memory.sessions.values import IDLE_KEY, OUTCOME_KEY, SESSION_KEY
+from athena.memory.sessions.select import (
+    MIN_SHARED_WORDS,
+    BriefingItem,
+    find_specific_words,
+    merge_items,
+    quote_line,
+    recall_without_use,
+    select_items,
+    shorten_text,
+)
+from athena.memory.sessions.values import (
+    EMPTY_BRIEFING,
+    IDLE_KEY,
+    OUTCOME_KEY,
+    SESSION_KEY,
+    Briefing,
+    BriefingTurn,
+    GitContext,
+    Injection,
+    Told,
+)
 from athena.memory.store import Store
 from athena.memory.values import Filter, Memory
 from athena.storage import scopes
@@ -118,7 +133,7 @@ async def record_briefing(
     if turn and (told or turn.afresh):
         with suppress(AthenaError):  # a store that cannot be written to can still be read from
             ours = await store.database.write(
-                partial(briefing_log.insert_briefing_items, scope, turn, told, store.clock())
+                partial(sessions_rows.insert_briefing_items, scope, turn, told, store.clock())
             )
     if not told or not ours:
         return EMPTY_BRIEFING
@@ -130,22 +145,22 @@ async def _read_sources(
     scope: Scope, now: float, session: str | None, key: str | None, afresh: bool, tx: Transaction
 ) -> BriefingSources:
     known = scope.with_kind("memory")
-    seen = await briefing_log.fetch_briefed_memories(tx, scope, session, key) if session and not afresh else {}
-    rows = await task_rows.list_tasks_in_states(
+    seen = await sessions_rows.fetch_briefed_memories(tx, scope, session, key) if session and not afresh else {}
+    rows = await memory_rows.list_tasks_in_states(
         tx, Filter(scope.with_kind("task"), until=now + SECONDS_PER_DAY), tasking.UNFINISHED_STATES
     )
     needs = {number for row in rows for number in tasking.get_task_plan(row).get("depends_on", ())}
     waiting = (
-        await task_rows.find_unfinished_tasks(tx, await scopes.fetch_visible_ids(tx, scope.with_kind("task")), needs)
+        await memory_rows.find_unfinished_tasks(tx, await scopes.fetch_visible_ids(tx, scope.with_kind("task")), needs)
         if needs
         else set()
     )
     return BriefingSources(
         seen,
-        await briefing_log.fetch_last_briefing_id(tx, scope, session) if session else 0,
+        await sessions_rows.fetch_last_briefing_id(tx, scope, session) if session else 0,
         [tasking.task_from_memory(row, waiting, now) for row in rows],
         await _fetch_episodes(tx, scope, session),
-        await briefing_sources.list_tagged_memories(tx, known, IMPORTANT_TAGS, MAX_TAGGED),
+        await sessions_rows.list_tagged_memories(tx, known, IMPORTANT_TAGS, MAX_TAGGED),
         await memory_rows.list_memories_by_time(tx, Filter(known, excluded_type=ingest.DOCUMENT_TYPE), 3 * MAX_NEWEST),
     )
 
@@ -180,7 +195,7 @@ async def _fetch_episodes(tx: Transaction, scope: Scope, session: str | None) ->
     """Return what sums up sessions, the last first, until there are enough that came to something."""
     found: list[tuple[float, Memory]] = []
     for page in range(MAX_EPISODE_PAGES):
-        rows = await briefing_sources.list_episodes(tx, scope, EPISODE_PAGE_SIZE, page * EPISODE_PAGE_SIZE)
+        rows = await sessions_rows.list_episodes(tx, scope, EPISODE_PAGE_SIZE, page * EPISODE_PAGE_SIZE)
         found += [(at, one) for at, one in rows if not one.metadata.get(IDLE_KEY)]
         names = {str(one.metadata.get(SESSION_KEY) or one.id) for _, one in found}
         if len(rows) < EPISODE_PAGE_SIZE or len(names - {session}) >= MAX_SESSIONS:
@@ -368,7 +383,7 @@ async def list_briefing_log(
 
     async def read_page(tx: Transaction) -> Page[Injection]:
         session = session_name(session_id) if session_id else None
-        rows = await briefing_log.list_briefing_log(tx, scope, session, limit, offset)
+        rows = await sessions_rows.list_briefing_log(tx, scope, session, limit, offset)
         made = [
             Injection(
                 at, told_in, event, int(number), found.hash if found else None, shorten_text(found.content) if found else "",
@@ -376,6 +391,6 @@ async def list_briefing_log(
             )
             for (at, told_in, event, number, reason, score, size), found in rows
         ]  # fmt: skip
-        return Page(made, await briefing_log.count_briefing_log(tx, scope, session))
+        return Page(made, await sessions_rows.count_briefing_log(tx, scope, session))
 
     return await store.database.read(read_page)

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from athena.core.call import Call
 from athena.core.hashing import create_serial
-from athena.core.page import Page
-from athena.core.scope import Scope
+from athena.core.values import Call, Page, Scope
 from athena.errors import InvalidInput
-from athena.memory import browse, inputs, recall
+from athena.memory import inputs, lookup, recall
 from athena.memory.recall import Query
+from athena.memory.remember import remember
 from athena.memory.sessions import rows
 from athena.memory.sessions.values import (
     DURATION_KEY,
@@ -28,7 +27,6 @@ from athena.memory.sessions.values import (
 )
 from athena.memory.store import Store
 from athena.memory.values import MOMENT_KEY, SERIAL_KEY, Draft, Filter, Hit, clean_name, clean_text
-from athena.memory.write import remember
 from athena.storage.database import Transaction
 
 When = str | float | None
@@ -156,7 +154,7 @@ async def find_events(store: Store, query: str | None, only: Filter, limit: int,
         text, only = _extract_outcome(asked.text, asked.only)
         if text:
             return _to_events(await recall.recall(store, asked._replace(text=text, only=only)))
-    return _to_events(await browse.list_newest(store, only, limit, offset))
+    return _to_events(await lookup.list_newest(store, only, limit, offset))
 
 
 def _to_events(found: Page[Any]) -> Page[Event]:

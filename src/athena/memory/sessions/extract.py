@@ -10,8 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from athena.memory.sessions.briefing_values import Candidate, Utterance
-from athena.memory.sessions.excerpt import extract_words, measure_overlap
+from athena.memory.sessions.select import extract_words, measure_overlap
+from athena.memory.sessions.values import Candidate, Utterance
 
 MIN_SENTENCE_WORDS, MAX_SENTENCE_WORDS, MAX_SENTENCE_CHARS = 4, 60, 400
 DUPLICATE_OVERLAP = 0.6  # sentences that overlap more are one

@@ -6,19 +6,22 @@ from functools import partial
 from typing import Any
 
 from athena.core import redaction
-from athena.core.call import Call
 from athena.core.hashing import hash_text
-from athena.core.scope import Scope
 from athena.core.threads import run_in_thread
+from athena.core.values import Call, Scope
 from athena.memory import inputs
+from athena.memory.remember import remember
 from athena.memory.sessions import events, rows
-from athena.memory.sessions.briefing_values import Candidate, Utterance
-from athena.memory.sessions.excerpt import extract_words, measure_overlap, shorten_text
-from athena.memory.sessions.relevance import find_specific_words, recall_without_use
-from athena.memory.sessions.values import IDLE_KEY
+from athena.memory.sessions.select import (
+    extract_words,
+    find_specific_words,
+    measure_overlap,
+    recall_without_use,
+    shorten_text,
+)
+from athena.memory.sessions.values import IDLE_KEY, Candidate, Utterance
 from athena.memory.store import Store
 from athena.memory.values import Draft
-from athena.memory.write import remember
 from athena.storage.database import Transaction
 
 AUTO_TAG = "auto"  # the tag of what nobody asked to keep

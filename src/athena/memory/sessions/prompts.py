@@ -7,14 +7,20 @@ memory for a prompt was told, its topic is not new any more.
 from collections.abc import Sequence
 from functools import partial
 
-from athena.core.scope import Scope
-from athena.memory.sessions import briefing_log
+from athena.core.values import Scope
+from athena.memory.sessions import rows
 from athena.memory.sessions.briefing import CLOSE_TAG, MAX_BRIEFING_CHARS, OPEN_TAG, record_briefing
-from athena.memory.sessions.briefing_values import EMPTY_BRIEFING, Briefing, BriefingTurn
 from athena.memory.sessions.events import clean_session_id as session_name
-from athena.memory.sessions.excerpt import shorten_text
-from athena.memory.sessions.relevance import find_specific_words, is_relevant, recall_without_use
-from athena.memory.sessions.select import BriefingItem, merge_items, select_items
+from athena.memory.sessions.select import (
+    BriefingItem,
+    find_specific_words,
+    is_relevant,
+    merge_items,
+    recall_without_use,
+    select_items,
+    shorten_text,
+)
+from athena.memory.sessions.values import EMPTY_BRIEFING, Briefing, BriefingTurn
 from athena.memory.store import Store
 from athena.memory.values import Hit
 from athena.storage.database import Transaction
@@ -59,9 +65,9 @@ async def compose_reminder(
 
 
 async def _read_log(scope: Scope, session: str, key: str | None, tx: Transaction) -> tuple[dict[int, float], int]:
-    return await briefing_log.fetch_briefed_memories(
-        tx, scope, session, key
-    ), await briefing_log.fetch_last_briefing_id(tx, scope, session)
+    return await rows.fetch_briefed_memories(tx, scope, session, key), await rows.fetch_last_briefing_id(
+        tx, scope, session
+    )
 
 
 def _create_item(hit: Hit) -> BriefingItem:

@@ -1,12 +1,107 @@
 """Choosing what a session is told: the most worth for the tokens, nothing twice, never more than fits."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from athena.core import tokens
-from athena.memory.sessions.excerpt import extract_words, measure_overlap
+from athena.core.text import INVISIBLE_FILLER_PATTERN, is_invisible
+from athena.core.values import Page, Scope
+from athena.memory import recall
+from athena.memory.recall import Query
+from athena.memory.store import Store
+from athena.memory.values import Filter, Hit
+
+MAX_GIST_CHARS = 240  # characters of a text that are told
+MAX_SCANNED_CHARS = 4_000
+# What could end our own element, open another, or pass for a turn of the conversation.
+MARKUP_PATTERN = re.compile(r"<(?=\s*[/!?|a-zA-Z])|(?<=[/|a-zA-Z\"'])\s*\|>")
+TURN_PATTERN = re.compile(r"\b(system|human|assistant|user|developer)\s*:", re.IGNORECASE)
+SENTENCE_BREAK_PATTERN = re.compile(r"(?<=[.!?])\s+(?=[^\s])")
+WORD_PATTERN = re.compile(r"[^\W\d_]{3,}|\d{2,}")
+
+
+def quote_line(text: str) -> str:
+    """Return a text on one line that cannot be taken for anything but data."""
+    line = " ".join(INVISIBLE_FILLER_PATTERN.sub("", text).split())
+    if not line.isprintable():
+        line = "".join(one for one in line if one.isprintable() or not is_invisible(one))
+    return TURN_PATTERN.sub(r"\1 -", MARKUP_PATTERN.sub("‹", line))
+
+
+def shorten_text(text: str, longest: int = MAX_GIST_CHARS) -> str:
+    """Return as many whole sentences from the beginning as fit; of one that is too long, its beginning."""
+    line = quote_line(text[:MAX_SCANNED_CHARS])
+    if len(line) <= longest and len(text) <= MAX_SCANNED_CHARS:
+        return line
+    told = ""
+    for sentence in SENTENCE_BREAK_PATTERN.split(line):
+        if len(told) + len(sentence) + 3 > longest:
+            break
+        told = f"{told} {sentence}".strip()
+    return f"{told} …" if len(told) >= longest // 4 else line[: longest - 1].rsplit(" ", 1)[0] + "…"
+
+
+def extract_words(text: str) -> frozenset[str]:
+    """Return the words by which two texts are compared."""
+    return frozenset(word.casefold() for word in WORD_PATTERN.findall(text[:MAX_SCANNED_CHARS]))
+
+
+def measure_overlap(one: frozenset[str], other: frozenset[str]) -> float:
+    """Tell how much two texts say the same: 0 nothing, 1 all."""
+    return len(one & other) / len(one | other) if one and other else 0.0
+
+
+MIN_SHARED_WORDS = 2  # particular words that both must name
+MIN_SCORE_WITH_MODEL, MIN_SCORE_WORDS_ONLY = (
+    0.62,
+    0.42,
+)  # scores of recall's from which on it is believed, with the model and without it
+PROMPT_WORD_PATTERN = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
+STEM_CHARS = 5  # letters by which words are compared: charge, charged, charges
+COMMON_WORDS_TEXT = """
+    a about add again all also always an and any app are argument as at be been before but by call can change check
+    class clean code comment commit compile could create delete description did different do does doc docs done each
+    edit error errors etc every everything explain fail fails failed file files find first fix for format from
+    function functions get give go good has have help here how i if implement import imports in into is it its just
+    keep know last let like line list look make many may me merge method module more most move much must my name
+    need new next no not now of off on one ones only open option or other our out output please print problem
+    program project push put python read really refactor remove rename repo return run same script see set should
+    show simple so some something split sort sorted start still string sum summary sure take tell test tests than
+    thank thanks that the their them then there these they thing this those time to too try turn type typo undo unit
+    up update us use used user users using value variable version very want was way we were what when where which
+    who why will with without work works would write yes you your yours
+"""
+COMMON_WORDS = frozenset(COMMON_WORDS_TEXT.split())
+
+
+def find_specific_words(text: str) -> set[str]:
+    """Return what a text names, each word by its beginning."""
+    words = (word.casefold() for word in PROMPT_WORD_PATTERN.findall(text))
+    return {
+        _stem_word(word)
+        for word in words
+        if word not in COMMON_WORDS and (len(word) > 2 or any(map(str.isdigit, word)))
+    }
+
+
+def _stem_word(word: str) -> str:
+    one = word.removesuffix("s")
+    return (f"{one[:-1]}i" if one.endswith("y") else one)[:STEM_CHARS]
+
+
+async def recall_without_use(store: Store, scope: Scope, text: str, limit: int) -> Page[Hit]:
+    """Return what recall finds, without counting it as used: nobody asked."""
+    return await recall.recall(store, Query(text, Filter(scope.with_kind("memory")), limit), used=False)
+
+
+def is_relevant(hit: Hit, names: set[str], by_meaning: bool) -> bool:
+    """Tell whether a memory is surely about what a prompt names."""
+    shared = len(names & find_specific_words(hit.content))
+    return shared >= MIN_SHARED_WORDS and hit.score >= (MIN_SCORE_WITH_MODEL if by_meaning else MIN_SCORE_WORDS_ONLY)
+
 
 ESTIMATED_BUDGET_FRACTION = 0.88  # of a budget that is used where tokens are only estimated
 MAX_ITEM_OVERLAP = 0.6  # texts that overlap more say the same

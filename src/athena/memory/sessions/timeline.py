@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from athena.core import clock
-from athena.core.page import Page
-from athena.core.scope import Scope
+from athena.core.values import Page, Scope
 from athena.errors import NotFound
 from athena.memory import rows
 from athena.memory.documents import ingest

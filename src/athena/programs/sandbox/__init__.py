@@ -7,8 +7,8 @@ told names, and is given a function to call for them. Nothing heavy is imported 
 from athena.programs.sandbox.calls import is_run_closed
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.names import Function, Namespace
-from athena.programs.sandbox.program import Failure, Made, NeedsApproval, Pause, Program, Run
 from athena.programs.sandbox.sandbox import Sandbox
+from athena.programs.sandbox.values import Failure, Made, NeedsApproval, Pause, Program, Run
 
 __all__ = [
     "Failure",

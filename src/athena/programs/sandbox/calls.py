@@ -10,7 +10,7 @@ from athena.errors import AthenaError, InvalidInput
 from athena.programs.sandbox.json_values import ValueTooLarge, to_plain_json
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.names import Function, Namespace
-from athena.programs.sandbox.program import HostCall, Made, NeedsApproval
+from athena.programs.sandbox.values import HostCall, Made, NeedsApproval
 
 MAX_NESTED_CALLS = 2  # calls of one program at once that run programs themselves
 MAX_PATH_CHARS = 300  # characters of a path

@@ -23,7 +23,6 @@ from athena.programs.sandbox.calls import MAX_PATH_CHARS, CallResult, RunCalls, 
 from athena.programs.sandbox.json_values import JsonBudget, ValueTooLarge, to_plain_json
 from athena.programs.sandbox.limits import Limits
 from athena.programs.sandbox.names import RESERVED_NAMES
-from athena.programs.sandbox.program import Failure, create_failure
 from athena.programs.sandbox.run import ActiveRun, EngineResult
 from athena.programs.sandbox.source import ProgramSource
 from athena.programs.sandbox.spawner import ProcessHandle, Spawner
@@ -34,6 +33,7 @@ from athena.programs.sandbox.state import (
     State,
     keep_newest_sources,
 )
+from athena.programs.sandbox.values import Failure, create_failure
 
 READY_WORKER_COUNT = 2  # workers that wait for a program
 _WORKER_PATH = Path(__file__).with_name("worker")

@@ -13,8 +13,8 @@ from functools import cached_property
 from athena.programs.sandbox import lazy
 from athena.programs.sandbox.names import Namespace
 from athena.programs.sandbox.patterns import RegexCheck
-from athena.programs.sandbox.program import ProgramRejected
 from athena.programs.sandbox.source import ProgramSource
+from athena.programs.sandbox.values import ProgramRejected
 
 
 def _word_set(text: str) -> frozenset[str]:

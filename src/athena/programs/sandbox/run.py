@@ -12,7 +12,7 @@ from athena.core.threads import ThreadFuture
 from athena.programs.sandbox.calls import RunCalls
 from athena.programs.sandbox.json_values import shorten_value
 from athena.programs.sandbox.limits import Limits
-from athena.programs.sandbox.program import MAX_HINT_CHARS, Failure, Pause, Run, Status, create_failure
+from athena.programs.sandbox.values import MAX_HINT_CHARS, Failure, Pause, Run, Status, create_failure
 
 KILL_GRACE_S = 0.05  # for a killed worker to be noticed before the run is reported without it
 StopReason = Literal["", "timeout", "cancelled", "waited"]

@@ -21,8 +21,12 @@ from athena.programs.sandbox.monty import types
 from athena.programs.sandbox.monty.driver import MontyDriver
 from athena.programs.sandbox.monty.engine import Monty
 from athena.programs.sandbox.names import Namespace
-from athena.programs.sandbox.pausing import read_pause
-from athena.programs.sandbox.program import (
+from athena.programs.sandbox.run import KILL_GRACE_S, ActiveRun, EngineResult, Output
+from athena.programs.sandbox.source import ProgramSource
+from athena.programs.sandbox.spawner import Spawner
+from athena.programs.sandbox.state import State, read_pause
+from athena.programs.sandbox.timer import TimerThread
+from athena.programs.sandbox.values import (
     MAX_HINT_CHARS,
     Failure,
     HostCall,
@@ -31,11 +35,6 @@ from athena.programs.sandbox.program import (
     Run,
     create_failure,
 )
-from athena.programs.sandbox.run import KILL_GRACE_S, ActiveRun, EngineResult, Output
-from athena.programs.sandbox.source import ProgramSource
-from athena.programs.sandbox.spawner import Spawner
-from athena.programs.sandbox.state import State
-from athena.programs.sandbox.timer import TimerThread
 
 # What Monty may say of something that CPython can do. A program that made no call may be run there from its start.
 _RETRIED_ERRORS = frozenset(

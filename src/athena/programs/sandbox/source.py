@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from athena.programs.sandbox import lazy
-from athena.programs.sandbox.program import ProgramRejected, create_failure
+from athena.programs.sandbox.values import ProgramRejected, create_failure
 
 Span = tuple[int, int]  # bytes, as Monty counts
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from athena.errors import InvalidInput
+from athena.programs.sandbox.values import Pause
 
 _SEAL_HEADER = b"ATHENA1\n"
 
@@ -138,3 +139,33 @@ _HEAD_FIELDS = (
     "plain", "known", "newer", "sources", "newer_sources", "hidden", "spaces", "dump_of", "feeds", "spots", "missing",
 )
 # fmt: on
+
+
+MAX_APPROVAL_BYTES = 64 << 10  # bytes of arguments that a person is asked about
+
+
+class CannotPause(Exception):
+    """A run that should wait, and cannot."""
+
+
+def create_pause(
+    key: bytes, owner: str, head: Mapping[str, Any], dump: bytes, request: Mapping[str, Any], most: int
+) -> Pause:
+    """Write down a run where it stands, unless it holds too much."""
+    path, arguments, content = head["path"], head["arguments"], pack_content(head, dump)
+    if len(json.dumps(arguments)) > MAX_APPROVAL_BYTES:
+        raise CannotPause(
+            f"{path} waits for a person, who cannot look at more than {MAX_APPROVAL_BYTES:,} bytes of arguments"
+        )
+    if len(content) > most * 2:  # with the variables as they were
+        raise CannotPause(f"{path} waits for a person, and the program holds more than {most >> 20} MB (state_bytes)")
+    return Pause(seal(key, "pause", owner, content), path, arguments, request)
+
+
+def read_pause(key: bytes, owner: str, snapshot: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return what a paused run wrote down, and the whole of it for `Drive.resume`."""
+    content = unseal(key, "pause", owner, snapshot)
+    try:
+        return unpack_content(content)[0], content
+    except (ValueError, KeyError) as error:
+        raise InvalidInput(f"this paused run cannot be read: {error}") from None

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from athena.core.threads import start_in_thread
-from athena.gateway import sdk
+from athena.gateway import server_connection
 from athena.server.admission import CallDispatcher
 from athena.server.guard import MAX_BODY_BYTES, MalformedRequest, MethodNotAllowed
 from athena.server.http import get_project_header
@@ -101,5 +101,5 @@ def get_tool_surface(request: Request) -> str:
 
 def import_mcp_server() -> None:
     """Import the SDK, and what stands on it."""
-    sdk.import_mcp_sdk()
+    server_connection.import_mcp_sdk()
     from athena.server.mcp import server  # noqa: F401

@@ -15,14 +15,16 @@ import apsw
 from athena.storage.arrays import multiply_on_one_thread, sort_unique
 from athena.storage.database import IndexedPassage, TextMatches
 from athena.storage.passages import get_passage_scope_id
-from athena.storage.postgres.nodes import MatchedPassages, reduce_to_memories, select_highest
-from athena.storage.postgres.packing import pack_column, to_array_literal, unpack_numbers
+from athena.storage.postgres.vectors import pack_column, to_array_literal, unpack_numbers
 from athena.storage.terms import (
+    BM25_B,
+    LABEL_WEIGHT,
     NEIGHBOR_WEIGHTS,
     Term,
     create_tokenizer,
     idf,
     parse_query_terms,
+    saturate_frequency,
     stem_text,
     weigh_query_words,
 )
@@ -30,8 +32,71 @@ from athena.storage.terms import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from athena.storage.database import Ids
+    from athena.storage.database import Floats, Ids
     from athena.storage.postgres.vectors import PostgresSelection
+
+
+class MatchedPassages:
+    """The passages that hold any term of a question, in order, with what each term counts in them."""
+
+    def __init__(self, passages: "Ids", terms: int) -> None:
+        import numpy as np
+
+        self.passages = passages
+        self.memories: Ids = np.zeros(len(passages), np.int64)
+        self.sessions: Ids = np.zeros(len(passages), np.int64)  # 0 where a passage stands alone
+        self.lengths: Floats = np.ones(len(passages), np.float32)
+        self.allowed = np.ones(len(passages), bool)
+        self.text = np.zeros((terms, len(passages)), np.float32)
+        self.label = np.zeros((terms, len(passages)), bool)
+
+    def with_passages(self, passages: "Ids") -> "MatchedPassages":
+        """Return the same nodes among others that hold no term themselves."""
+        import numpy as np
+
+        grown = MatchedPassages(sort_unique(np.concatenate([self.passages, passages])), len(self.text))
+        at = np.searchsorted(grown.passages, self.passages)
+        for name in ("memories", "sessions", "lengths", "allowed"):
+            getattr(grown, name)[at] = getattr(self, name)
+        grown.text[:, at], grown.label[:, at] = self.text, self.label
+        return grown
+
+    def normalise_counts(self, mean: float) -> "NDArray[Any]":
+        """Return how much each term counts in each text: less in long passages."""
+        made: NDArray[Any] = self.text / (1 - BM25_B + BM25_B * self.lengths / mean)
+        return made
+
+    def compute_scores(self, frequency: "NDArray[Any]", weights: "Floats") -> "Floats":
+        made: Floats = multiply_on_one_thread(saturate_frequency(frequency + LABEL_WEIGHT * self.label).T, weights)
+        return made
+
+
+def select_highest(scores: "Floats", most: int) -> "Ids":
+    """Return the places of the highest scores above nothing."""
+    import numpy as np
+
+    found = np.flatnonzero(scores)
+    return found if len(found) <= most else found[np.argpartition(-scores[found], most)[:most]]
+
+
+def reduce_to_memories(
+    memories: "Ids", scores: "Floats", coverage: "Floats", limit: int, spans: list[tuple[int, int, float]]
+) -> TextMatches:
+    """Reduce passages to their memories: the best score and the best coverage of each."""
+    import numpy as np
+
+    kept = scores > 0
+    memories, scores, coverage = memories[kept], scores[kept], coverage[kept]
+    every = sort_unique(memories)
+    at = np.searchsorted(every, memories)
+    best, held = np.zeros(len(every), np.float32), np.zeros(len(every), np.float32)
+    np.maximum.at(best, at, scores)
+    np.maximum.at(held, at, coverage)
+    if len(every) > limit:
+        chosen = np.argpartition(-best, limit)[:limit]
+        every, best, held = every[chosen], best[chosen], held[chosen]
+    return TextMatches(every, best, held, [every], spans)
+
 
 MAX_TERM_PASSAGES = 5_000  # passages that a term may occur in and still be read in full
 MAX_PASSAGES_READ = 12_000  # passages read for one question, over all its terms

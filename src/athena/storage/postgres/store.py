@@ -25,9 +25,8 @@ from athena.storage.database import CopyRole, Database, Row, Work
 from athena.storage.postgres import connection as postgres_connection
 from athena.storage.postgres.connection import RACE_ERRORS, translate_errors
 from athena.storage.postgres.fulltext import PostgresFullText
-from athena.storage.postgres.graph import Graph
 from athena.storage.postgres.table_copy import PostgresTableCopy
-from athena.storage.postgres.vectors import PostgresVectorIndex
+from athena.storage.postgres.vectors import Graph, PostgresVectorIndex
 from athena.storage.sqlite import fork
 
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # callers are told by an error

@@ -7,18 +7,82 @@ one is searched by an HNSW graph that goes on until enough passages of this proj
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.core.scope import Kind
+import psycopg
+
+from athena.core.values import Kind
 from athena.memory import rows as memory_rows
 from athena.memory.values import Filter
 from athena.storage import scopes
 from athena.storage.arrays import build_token_sets, find_nearest_pairs
 from athena.storage.database import RankingFeatures, Row, TextMatches, TokenSets, VectorMatches
 from athena.storage.passages import IN_MEMORY_SCOPES, PASSAGE_IDS_PER_SCOPE, get_passage_scope_id, list_scope_conditions
-from athena.storage.postgres.graph import Graph
-from athena.storage.postgres.packing import pack_column, to_array_literal, unpack_numbers
 
 if TYPE_CHECKING:
     from athena.storage.database import Floats, Ids
+
+
+def pack_column(column: str, kind: str = "int8") -> str:
+    """Gather a column in one value."""
+    return f"string_agg({kind}send({column}), '')"
+
+
+def unpack_numbers(value: bytes | None, kind: str = ">i8") -> Any:
+    import numpy as np
+
+    made = np.frombuffer(value or b"", kind)
+    return made.astype(made.dtype.newbyteorder("="))
+
+
+def to_array_literal(numbers: Iterable[int]) -> str:
+    """Write numbers as an array; the driver would look at each number of a list three times."""
+    return f"{{{','.join(map(str, numbers))}}}"
+
+
+MAX_INDEX_DIMENSIONS = 4_000  # dimensions that pgvector can index
+TRY_LOCK_SQL = "SELECT pg_try_advisory_lock(1098147941, %s)"  # "Athe", and the model's number
+BUILD_MEMORY_SETTING = "512MB"  # a graph that does not fit takes many times as long to draw
+
+
+class Graph(NamedTuple):
+    model: int
+    dimensions: int
+
+    @property
+    def name(self) -> str:
+        return f"passages_near_{self.model}_{self.dimensions}"
+
+    @property
+    def is_supported(self) -> bool:
+        return self.dimensions <= MAX_INDEX_DIMENSIONS
+
+    async def is_built(self, tx: Any) -> bool:
+        row = await tx.fetch_one(
+            "SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(:name) AND indisvalid", name=self.name
+        )
+        return row is not None
+
+    def try_lock(self, connection: psycopg.Connection[Any]) -> bool:
+        """Tell whether it is ours to draw: nobody else does, until this connection ends."""
+        row = connection.execute(TRY_LOCK_SQL, [self.model]).fetchone()
+        return bool(row and row[0])
+
+    def build_index(self, connection: psycopg.Connection[Any]) -> None:
+        """Draw it beside the work of others; what a broken attempt left is removed first."""
+        row = connection.execute(
+            "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", [self.name]
+        ).fetchone()
+        if row is not None and row[0]:
+            return
+        connection.execute(f"SET maintenance_work_mem = '{BUILD_MEMORY_SETTING}'".encode())
+        connection.execute("SET lock_timeout = 0; SET statement_timeout = 0")
+        if row is not None:
+            connection.execute(f"DROP INDEX CONCURRENTLY {self.name}".encode())
+        connection.execute(
+            f"""CREATE INDEX CONCURRENTLY {self.name} ON passages
+                USING hnsw ((code::halfvec({self.dimensions})) halfvec_cosine_ops)
+                WHERE live = 1 AND model = {self.model} AND vector_dims(code) = {self.dimensions}""".encode()
+        )
+
 
 MAX_SCANNED_PASSAGES = 20_000  # passages that are scanned rather than looked up in the graph
 SPREAD_SAMPLE_PASSAGES = 512  # passages from which the spread of all cosines is estimated

@@ -24,11 +24,47 @@ from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite import fork
 from athena.storage.sqlite.connection import BUSY_TIMEOUT_S, IN_MEMORY_PATH, translate_errors
 from athena.storage.sqlite.fulltext import SqliteFullText
-from athena.storage.sqlite.job import STOP_JOB, WriteJob, commit_only
-from athena.storage.sqlite.relaxed import DeferredSyncSqlite
 from athena.storage.sqlite.schema import migrate
 from athena.storage.sqlite.table_copy import SqliteTableCopy
 from athena.storage.sqlite.vectors import SqliteVectorIndex
+
+
+class WriteJob:
+    """What one caller wants done: work in a transaction, or statements that must stand outside of one."""
+
+    __slots__ = ("deferred_sync", "error", "outcome", "statements", "value", "work")
+
+    def __init__(
+        self,
+        work: Work[Any],
+        outcome: ThreadFuture[Any] | None,
+        outside: tuple[str, ...] = (),
+        *,
+        relaxed: bool = False,
+    ) -> None:
+        self.work = work
+        self.outcome = outcome
+        self.statements = outside
+        self.deferred_sync = relaxed
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def deliver_result(self) -> None:
+        outcome, self.outcome = self.outcome, None
+        if outcome is None:
+            return
+        if self.error is not None:
+            outcome.set_exception(self.error)
+        else:
+            outcome.set_result(self.value)
+
+
+async def commit_only(_: Any) -> None:
+    """A job that only brings a commit about."""
+
+
+STOP_JOB = WriteJob(commit_only, None)
+
 
 T = TypeVar("T")
 MAX_JOBS_PER_COMMIT = 256  # jobs in one commit, at most
@@ -392,3 +428,16 @@ class Sqlite:
 def _count_pages_written(connection: apsw.Connection) -> int:
     """Return how many pages a connection has put into the log: none for a row that is written as it was."""
     return connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
+
+
+class DeferredSyncSqlite:
+    """A store whose writes do not wait for the disk."""
+
+    def __init__(self, store: "Sqlite") -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._store.write(work, relaxed=True)

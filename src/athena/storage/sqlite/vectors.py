@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from athena.core.scope import Kind
+from athena.core.values import Kind
 from athena.memory import rows as memory_rows
 from athena.memory.values import Filter
 from athena.storage import scopes

@@ -13,12 +13,19 @@ from athena.programs.sandbox.monty import prelude
 from athena.programs.sandbox.monty.engine import INITIAL_FEED_COUNT, Monty, MontyWorker
 from athena.programs.sandbox.monty.errors import describe_crash, to_failure
 from athena.programs.sandbox.monty.parallel import ParallelCalls
-from athena.programs.sandbox.pausing import CannotPause, create_pause
-from athena.programs.sandbox.program import NeedsApproval, Pause, create_failure
 from athena.programs.sandbox.run import ActiveRun, EngineResult
 from athena.programs.sandbox.source import PLAIN_METHODS, ConcurrentSpans, ProgramSource
-from athena.programs.sandbox.state import MAX_KNOWN_NAMES, TOO_LARGE_REASON, State, keep_newest_sources, unpack_content
+from athena.programs.sandbox.state import (
+    MAX_KNOWN_NAMES,
+    TOO_LARGE_REASON,
+    CannotPause,
+    State,
+    create_pause,
+    keep_newest_sources,
+    unpack_content,
+)
 from athena.programs.sandbox.timer import TimerThread
+from athena.programs.sandbox.values import NeedsApproval, Pause, create_failure
 from athena.programs.sandbox.worker.tagging import Tagger, UntaggableValue, untag_value
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 from athena.programs.sandbox.calls import CallError
 from athena.programs.sandbox.limits import Limits
-from athena.programs.sandbox.program import Failure, create_failure
 from athena.programs.sandbox.source import ProgramSource
+from athena.programs.sandbox.values import Failure, create_failure
 
 # Of a call that does not fit a function of the program's own, Monty names the function's place and not the call's.
 _ARGUMENT_ERROR_PATTERN = re.compile(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from athena.programs.sandbox.names import Function, Namespace
-from athena.programs.sandbox.program import Failure, create_failure
+from athena.programs.sandbox.values import Failure, create_failure
 
 UNDEFINED_NAME = (
     "never_runs__"  # an undefined name in the first line: the checker refuses whatever follows, and nothing runs

@@ -6,13 +6,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from athena.core.scope import Scope
 from athena.core.threads import run_sync, sleep
+from athena.core.values import Scope
 from athena.errors import AthenaError, Conflict
 from athena.memory import rows
-from athena.programs.host import RunContext
-from athena.programs.skill_values import Skill
-from athena.programs.values import EngineName, Result
+from athena.programs.host_calls import RunContext
+from athena.programs.values import EngineName, Result, Skill
 from athena.storage import calls, runs, scopes
 from athena.storage.database import Transaction
 from athena.storage.workspaces import WorkspaceRow

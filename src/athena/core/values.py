@@ -1,6 +1,7 @@
-"""Whose things these are."""
+"""A part of a longer list."""
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeVar
 
 from athena.core.home.paths import USER_PROJECT
 from athena.core.text import make_storable
@@ -32,3 +33,35 @@ class Scope(NamedTuple):
     @property
     def visible_projects(self) -> tuple[str, ...]:
         return (self.project,) if self.project == USER_PROJECT else (self.project, USER_PROJECT)
+
+
+HOOK_SURFACE = "hook"  # the surface of session hooks
+
+
+class Call(NamedTuple):
+    """Who called what, where. Argument values are never part of it."""
+
+    operation: str
+    surface: str
+    scope: Scope
+    started: float
+    key: str | None = None  # a repeated call with the same key happens once
+    arguments_digest: str = (
+        ""  # the digest of its arguments, where it has a key: another call must not pass for this one
+    )
+    run: str | None = None  # the program's run that it belongs to
+
+    def with_kind(self, kind: Kind) -> "Call":
+        """Return the same call, about things of another kind."""
+        return self._replace(scope=self.scope.with_kind(kind))
+
+
+T = TypeVar("T")
+
+
+class Page(list[T]):
+    """A list that knows how many there are in all."""
+
+    def __init__(self, items: Iterable[T], total: int) -> None:
+        super().__init__(items)
+        self.total = total

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from athena.core.scope import Scope
+from athena.core.values import Scope
 from athena.storage import scopes
 from athena.storage.database import bind_list
 

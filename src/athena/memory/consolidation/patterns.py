@@ -1,18 +1,21 @@
-"""Patterns as they are kept: rows of a kind of their own, found again by what they are about."""
+"""Looking at the patterns that were found."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from athena.core.hashing import hash_text
-from athena.core.scope import Scope
-from athena.memory import history, link_rows, rows, write_rows
-from athena.memory.consolidation.findings import Pattern
-from athena.memory.consolidation.values import Found
-from athena.memory.link_rows import QUOTED_RELATION, QUOTES_RELATION
+from athena.core.values import Page, Scope
+from athena.errors import NotFound
+from athena.memory import history_rows, rows, write
+from athena.memory import rows as memory_rows
+from athena.memory.consolidation import rows as consolidation_rows
+from athena.memory.consolidation.read import INPUT_KINDS
+from athena.memory.consolidation.values import Evidence, Found, Pattern, WithEvidence
+from athena.memory.lookup import Ref, locate
 from athena.memory.prepare import prepare_memory
-from athena.memory.rows import Kept
+from athena.memory.rows import QUOTED_RELATION, QUOTES_RELATION, Kept
 from athena.memory.store import Store
-from athena.memory.values import RESERVED_PREFIX, Draft, Memory
+from athena.memory.values import RESERVED_PREFIX, Draft, Memory, format_preview
 from athena.storage import scopes
 from athena.storage.database import Transaction
 
@@ -62,8 +65,8 @@ async def save_pattern(
     draft = Draft(pattern.summary, (pattern.type,), pattern.type, facts, pattern.confidence)
     one = prepare_memory(draft, now)
     if kept is None:
-        number = await write_rows.insert_memory(store, tx, scope, one, now)
-        await history.insert_change(tx, scope, number, call, now, "found", None)
+        number = await write.insert_memory(store, tx, scope, one, now)
+        await history_rows.insert_change(tx, scope, number, call, now, "found", None)
         done = "new"
     else:
         number = kept.memory.id
@@ -71,8 +74,8 @@ async def save_pattern(
         same = (m.content, m.metadata, m.importance) == (draft.content, facts, draft.importance)
         if kept.deleted is None and same:
             return number, "known"
-        await history.insert_change(tx, scope, number, call, now, "found again", kept.to_snapshot())
-        await write_rows.rewrite_memory(store, tx, kept, one, now)
+        await history_rows.insert_change(tx, scope, number, call, now, "found again", kept.to_snapshot())
+        await write.rewrite_memory(store, tx, kept, one, now)
         done = "new" if kept.deleted is not None else "changed"
     await _update_quotes(tx, scope, number, pattern.quotes, now)
     return number, done
@@ -80,9 +83,42 @@ async def save_pattern(
 
 async def _update_quotes(tx: Transaction, scope: int, number: int, quotes: Sequence[int], now: float) -> None:
     """Link a pattern to what it repeats; what it repeated before stays linked, since its history holds the words."""
-    for other in await link_rows.list_linked_ids(tx, scope, number, QUOTES_RELATION):
+    for other in await rows.list_linked_ids(tx, scope, number, QUOTES_RELATION):
         if other not in quotes:
-            await link_rows.delete_link(tx, scope, number, other, QUOTES_RELATION)
-            await link_rows.insert_link(tx, scope, number, other, QUOTED_RELATION, now)
+            await rows.delete_link(tx, scope, number, other, QUOTES_RELATION)
+            await rows.insert_link(tx, scope, number, other, QUOTED_RELATION, now)
     for other in quotes:
-        await link_rows.insert_link(tx, scope, number, other, QUOTES_RELATION, now)
+        await rows.insert_link(tx, scope, number, other, QUOTES_RELATION, now)
+
+
+async def browse_patterns(
+    store: Store, scope: Scope, kind: str | None, least: float, limit: int, offset: int
+) -> Page[Found]:
+    """Return patterns, the surest first."""
+
+    async def read_page(tx: Transaction) -> Page[Found]:
+        numbers = await scopes.fetch_visible_ids(tx, scope.with_kind("pattern"))
+        rows, total = await consolidation_rows.list_pattern_rows(tx, numbers, kind, least, limit, offset)
+        return Page([row_to_pattern(row) for row in rows], total)
+
+    return await store.database.read(read_page)
+
+
+async def get_pattern(store: Store, ref: Ref, scope: Scope) -> WithEvidence:
+    async def read_pattern(tx: Transaction) -> WithEvidence:
+        found = row_to_pattern((await locate(tx, scope.with_kind("pattern"), ref)).memory)
+        if not await consolidation_rows.has_all_sources(tx, found.id or 0):
+            raise NotFound(f"what pattern {ref!r:.40} rests on is gone", hint="list_patterns shows those that stand")
+        rests: list[Evidence] = []
+        for kind in INPUT_KINDS:
+            rows = await memory_rows.fetch_memories(
+                tx, await scopes.fetch_visible_ids(tx, scope.with_kind(kind)), found.evidence
+            )
+            rests += [
+                Evidence(m.id, kind, format_preview(m.content), m.created, m.metadata.get("outcome"))
+                for m in rows.values()
+            ]
+        fields: dict[str, Any] = {name: getattr(found, name) for name in Found.__dataclass_fields__}
+        return WithEvidence(**fields, found_in=tuple(sorted(rests, key=lambda one: one.id)))
+
+    return await store.database.read(read_pattern)

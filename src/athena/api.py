@@ -1,26 +1,93 @@
-"""The code API, written once: awaited by asynchronous code, driven by the functions of `athena.api`."""
+"""The code API: plain functions that work in a script, a thread, or inside a running event loop.
 
+>>> from athena import api
+>>> api.store("Deploys run on Fridays", tags="deploy")
+>>> print(api.search("when do we deploy"))
+"""
+
+import json as json  # clients of the daemon need these; importing them here keeps their cost in one place
 import os
 import re
+import socket as socket
+import threading as threading
+import time
 import warnings
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
 
-from athena.api.compact import (
-    CompactHealthInfo,
-    CompactIngestResult,
-    CompactMemory,
-    CompactSearchResult,
-    compact_memory,
-)
-from athena.app.connect import AppConnection, OperationResult
-from athena.core.threads import get_running_loop
+from athena.app import connect
+from athena.app.connect import AppConnection, OperationResult, close
+from athena.core.threads import get_running_loop, run_sync
 from athena.errors import InvalidInput
 
 if TYPE_CHECKING:
     from datetime import date
 
     from athena.memory.values import Memory
+
+
+MAX_PREVIEW_CHARS = 200
+MAX_LINE_CHARS = 120
+
+
+class CompactMemory(NamedTuple):
+    hash: str
+    preview: str
+    tags: tuple[str, ...]
+    created: float
+    score: float
+
+    def __str__(self) -> str:
+        day = time.strftime("%Y-%m-%d", time.localtime(self.created))
+        tags = f" [{', '.join(self.tags)}]" if self.tags else ""
+        text = (
+            self.preview if len(self.preview) <= MAX_LINE_CHARS else self.preview[: MAX_LINE_CHARS - 1].rstrip() + "…"
+        )
+        return f"{self.hash} {self.score:.2f} {day}{tags} {text}"
+
+
+class CompactSearchResult(NamedTuple):
+    memories: tuple[CompactMemory, ...]
+    total: int
+    query: str
+
+    def __bool__(self) -> bool:
+        return bool(self.memories)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.memories)) or "nothing found"
+
+
+class CompactHealthInfo(NamedTuple):
+    status: str
+    count: int  # type: ignore[assignment]  # a field of the contract; it hides tuple.count
+    backend: str
+
+    @property
+    def ready(self) -> bool:
+        return self.status != "error"
+
+    def __str__(self) -> str:
+        return f"{self.status}, {self.count} memories, {self.backend}"
+
+
+class CompactIngestResult(NamedTuple):
+    documents: int
+    pieces: int
+    skipped: tuple[str, ...]
+
+    def __str__(self) -> str:
+        skipped = f", {len(self.skipped)} skipped" if self.skipped else ""
+        return f"{self.documents} documents, {self.pieces} pieces{skipped}"
+
+
+def compact_memory(found: dict[str, Any]) -> CompactMemory:
+    """Shorten a memory to what a list of results needs."""
+    line = " ".join(found["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
+    preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
+    return CompactMemory(found["hash"], preview, tuple(found["tags"]), found["created"], found.get("score", 1.0))
+
 
 Tags = str | Sequence[str] | None
 When: TypeAlias = "str | float | date | None"
@@ -269,3 +336,72 @@ def _merge_filters(filters: Filters, **arguments: Any) -> tuple[dict[str, Any], 
 def _format_date(value: Any) -> Any:
     """Write a date or a time of Python's as the operations take it."""
     return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+__all__ = [
+    "CompactHealthInfo",
+    "CompactIngestResult",
+    "CompactMemory",
+    "CompactSearchResult",
+    "SecretRemoved",
+    "call",
+    "close",
+    "consolidate",
+    "delete",
+    "delete_batch",
+    "delete_by_tag",
+    "execute_code",
+    "get",
+    "health",
+    "ingest",
+    "recall",
+    "restore",
+    "search",
+    "search_batch",
+    "search_by_tag",
+    "search_iter",
+    "store",
+    "store_batch",
+    "update",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_default_api = MemoryApi(connect.AppConnection(connect.shared_app, None, "python"))
+
+
+def _make_blocking(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
+    """Return a function that runs a coroutine to its end on the caller's thread."""
+
+    @wraps(method)
+    def run_blocking(*args: P.args, **kwargs: P.kwargs) -> R:
+        return run_sync(method(*args, **kwargs))
+
+    return run_blocking
+
+
+call = _make_blocking(_default_api.call)
+search = _make_blocking(_default_api.search)
+search_batch = _make_blocking(_default_api.search_batch)
+search_by_tag = _make_blocking(_default_api.search_by_tag)
+recall = _make_blocking(_default_api.recall)
+store = _make_blocking(_default_api.store)
+store_batch = _make_blocking(_default_api.store_batch)
+get = _make_blocking(_default_api.get)
+update = _make_blocking(_default_api.update)
+delete = _make_blocking(_default_api.delete)
+delete_batch = _make_blocking(_default_api.delete_batch)
+delete_by_tag = _make_blocking(_default_api.delete_by_tag)
+restore = _make_blocking(_default_api.restore)
+ingest = _make_blocking(_default_api.ingest)
+consolidate = _make_blocking(_default_api.consolidate)
+execute_code = _make_blocking(_default_api.execute_code)
+health = _make_blocking(_default_api.health)
+
+
+def search_iter(query: str, batch_size: int = 100, **filters: Unpack[Filters]) -> Iterator[CompactMemory]:
+    """Go through the whole store, best first, `batch_size` at a time."""
+    offset = 0
+    while batch := run_sync(_default_api.search_page(query, batch_size, offset, **filters)):
+        yield from batch
+        offset += len(batch)
