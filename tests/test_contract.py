@@ -12,6 +12,7 @@ from typing import Any
 import contract
 import pytest
 
+from athena.core.values import HOOK_EVENTS, HOOK_GREETING
 from athena.hooks import client, launcher
 
 
@@ -57,6 +58,12 @@ def test_launcher_names_the_folder_that_holds_the_package(tmp_path: Path) -> Non
     import athena
 
     assert str(Path(athena.__file__).parent.parent) in script
+
+
+def test_hook_client_has_the_same_constants() -> None:
+    """The hook client imports nothing of ours, so it keeps copies."""
+    assert client.EVENTS == HOOK_EVENTS
+    assert client.HELLO == HOOK_GREETING
 
 
 # Modules loaded beyond those of a bare interpreter: ours, and all.

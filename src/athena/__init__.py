@@ -8,7 +8,7 @@ TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
 if TYPE_CHECKING:
     from typing import Any
 
-    from athena.app.connect import open  # noqa: A004  # `athena.open` is the public name
+    from athena.api import open  # noqa: A004  # `athena.open` is the public name
     from athena.client import AthenaClient
 
 __all__ = ["AthenaClient", "__version__", "open"]
@@ -17,9 +17,9 @@ __all__ = ["AthenaClient", "__version__", "open"]
 def __getattr__(name: str) -> Any:
     """Load the public names when they are asked for: importing `athena.api` should cost next to nothing."""
     if name == "open":
-        from athena.app import connect
+        from athena import api
 
-        return connect.open
+        return api.open
     if name == "AthenaClient":
         from athena.client import AthenaClient
 

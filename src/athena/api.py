@@ -12,12 +12,13 @@ import socket as socket
 import threading as threading
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack
 
 from athena.app import connect
-from athena.app.connect import AppConnection, OperationResult, close
+from athena.app.connect import AppConnection, OperationResult, close, shared_app
 from athena.core.threads import get_running_loop, run_sync
 from athena.errors import InvalidInput
 
@@ -405,3 +406,15 @@ def search_iter(query: str, batch_size: int = 100, **filters: Unpack[Filters]) -
     while batch := run_sync(_default_api.search_page(query, batch_size, offset, **filters)):
         yield from batch
         offset += len(batch)
+
+
+@asynccontextmanager
+async def open(  # noqa: A001  # read as `athena.open`
+    project: str | None = None,
+) -> AsyncGenerator["MemoryApi"]:
+    """Open the store for asynchronous code: `async with athena.open() as memory: await memory.search(...)`."""
+    from athena.api import MemoryApi
+    from athena.core.threads import run_in_thread
+
+    app = await run_in_thread(shared_app)
+    yield MemoryApi(AppConnection(lambda: app, project, "python"))

@@ -21,8 +21,8 @@ from athena.memory.consolidation import run
 from athena.memory.consolidation.stages import STRATEGY_PLANS
 from athena.memory.consolidation.values import Event
 from athena.memory.rows import CONTRADICTED_BY
-from athena.memory.values import Filter
 from athena.storage import scopes
+from athena.storage.filters import Filter
 from conftest import Engine, _model
 
 SAME = (

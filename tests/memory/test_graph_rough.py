@@ -249,7 +249,7 @@ def test_writers_at_once_leave_no_relation_with_overlapping_times(app: App) -> N
 @pytest.mark.sqlite_only("its own words for a plan")
 def test_finished_tasks_cost_a_list_of_the_others_nothing(app: App) -> None:
     from athena.core.values import Scope
-    from athena.memory.values import Filter
+    from athena.storage.filters import Filter
 
     call = Caller(app)
     call.create_task(title="one")

@@ -20,7 +20,7 @@ from athena.memory.consolidation import contradictions, run, sequences
 from athena.memory.consolidation import read as consolidation_read
 from athena.memory.consolidation.events import group_events
 from athena.memory.consolidation.values import Event, MinedMemory
-from athena.memory.values import Filter
+from athena.storage.filters import Filter
 from conftest import Engine
 
 KEEPS = "The orders table keeps {} days of history"

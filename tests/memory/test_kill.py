@@ -80,7 +80,7 @@ def test_every_acknowledged_memory_is_found_after_a_kill(tmp_path: Path, number:
 
 
 def _nearest(app: App, vector: Any) -> Any:
-    from athena.memory.values import Filter
+    from athena.storage.filters import Filter
 
     async def work(tx: Transaction) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from athena.app import settings
-from athena.app.compose import App, create_hook_rules
+from athena.app.compose import App
+from athena.app.settings import HookRules, create_hook_rules
 from athena.core import tokens
 from athena.core.home.paths import current_project
 from athena.core.threads import run_sync
 from athena.hooks import git, transcript
-from athena.hooks.events import EVENT_HANDLERS, MAX_ANSWER_CHARS, HookRules, answer_event
+from athena.hooks.events import EVENT_HANDLERS, MAX_ANSWER_CHARS, answer_event
 from athena.memory.sessions.values import GitContext
 from conftest import rounds
 from patience import LONG, sometimes, until

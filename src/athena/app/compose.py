@@ -19,7 +19,6 @@ from athena.embedding.encoder import Encoder
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput, Misconfigured
 from athena.gateway.gateway import Gateway
-from athena.hooks.events import HookRules
 from athena.memory.ranking import Weights
 from athena.memory.store import Store
 from athena.operations import CATALOG
@@ -94,13 +93,6 @@ def open_app(settings: Settings) -> App:
         bare=settings.sandbox_bare,
         vectors=os.path.join(settings.home, TOOL_VECTORS_FILE),
         servers=settings.home,
-    )
-
-
-def create_hook_rules(settings: Settings) -> HookRules:
-    """Return what people decided about hooks."""
-    return HookRules(
-        settings.hooks_budget_tokens, settings.hooks_off, settings.hooks_projects, settings.hooks_enable_metrics
     )
 
 

@@ -7,15 +7,14 @@ its own: what it inherited belongs to the parent and is left alone.
 import atexit
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.core.home.paths import current_project
 from athena.core.threads import SharedLock
 
 if TYPE_CHECKING:
-    from athena.api import MemoryApi
     from athena.app.compose import App
 
 
@@ -130,15 +129,3 @@ def _close_at_exit() -> None:
 
 
 atexit.register(_close_at_exit)
-
-
-@asynccontextmanager
-async def open(  # noqa: A001  # read as `athena.open`
-    project: str | None = None,
-) -> AsyncGenerator["MemoryApi"]:
-    """Open the store for asynchronous code: `async with athena.open() as memory: await memory.search(...)`."""
-    from athena.api import MemoryApi
-    from athena.core.threads import run_in_thread
-
-    app = await run_in_thread(shared_app)
-    yield MemoryApi(AppConnection(lambda: app, project, "python"))

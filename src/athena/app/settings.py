@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 from athena.core.home.paths import home_folder
+from athena.core.values import HOOK_EVENTS
 from athena.errors import Misconfigured
-from athena.hooks.client import EVENTS
 
 CONFIG_FILE = "config.toml"
 Strategy = Literal["off", "minimal", "speed", "balanced", "quality"]
@@ -174,8 +175,10 @@ def _parse_absolute_path(key: str, text: str | None) -> str | None:
 
 def _parse_events(key: str, text: str) -> frozenset[str]:
     found = frozenset(filter(None, (part.strip() for part in text.split(","))))
-    if strange := sorted(found - {*EVENTS, "*"}):
-        raise Misconfigured(f"{key}: there is no event {strange[0]!r:.40}", hint=f"there are * and {', '.join(EVENTS)}")
+    if strange := sorted(found - {*HOOK_EVENTS, "*"}):
+        raise Misconfigured(
+            f"{key}: there is no event {strange[0]!r:.40}", hint=f"there are * and {', '.join(HOOK_EVENTS)}"
+        )
     return found
 
 
@@ -262,3 +265,42 @@ def _flatten_table(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str
     for key, value in table.items():
         pairs += _flatten_table(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
     return pairs
+
+
+ALL_EVENTS = "*"  # all events
+
+
+@dataclass(frozen=True)
+class HookRules:
+    """What people decided about hooks."""
+
+    budget_tokens: int = 900
+    disabled_events: frozenset[str] = frozenset()  # events that are switched off, or "*"
+    disabled_by_project: Mapping[str, frozenset[str]] = field(
+        default_factory=dict
+    )  # of a project or a folder, those that are
+    enable_metrics: bool = False
+
+    def allows_event(self, event: str, project: str, folder: str | None = None) -> bool:
+        """Tell whether an event of a session is answered: its project and every folder around it must agree."""
+        places = {project, *_list_parents(project)} | (_list_parents(os.path.realpath(folder)) if folder else set())
+        off = self.disabled_events.union(
+            *(events for name, events in self.disabled_by_project.items() if name in places)
+        )
+        return not {event, ALL_EVENTS} & off
+
+
+def _list_parents(path: str) -> set[str]:
+    """Return a folder and all above it; of what is no path, nothing."""
+    found: set[str] = set()
+    while os.path.isabs(path) and path not in found:
+        found.add(path)
+        path = os.path.dirname(path)
+    return found
+
+
+def create_hook_rules(settings: Settings) -> HookRules:
+    """Return what people decided about hooks."""
+    return HookRules(
+        settings.hooks_budget_tokens, settings.hooks_off, settings.hooks_projects, settings.hooks_enable_metrics
+    )

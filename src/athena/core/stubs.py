@@ -8,7 +8,6 @@ from typing import get_args, get_type_hints, is_typeddict
 from athena.core import types
 from athena.core.catalog import AnyOperation
 from athena.core.operation import Parameter
-from athena.programs.values import KeptSkill
 
 INLINE_OBJECT_PATTERN = re.compile(r"\{[^{}]*\}")
 APPROVAL_NOTE = "Needs approval in programs: one that calls it waits for a person."
@@ -93,14 +92,6 @@ def _format_none_suffix(p: Parameter) -> str:
 
 def _collapse_whitespace(text: str) -> str:
     return " ".join(text.split())
-
-
-def render_skill(skill: KeptSkill) -> str:
-    """Write a skill as the function that a program calls."""
-    help_ = [*skill.description.splitlines(), *([f">>> skills.{skill.example}"] if skill.example else [])]
-    return (
-        f"# skills.{skill.name}\ndef {skill.name}({skill.signature}) -> {skill.returns}:\n{_format_docstring(help_)}\n"
-    )
 
 
 def render_module(operations: Iterable[AnyOperation], *, strict: bool = False) -> str:

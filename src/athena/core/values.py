@@ -65,3 +65,16 @@ class Page(list[T]):
     def __init__(self, items: Iterable[T], total: int) -> None:
         super().__init__(items)
         self.total = total
+
+
+# The hook client runs alone in users' data folders, so it has its own copies; a test compares them.
+HOOK_EVENTS = (
+    "session-start",
+    "user-prompt-submit",
+    "post-tool-use",
+    "pre-compact",
+    "post-compact",
+    "stop",
+    "session-end",
+)
+HOOK_GREETING = b"A"  # a working daemon's first byte

@@ -6,10 +6,11 @@ or nothing at all, which is what most events get.
 
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from athena.app.settings import HookRules
 from athena.core import redaction
 from athena.core.catalog import invoke
 from athena.core.home.paths import DEFAULT_PROJECT, current_project
@@ -24,7 +25,6 @@ from athena.operations.context import Context
 T = TypeVar("T")
 P = ParamSpec("P")
 MAX_ANSWER_CHARS = 9_500  # characters of an answer: clients replace a longer one by its beginning
-ALL_EVENTS = "*"  # all events
 HOOK_ID_VARIABLE = "ATHENA_HOOK_ID"  # the variable by which a client tells one event from another
 MAX_READ_CHARS = 20_000  # characters of a text that are looked at
 MAX_EVENT_CHARS = 300  # characters of an event that is recorded
@@ -42,35 +42,6 @@ SHELL_TOOLS = ("Bash", "run_shell_command")
 ANSWERED_EVENTS = ("session-start", "user-prompt-submit")  # events that are answered; of the others something is kept
 _folder_threads = ThreadPool(2, "athena-folders")
 RESET_SOURCES = ("compact", "clear")  # ways to start from which the session does not know what it was told before
-
-
-@dataclass(frozen=True)
-class HookRules:
-    """What people decided about hooks."""
-
-    budget_tokens: int = 900
-    disabled_events: frozenset[str] = frozenset()  # events that are switched off, or "*"
-    disabled_by_project: Mapping[str, frozenset[str]] = field(
-        default_factory=dict
-    )  # of a project or a folder, those that are
-    enable_metrics: bool = False
-
-    def allows_event(self, event: str, project: str, folder: str | None = None) -> bool:
-        """Tell whether an event of a session is answered: its project and every folder around it must agree."""
-        places = {project, *_list_parents(project)} | (_list_parents(os.path.realpath(folder)) if folder else set())
-        off = self.disabled_events.union(
-            *(events for name, events in self.disabled_by_project.items() if name in places)
-        )
-        return not {event, ALL_EVENTS} & off
-
-
-def _list_parents(path: str) -> set[str]:
-    """Return a folder and all above it; of what is no path, nothing."""
-    found: set[str] = set()
-    while os.path.isabs(path) and path not in found:
-        found.add(path)
-        path = os.path.dirname(path)
-    return found
 
 
 class HookEvent(NamedTuple):

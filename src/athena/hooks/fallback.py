@@ -131,7 +131,8 @@ def _start_daemon(home: str, why: list[str]) -> None:
 
 
 def _answer_in_process(event: str, given: bytes, settings: "configuration.Settings") -> bytes:
-    from athena.app.compose import create_hook_rules, open_app
+    from athena.app.compose import open_app
+    from athena.app.settings import create_hook_rules
     from athena.core.threads import run_sync
     from athena.core.values import HOOK_SURFACE
     from athena.hooks import events
@@ -151,7 +152,7 @@ def _answer_in_process(event: str, given: bytes, settings: "configuration.Settin
 
 
 def _ask_other_server(event: str, given: bytes, settings: "configuration.Settings", seconds: float) -> bytes:
-    from athena.app.compose import create_hook_rules
+    from athena.app.settings import create_hook_rules
     from athena.core import redaction, tokens
     from athena.hooks import events, other_server
     from athena.hooks.other_server import CLIENT_EVENT_NAMES, search_other_server

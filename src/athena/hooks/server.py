@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from athena.app import settings as configuration
-from athena.app.compose import App, create_hook_rules
+from athena.app.compose import App
+from athena.app.settings import create_hook_rules
 from athena.core.home import sockets
 from athena.core.home.paths import DEFAULT_PROJECT, HOOK_SOCKET
 from athena.core.metrics import Metrics

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from athena.core.values import Scope
 from athena.storage import scopes
-from athena.storage.database import bind_list
+from athena.storage.filters import bind_list
 
 MAX_TOP_TAGS = 10  # tags that are named as the most used
 # What must never be found, each with the words for it; a query returns the names of the offenders.

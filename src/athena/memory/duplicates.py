@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from athena.core.values import Scope
 from athena.memory import rows
 from athena.memory.store import Store
-from athena.memory.values import Filter, Memory
+from athena.memory.values import Memory
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 
 
 @dataclass(frozen=True, slots=True)

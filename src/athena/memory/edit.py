@@ -17,9 +17,10 @@ from athena.memory.lookup import Ref, locate, locate_any
 from athena.memory.prepare import add_vectors, prepare_memory
 from athena.memory.rows import RELATED_ACTION, Kept
 from athena.memory.store import Store
-from athena.memory.values import SERIAL_KEY, Change, Draft, Filter, Memory, Stored, format_preview, to_stored_memory
+from athena.memory.values import SERIAL_KEY, Change, Draft, Memory, Stored, format_preview, to_stored_memory
 from athena.storage import calls, passages, runs, scopes, workspaces
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 
 PURGED = "purged"
 SUPERSEDED_MESSAGE = "this was made anew since; undo again takes back the change before it"

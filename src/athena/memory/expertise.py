@@ -9,9 +9,9 @@ from athena.memory.ranking import HALF_LIFE_S
 from athena.memory.recall import Query, recall
 from athena.memory.store import Store
 from athena.memory.topic_rows import TopicCoverage
-from athena.memory.values import Filter
 from athena.storage import scopes
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 
 TopicReading = Literal["well covered", "thin", "stale"]
 SECONDS_PER_DAY = 86_400.0

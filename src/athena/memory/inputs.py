@@ -6,7 +6,8 @@ from typing import Any
 from athena.core import clock, redaction
 from athena.core.values import Scope
 from athena.errors import InvalidInput
-from athena.memory.values import Draft, Filter, clean_metadata, clean_name, clean_tags, clean_text
+from athena.memory.values import Draft, clean_metadata, clean_name, clean_tags, clean_text
+from athena.storage.filters import Filter
 
 Tags = str | Sequence[str] | None
 MAX_BATCH_CHARS = 20_000_000  # characters

@@ -12,9 +12,10 @@ from athena.memory import history_rows, rows
 from athena.memory import rows as memory_rows
 from athena.memory.rows import Kept
 from athena.memory.store import Store
-from athena.memory.values import Change, Filter, Memory, format_preview
+from athena.memory.values import Change, Memory, format_preview
 from athena.storage import scopes
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 
 Ref = int | str
 LOOKUP_HINTS = {

@@ -20,8 +20,9 @@ from athena.memory.ranking import (
     score_by_tokens,
 )
 from athena.memory.store import Store
-from athena.memory.values import Filter, Hit, Memory, strip_reserved_keys
+from athena.memory.values import Hit, Memory, strip_reserved_keys
 from athena.storage.database import TextMatches, Transaction
+from athena.storage.filters import Filter
 from athena.storage.terms import STOP_WORD_WEIGHT
 
 MAX_CANDIDATES = 400  # memories that each search brings to the ranking

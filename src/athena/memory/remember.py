@@ -10,9 +10,10 @@ from athena.memory.index import ENCODE_DELAY_S, encode_in_background
 from athena.memory.prepare import PreparedMemory, add_vectors, prepare_memory
 from athena.memory.rows import Kept
 from athena.memory.store import Store
-from athena.memory.values import MAX_TAGS, SERIAL_KEY, Draft, Stored, tag_key, to_stored_memory
+from athena.memory.values import MAX_TAGS, SERIAL_KEY, Draft, Stored, to_stored_memory
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
+from athena.storage.filters import tag_key
 
 
 async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_first: bool = True) -> list[Stored]:

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from athena.core.hashing import MIN_HASH_CHARS, count_shared_prefix
 from athena.core.values import Scope
-from athena.memory.values import UNFINISHED_STATES, Filter, Memory, tag_key
+from athena.memory.values import UNFINISHED_STATES, Memory
 from athena.storage import scopes
-from athena.storage.database import bind_list, split_batches
+from athena.storage.filters import Filter, bind_list, build_where_clause, split_batches, tag_key
 
 MEMORY_COLUMNS = (
     """m.id, m.hash, m.content, m.tags, m.memory_type, m.metadata, m.created, m.updated, m.importance, s.name"""
@@ -57,36 +57,6 @@ def memory_from_row(row: tuple[Any, ...]) -> Memory:
         importance,
         project,
     )
-
-
-def build_where_clause(only: Filter, numbers: list[int]) -> tuple[str, dict[str, Any]]:
-    """Write a filter as a condition on `m`."""
-    inside = ", ".join(map(str, numbers)) or "NULL"
-    conditions = [f"m.scope IN ({inside})", "m.deleted IS NULL"]
-    values: dict[str, Any] = {}
-    if only.memory_type is not None:
-        conditions.append("m.memory_type = :memory_type")
-        values["memory_type"] = only.memory_type
-    if only.excluded_type is not None:
-        conditions.append("m.memory_type <> :without")
-        values["without"] = only.excluded_type
-    if only.session is not None:
-        conditions.append("m.session = :session")
-        values["session"] = only.session
-    if only.since is not None:
-        conditions.append("m.happened >= :since")
-        values["since"] = only.since
-    if only.until is not None:
-        conditions.append("m.happened < :until")
-        values["until"] = only.until
-    if only.tags:
-        names, bound = bind_list("tag", map(tag_key, only.tags))
-        values |= bound
-        every = f"GROUP BY t.memory HAVING count(*) >= {len(bound)}" if only.match == "all" else ""
-        conditions.append(
-            f"m.id IN (SELECT t.memory FROM tags t WHERE t.tag IN ({names}) AND t.scope IN ({inside}) {every})"
-        )
-    return " AND ".join(conditions), values
 
 
 async def count_memories(tx: Any, only: Filter) -> int:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from athena.core import tokens
 from athena.core.catalog import Catalog
-from athena.core.values import HOOK_SURFACE, Call, Scope
-from athena.hooks.client import EVENTS
+from athena.core.values import HOOK_EVENTS, HOOK_SURFACE, Call, Scope
 from athena.memory.store import Store
 from athena.storage import calls, usage
 from athena.storage.database import Transaction
@@ -81,7 +80,7 @@ def _summarize_hooks(last: list[tuple[str, str, float]]) -> tuple[Answered, ...]
 async def compute_savings(store: Store, catalog: Catalog) -> Savings:
     async def read_usage(tx: Transaction) -> tuple[list[UsageRow], int, list[tuple[str, str, float]]]:
         return *await usage.sum_usage(tx, CLI_SURFACE), await calls.list_recent_calls(
-            tx, HOOK_SURFACE, EVENTS, MAX_HOOK_EVENTS
+            tx, HOOK_SURFACE, HOOK_EVENTS, MAX_HOOK_EVENTS
         )
 
     used, days, last = await store.database.read(read_usage)

@@ -28,7 +28,6 @@ from athena.memory.values import (
     UNFINISHED_STATES,
     Completed,
     Draft,
-    Filter,
     Freed,
     Kept,
     Memory,
@@ -40,6 +39,7 @@ from athena.memory.values import (
 )
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 
 When = str | float | None
 MAX_TITLE_CHARS = 300

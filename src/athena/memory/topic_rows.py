@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from athena.memory import rows as memory_rows
 from athena.memory.rows import CONTRADICTED_BY, FROM_MEMORIES, MEMORY_COLUMNS
-from athena.memory.values import Filter, Memory, tag_key
+from athena.memory.values import Memory
 from athena.storage import scopes
-from athena.storage.database import bind_list, split_batches
+from athena.storage.filters import Filter, bind_list, build_where_clause, split_batches, tag_key
 
 # What is left of a memory's strength by now.
 CURRENT_STRENGTH_SQL = "m.strength * power(2.0, -(CASE WHEN m.used > :now THEN 0 ELSE :now - m.used END) / :half_life)"
@@ -27,7 +27,7 @@ async def fetch_topic_coverage(
     tx: Any, only: Filter, now: float, half_life: float, topic: str | None = None
 ) -> list[TopicCoverage]:
     """Return every tag, or one, with what there is about it, the most first."""
-    condition, values = memory_rows.build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
+    condition, values = build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
     if topic is not None:
         inside = ", ".join(map(str, await scopes.fetch_visible_ids(tx, only.scope))) or "NULL"
         condition += f" AND t.scope IN ({inside}) AND t.tag = :topic"
@@ -97,7 +97,7 @@ async def list_most_recalled(
     tx: Any, only: Filter, now: float, half_life: float, limit: int
 ) -> list[tuple[float, float, Memory]]:
     """Return the memories that are recalled most, with their strength and when they were last used."""
-    condition, values = memory_rows.build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
+    condition, values = build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
     rows = await tx.fetch(
         f"""SELECT {MEMORY_COLUMNS}, {CURRENT_STRENGTH_SQL} AS felt, m.used {FROM_MEMORIES} WHERE {condition} AND m.strength > 0
             ORDER BY felt DESC, m.id LIMIT :limit""",

@@ -12,9 +12,10 @@ from athena.errors import AthenaError
 from athena.memory import check_rows, rows, topic_rows
 from athena.memory.ranking import HALF_LIFE_S
 from athena.memory.store import Store
-from athena.memory.values import Filter, Memory, compute_digest_salt, format_preview
+from athena.memory.values import Memory, compute_digest_salt, format_preview
 from athena.storage import runs, workspaces
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 
 SECONDS_PER_DAY = 86_400.0
 MAX_MOST_RECALLED = 10  # memories that are named as the most recalled

@@ -1,14 +1,14 @@
 """A memory: a text worth keeping, and what is known about it."""
 
 import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from athena.core.text import make_storable
-from athena.core.values import Kind, Scope
+from athena.core.values import Kind
 from athena.errors import InvalidInput
+from athena.storage.filters import tag_key
 
 MAX_CONTENT_BYTES = 4_000_000
 MAX_METADATA_CHARS = 64_000
@@ -74,24 +74,6 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """Which memories count, before any ranking."""
-
-    scope: Scope
-    tags: tuple[str, ...] = ()
-    match: str = "any"  # or "all"
-    memory_type: str | None = None
-    since: float | None = None
-    until: float | None = None
-    session: str | None = None
-    excluded_type: str | None = None  # a type that is left out
-
-    @property
-    def is_unrestricted(self) -> bool:
-        return not self.tags and {self.memory_type, self.since, self.until, self.session, self.excluded_type} == {None}
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """One step in a memory's history; `before` is what it was, where it was."""
 
@@ -136,11 +118,6 @@ def clean_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
     if len(kept) > MAX_TAGS:
         raise InvalidInput(f"tags: there are {len(kept):,}; a memory takes at most {MAX_TAGS}")
     return tuple(kept.values())
-
-
-def tag_key(tag: str) -> str:
-    """Return what two tags have in common that differ only in case or form."""
-    return unicodedata.normalize("NFC", tag).casefold()
 
 
 def clean_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

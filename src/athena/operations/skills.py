@@ -29,7 +29,7 @@ async def save_skill(
 
     >>> skills.save(name="double", code="def double(n: int) -> int:\\n    return 2 * n", description="Double a number.", example="double(2)")
     """  # noqa: E501
-    return await storing.save_tested_skill(ctx, name, code, description, example)
+    return await storing.save_tested_skill(ctx.store, ctx.programs, ctx.host, name, code, description, example)
 
 
 @operation(Effect.READ, short="find")
@@ -42,7 +42,7 @@ async def find_skills(
 
     >>> skills.find(query="summary of the week")
     """
-    return (await storing.rank_skills(ctx, query))[:k]
+    return (await storing.rank_skills(ctx.store, ctx.scope, query))[:k]
 
 
 @operation(Effect.READ)
@@ -51,7 +51,7 @@ async def get_skill(ctx: Context, name: Name) -> KeptSkill:
 
     >>> skills.get_skill(name="weekly_summary")
     """
-    return await storing.require_skill(ctx, name)
+    return await storing.require_skill(ctx.store, ctx.scope, name)
 
 
 @operation(Effect.EXECUTE, short="run")
@@ -65,7 +65,7 @@ async def run_skill(
 
     >>> skills.run(name="weekly_summary", arguments={"days": 3})
     """
-    skill = await storing.find_fitting_skill(ctx, name, arguments or {})
+    skill = await storing.find_fitting_skill(ctx.store, ctx.scope, name, arguments or {})
     where = keeping.clean_name(ctx.resolve_workspace(workspace))
     return await ctx.programs.run_skill(ctx.host, skill, arguments or {}, where)
 
@@ -86,4 +86,4 @@ async def export_skills(ctx: Context) -> dict[str, str]:
 
     >>> skills.export_skills()
     """
-    return await storing.export_sources(ctx)
+    return await storing.export_sources(ctx.store, ctx.scope)

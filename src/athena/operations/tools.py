@@ -15,7 +15,7 @@ from athena.operations import params
 from athena.operations.context import PROGRAM_SURFACES, Context
 from athena.programs import skill_source
 from athena.programs import skills as storing
-from athena.programs.skill_source import load_shipped_skills
+from athena.programs.skill_source import load_shipped_skills, render_skill
 from athena.programs.values import KeptSkill, Skill
 from athena.storage import usage
 from athena.storage.database import Transaction
@@ -134,7 +134,7 @@ def format_signature(thing: AnyOperation | KeptSkill) -> str:
 
 def format_stub(thing: AnyOperation | KeptSkill, *, strict: bool = False) -> str:
     if isinstance(thing, KeptSkill):
-        return stubs.render_skill(thing)
+        return render_skill(thing)
     return f"# {thing.path}\n{stubs.render_module([thing], strict=strict)}"
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from athena.core.stubs import _format_docstring
 from athena.errors import InvalidInput
-from athena.programs.values import Skill
+from athena.programs.values import KeptSkill, Skill
 
 MAX_SKILL_BYTES = 32 << 10  # bytes; a program that calls it must fit beside it
 MAX_SKILL_NAME_CHARS = 60
@@ -220,3 +221,11 @@ def load_shipped_skills() -> dict[str, Skill]:
             parse_skill("weekly_summary", _WEEKLY_SOURCE.lstrip(), example="weekly_summary(days=7)"),
         )
     }
+
+
+def render_skill(skill: KeptSkill) -> str:
+    """Write a skill as the function that a program calls."""
+    help_ = [*skill.description.splitlines(), *([f">>> skills.{skill.example}"] if skill.example else [])]
+    return (
+        f"# skills.{skill.name}\ndef {skill.name}({skill.signature}) -> {skill.returns}:\n{_format_docstring(help_)}\n"
+    )

@@ -13,16 +13,18 @@ from athena.memory.index import ENCODE_DELAY_S, encode_in_background
 from athena.memory.prepare import prepare_memory
 from athena.memory.recall import Query, recall
 from athena.memory.store import Store
-from athena.memory.values import RESERVED_PREFIX, SERIAL_KEY, Draft, Filter, Memory
-from athena.operations.context import Context
+from athena.memory.values import RESERVED_PREFIX, SERIAL_KEY, Draft, Memory
 from athena.programs import rows as storage
 from athena.programs import skill_source
 from athena.programs.skill_source import load_shipped_skills
 from athena.programs.values import FoundSkill, KeptSkill, Skill
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 
 if TYPE_CHECKING:
+    from athena.programs.host_calls import RunContext
+    from athena.programs.runner import ProgramRunner
     from athena.programs.sandbox import Run
 
 
@@ -160,25 +162,31 @@ async def delete_skill(store: Store, name: str, call: Call) -> bool:
 
 
 async def save_tested_skill(
-    ctx: Context, name: str, code: str, description: str | None, example: str | None
+    store: Store,
+    programs: "ProgramRunner",
+    host: "RunContext",
+    name: str,
+    code: str,
+    description: str | None,
+    example: str | None,
 ) -> KeptSkill:
     """Keep a function as a skill once its types fit and its example has run."""
     read = skill_source.parse_skill(name, code, description, example or "")
-    refuse_taken(ctx.catalog, name)
+    refuse_taken(host.catalog, name)
     if not read.example:
         if read.parameters["required"]:
             raise InvalidInput("a skill needs an example", hint=f"e.g. example={name + '(...)'!r} with real arguments")
         read = skill_source.parse_skill(name, code, description, f"{name}()")
-    if wrong := await ctx.programs.find_errors(ctx.host, read.code):
+    if wrong := await programs.find_errors(host, read.code):
         said = "; ".join(f"line {one['line']}: {one['message']}" for one in wrong[:5])
         hint = wrong[0]["hint"] or "describe_tool says what an operation takes"
         raise InvalidInput(f"{name} cannot be saved: {said}", hint=hint)
-    run = await ctx.programs.try_out(ctx.host, skill_source.build_example_program(read))
+    run = await programs.try_out(host, skill_source.build_example_program(read))
     if run.error is not None or run.pause is not None:
         said = f"{run.error['type']}: {run.error['message']}" if run.error else "it waits for a person's approval"
         line = f" (line {run.error['line']})" if run.error and run.error["line"] else ""
         raise InvalidInput(f"the example of {name} does not run: {said}{line}", hint=_example_hint(run))
-    return await write_skill(ctx.store, read, ctx.call)
+    return await write_skill(store, read, host.call)
 
 
 def _example_hint(run: "Run") -> str | None:
@@ -202,23 +210,23 @@ def refuse_shipped(name: str, kept: KeptSkill | None) -> None:
         raise Conflict(f"{name} comes with Athena and cannot be deleted", hint="save your own under the same name")
 
 
-async def require_skill(ctx: Context, name: str) -> KeptSkill:
+async def require_skill(store: Store, scope: Scope, name: str) -> KeptSkill:
     """Return a skill, or say which ones are near."""
-    if (kept := await find_skill(ctx.store, ctx.scope, name)) is not None:
+    if (kept := await find_skill(store, scope, name)) is not None:
         return kept
     if name in load_shipped_skills():
         return to_kept_skill(load_shipped_skills()[name])
     from difflib import get_close_matches  # only on a miss
 
-    known = [one.name for one in await rank_skills(ctx, None)]
+    known = [one.name for one in await rank_skills(store, scope, None)]
     near = get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known[:20])}"
     raise NotFound(f"there is no skill {name!r:.60}", hint=hint)
 
 
-async def find_fitting_skill(ctx: Context, name: str, arguments: dict[str, Any]) -> Skill:
+async def find_fitting_skill(store: Store, scope: Scope, name: str, arguments: dict[str, Any]) -> Skill:
     """Return a skill that takes these arguments, or say how it is called."""
-    kept = await require_skill(ctx, name)
+    kept = await require_skill(store, scope, name)
     skill = skill_source.parse_skill(kept.name, kept.code, kept.description, kept.example)
     known, needed = skill.parameters["properties"], skill.parameters["required"]
     wrong = [f"there is no argument {one!r:.60}" for one in arguments if one not in known]
@@ -228,15 +236,15 @@ async def find_fitting_skill(ctx: Context, name: str, arguments: dict[str, Any])
     return skill
 
 
-async def rank_skills(ctx: Context, query: str | None) -> list[FoundSkill]:
+async def rank_skills(store: Store, scope: Scope, query: str | None) -> list[FoundSkill]:
     """Return skills: those that fit a question, the best first, or all."""
-    saved = {one.name: one for one in await list_skills(ctx.store, ctx.scope)}
+    saved = {one.name: one for one in await list_skills(store, scope)}
     every = {name: to_kept_skill(one) for name, one in load_shipped_skills().items()} | saved
     order = list(every)
     if query is not None:
         wanted = stem_words(query)
         scores = {name: score_match(wanted, name, one.description, one.signature) for name, one in every.items()}
-        for place, (name, score) in enumerate(await search_skills(ctx.store, ctx.scope, query, 50)):
+        for place, (name, score) in enumerate(await search_skills(store, scope, query, 50)):
             if name in scores and score > 0.2:
                 scores[name] += 1.0 / (1 + place)
         order = sorted((name for name in every if scores[name] > 0), key=lambda name: -scores[name])
@@ -247,7 +255,7 @@ async def rank_skills(ctx: Context, query: str | None) -> list[FoundSkill]:
     ]
 
 
-async def export_sources(ctx: Context) -> dict[str, str]:
+async def export_sources(store: Store, scope: Scope) -> dict[str, str]:
     """Return every skill as the text of a file."""
-    every = load_shipped_skills() | {one.name: one for one in await load_skills(ctx.store, ctx.scope)}
+    every = load_shipped_skills() | {one.name: one for one in await load_skills(store, scope)}
     return {f"{name}.py": skill_source.format_skill_file(one) for name, one in sorted(every.items())}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 from athena.core.values import Kind
 from athena.errors import Conflict, Misconfigured, NotFound
-from athena.memory.values import Filter
+from athena.storage.filters import Filter
 
 if TYPE_CHECKING:  # numpy is loaded only when something is searched or embedded
     import numpy
@@ -300,14 +300,3 @@ def create_copy_conflict(location: str) -> Conflict:
         f"something else writes into {location} while it is copied to",
         hint="stop what uses it, then run the same athena migrate again",
     )
-
-
-def bind_list(name: str, values: Iterable[Any]) -> tuple[str, dict[str, Any]]:
-    """Return placeholders for `IN (...)` and their values."""
-    bound = {f"{name}{i}": value for i, value in enumerate(values)}
-    return ", ".join(f":{key}" for key in bound) or "NULL", bound
-
-
-def split_batches(values: list[T], size: int = 500) -> Iterable[list[T]]:
-    """Cut a list into pieces that one statement can bind."""
-    return (values[i : i + size] for i in range(0, len(values), size))

@@ -3,7 +3,7 @@
 from typing import Any
 
 from athena.core.values import Scope
-from athena.storage.database import bind_list
+from athena.storage.filters import bind_list
 
 
 async def fetch_visible_ids(tx: Any, scope: Scope) -> list[int]:

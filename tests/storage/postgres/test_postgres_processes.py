@@ -18,9 +18,9 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.core.values import Call, Scope
 from athena.errors import Conflict, NotFound
-from athena.memory.values import Filter
 from athena.storage.call_log import CallLog
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 from athena.storage.postgres import store
 from athena.storage.usage import TokenUsage
 from conftest import _model, rounds

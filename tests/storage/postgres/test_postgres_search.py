@@ -17,8 +17,8 @@ from athena.app.compose import App
 from athena.core.hashing import hash_text
 from athena.core.threads import run_sync
 from athena.core.values import Scope
-from athena.memory.values import Filter
 from athena.storage.database import IndexedPassage, Transaction
+from athena.storage.filters import Filter
 from athena.storage.passages import PASSAGE_IDS_PER_SCOPE
 from athena.storage.postgres import store, vectors
 from athena.storage.postgres.fulltext import PostgresFullText

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.core.values import Scope
-from athena.memory.values import Filter
 from athena.storage.arrays import quantize_vectors
 from athena.storage.database import VectorMatches
+from athena.storage.filters import Filter
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 from athena.storage.sqlite.vector_cache import pack_signs

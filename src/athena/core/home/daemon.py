@@ -8,9 +8,9 @@ from typing import Any
 
 from athena.core.home import lock, logs
 from athena.core.home.paths import HOOK_SOCKET, socket_path
+from athena.core.values import HOOK_GREETING
 from athena.core.version import __version__
 from athena.errors import Conflict, Unavailable
-from athena.hooks.client import HELLO
 
 DAEMON_LOG_FILE = "daemon.log"
 START_TIMEOUT_S = 15.0  # seconds in which a daemon is up
@@ -100,7 +100,7 @@ def is_responding(home: str) -> bool:
         asking.settimeout(lock.CONNECT_TIMEOUT_S)
         try:
             asking.connect(socket_path(home, HOOK_SOCKET))
-            return asking.recv(1) == HELLO
+            return asking.recv(1) == HOOK_GREETING
         except OSError:
             return False
 

@@ -18,9 +18,10 @@ from athena.memory.consolidation.values import Pattern
 from athena.memory.prepare import PreparedMemory, prepare_memory
 from athena.memory.rows import CONTRADICTED_BY, MERGED_INTO, QUOTES_RELATION, RELATED_ACTION, Kept
 from athena.memory.store import Store
-from athena.memory.values import Draft, Memory, tag_key
+from athena.memory.values import Draft, Memory
 from athena.storage import scopes
 from athena.storage.database import Transaction
+from athena.storage.filters import tag_key
 
 SUPPORT_IMPORTANCE_GAIN, CONTRADICTED_FACTOR = (
     0.05,

@@ -7,8 +7,8 @@ from athena.core.values import Scope
 from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS, QUOTES_RELATION, memory_from_row
 from athena.memory.values import Memory
 from athena.storage import scopes
-from athena.storage.database import bind_list as named
-from athena.storage.database import split_batches
+from athena.storage.filters import bind_list as named
+from athena.storage.filters import split_batches
 
 # What a pattern repeats the words of is all there.
 SOURCES_EXIST_SQL = f"""NOT EXISTS (SELECT 1 FROM links l WHERE l.scope = m.scope AND l.memory = m.id AND l.relation = '{QUOTES_RELATION}'

@@ -18,7 +18,8 @@ from athena.memory.documents import ingest
 from athena.memory.duplicates import Group
 from athena.memory.graph.mentions import find_forms
 from athena.memory.store import Store
-from athena.memory.values import Memory, tag_key
+from athena.memory.values import Memory
+from athena.storage.filters import tag_key
 
 
 class StrategyPlan(NamedTuple):

@@ -12,9 +12,10 @@ from athena.memory import rows as memory_rows
 from athena.memory.graph import rows as graph_rows
 from athena.memory.recall import Query, recall
 from athena.memory.store import Store
-from athena.memory.values import Filter, Memory
+from athena.memory.values import Memory
 from athena.storage import scopes
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 
 MAX_MENTION_TEXT_CHARS = 20_000  # characters of a text
 MAX_MENTIONS = 100  # mentions of one memory

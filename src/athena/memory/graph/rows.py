@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from athena.core.home.paths import USER_PROJECT
-from athena.storage.database import bind_list, split_batches
+from athena.storage.filters import bind_list, split_batches
 
 ENTITY_COLUMNS = "id, scope, content, memory_type, digest"
 

@@ -22,9 +22,10 @@ from athena.memory.graph.values import FoundEntity, Graph, Neighbor, Neighborhoo
 from athena.memory.index import encode_missing
 from athena.memory.recall import Query, recall
 from athena.memory.store import Store
-from athena.memory.values import Filter, Hit
+from athena.memory.values import Hit
 from athena.storage import scopes
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 
 ROWS_PER_ENTITY = 5  # that are looked at for each entity wanted: several of them may be of one
 MAX_EXTRA_ENTITIES = 10  # entities that `search_nodes` adds to those that hold the text

@@ -43,9 +43,10 @@ from athena.memory.sessions.values import (
     Told,
 )
 from athena.memory.store import Store
-from athena.memory.values import Filter, Memory
+from athena.memory.values import Memory
 from athena.storage import scopes
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 
 BRIEFING_BUDGET_TOKENS = 900
 MAX_BRIEFING_CHARS = 9_000  # of the text as JSON writes it: with what is around it, under what clients cut

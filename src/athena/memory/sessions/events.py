@@ -26,8 +26,9 @@ from athena.memory.sessions.values import (
     to_stored_event,
 )
 from athena.memory.store import Store
-from athena.memory.values import MOMENT_KEY, SERIAL_KEY, Draft, Filter, Hit, clean_name, clean_text
+from athena.memory.values import MOMENT_KEY, SERIAL_KEY, Draft, Hit, clean_name, clean_text
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 
 When = str | float | None
 MAX_SESSION_ID_CHARS = 1_000

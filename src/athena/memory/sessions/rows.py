@@ -9,8 +9,9 @@ from athena.core.values import Scope
 from athena.memory import rows as memory_rows
 from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS, memory_from_row
 from athena.memory.sessions.values import BriefingTurn, Told
-from athena.memory.values import Filter, Memory, tag_key
+from athena.memory.values import Memory
 from athena.storage import scopes
+from athena.storage.filters import Filter, build_where_clause, tag_key
 
 SESSION_SCAN_ROWS = 2_000  # rows looked at in one go, on the way to the sessions before
 
@@ -29,7 +30,7 @@ class SessionExtent(NamedTuple):
 async def list_sessions(tx: Any, only: Filter, limit: int) -> list[str]:
     """Return the sessions that something happened in, the last one first."""
     numbers = await scopes.fetch_visible_ids(tx, only.scope)
-    condition, values = memory_rows.build_where_clause(only, numbers)
+    condition, values = build_where_clause(only, numbers)
     found: dict[str, None] = {}
     offset, reached = 0, only.until
     while len(found) < limit:  # by time, since a session's rows lie together there, and old ones are not touched
@@ -83,7 +84,7 @@ async def fetch_session_project(tx: Any, name: str) -> str | None:
 async def fetch_session_extent(tx: Any, only: Filter) -> SessionExtent | None:
     """Return how far the session that a filter names goes, and how its parts ended."""
     numbers = await scopes.fetch_visible_ids(tx, only.scope)
-    condition, values = memory_rows.build_where_clause(only, numbers)
+    condition, values = build_where_clause(only, numbers)
     rows = await tx.fetch(
         f"""SELECT m.tags, count(*), min(m.happened), max(m.happened) FROM memories m WHERE {condition}
             GROUP BY m.tags""",
@@ -109,7 +110,7 @@ async def fetch_session_extent(tx: Any, only: Filter) -> SessionExtent | None:
 
 async def list_session_rows(tx: Any, only: Filter, limit: int) -> list[tuple[float, Memory]]:
     """Return what happened in a session in order: its beginning and its end, where it is too long."""
-    condition, values = memory_rows.build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
+    condition, values = build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
     rows: dict[int, Any] = {}
     for order in ("m.happened, m.id", "m.happened DESC, m.id DESC"):
         found = await tx.fetch(

@@ -12,7 +12,8 @@ from athena.core.values import Page, Scope
 from athena.memory import recall
 from athena.memory.recall import Query
 from athena.memory.store import Store
-from athena.memory.values import Filter, Hit
+from athena.memory.values import Hit
+from athena.storage.filters import Filter
 
 MAX_GIST_CHARS = 240  # characters of a text that are told
 MAX_SCANNED_CHARS = 4_000

@@ -26,8 +26,9 @@ from athena.memory.sessions.values import (
     Summary,
 )
 from athena.memory.store import Store
-from athena.memory.values import Filter, Memory, format_preview
+from athena.memory.values import Memory, format_preview
 from athena.storage.database import Transaction
+from athena.storage.filters import Filter
 
 MAX_LINE_CHARS = 160  # characters of a text that a timeline shows
 MAX_SUMMARY_EVENTS = 4_000  # events of a session that a summary looks at

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from athena.core.values import Kind
-from athena.memory import rows as memory_rows
-from athena.memory.values import Filter
 from athena.storage import scopes
 from athena.storage.arrays import build_token_sets, find_nearest_pairs
 from athena.storage.database import RankingFeatures, Row, TextMatches, TokenSets, VectorMatches
+from athena.storage.filters import Filter, build_where_clause
 from athena.storage.passages import IN_MEMORY_SCOPES, PASSAGE_IDS_PER_SCOPE, get_passage_scope_id, list_scope_conditions
 
 if TYPE_CHECKING:
@@ -267,7 +266,7 @@ class PostgresVectorIndex:
         )
         if only.is_unrestricted:
             return PostgresSelection(numbers, total, passages, words, "", {}, number, dimensions, self.mixed)
-        condition, values = memory_rows.build_where_clause(only, numbers)
+        condition, values = build_where_clause(only, numbers)
         chosen = f"SELECT m.id FROM memories m WHERE {condition}"
         (total,) = await tx.fetch_one(f"SELECT count(*) FROM ({chosen}) AS chosen", **values)
         return PostgresSelection(numbers, total, passages, words, chosen, values, number, dimensions, self.mixed)

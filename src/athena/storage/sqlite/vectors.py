@@ -9,11 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from athena.core.values import Kind
-from athena.memory import rows as memory_rows
-from athena.memory.values import Filter
 from athena.storage import scopes
 from athena.storage.arrays import build_token_sets, find_nearest_pairs, merge_unique, sort_unique
-from athena.storage.database import RankingFeatures, TextMatches, TokenSets, VectorMatches, bind_list, split_batches
+from athena.storage.database import RankingFeatures, TextMatches, TokenSets, VectorMatches
+from athena.storage.filters import Filter, bind_list, build_where_clause, split_batches
 from athena.storage.passages import IN_MEMORY_SCOPES, PASSAGE_IDS_PER_SCOPE, get_passage_scope_id, list_scope_conditions
 from athena.storage.sqlite.vector_cache import PassageChanges, VectorCache
 
@@ -157,7 +156,7 @@ class SqliteVectorIndex:
             return SqliteSelection(
                 numbers, shelves, [None if s.live_rows == s.rows else s.live for s in shelves], total
             )
-        condition, values = memory_rows.build_where_clause(only, numbers)
+        condition, values = build_where_clause(only, numbers)
         row = await tx.fetch_one(f"SELECT group_concat(m.id) FROM memories m WHERE {condition}", **values)
         chosen = np.fromstring(row[0] or "", np.int64, sep=",")
         last = max((int(s.memories.max(initial=0)) for s in shelves), default=0)
