@@ -20,7 +20,7 @@ def test_imports_keep_to_the_layers() -> None:
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT / "src")))
 def test_a_module_is_short_and_named_for_what_it_is(module: Path) -> None:
     text = module.read_text("utf-8")
-    assert text.count("\n") <= 400
+    assert text.count("\n") <= 500
     assert module.stem not in VAGUE
     assert ast.get_docstring(ast.parse(text)), "the first line says what it is for"
 

@@ -106,7 +106,7 @@ def test_a_newer_client_gets_a_daemon_of_its_own(home: Home) -> None:
     old = home.start()
     program = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); import athena.core.version as v; v.__version__ = '99.1'; "
-        f"from athena.core.home import daemon; print(daemon.start({str(home.path)!r})['pid'])"
+        f"from athena.core.home import daemon; print(daemon.start_daemon({str(home.path)!r})['pid'])"
     )
     done = subprocess.run([sys.executable, "-c", program], env=home.around(), capture_output=True, timeout=60)
     assert int(done.stdout) not in (0, old), done

@@ -123,7 +123,7 @@ def test_work_that_nobody_waits_for_any_more_does_not_stop_the_next_search() -> 
         gate = threading.Event()
 
         async def impatient():
-            await asyncio.wait_for(threads.aside(gate.wait, 300), 0.05)
+            await asyncio.wait_for(threads.run_in_thread(gate.wait, 300), 0.05)
 
         async def patient():
             async with athena.open() as memory:

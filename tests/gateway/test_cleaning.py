@@ -140,7 +140,7 @@ def test_what_a_definition_costs_to_clean_is_bounded(monkeypatch: pytest.MonkeyP
         seen.append(char)
         return False
 
-    monkeypatch.setattr("athena.core.text.hidden", hidden)
+    monkeypatch.setattr("athena.core.text.is_invisible", hidden)
     many = {"properties": {f"p{n}": {"enum": ["a" * 1_000, "é" * 1_000]} for n in range(5_000)}}
     assert len(sanitize.sanitize_schema(many)["properties"]) <= sanitize.MAX_SCHEMA_NODES
     assert len(seen) <= 2 * sanitize.MAX_SCHEMA_NODES  # each character of a word once

@@ -327,14 +327,14 @@ def tell(stage, done, total):
     if stage == sys.argv[2] != "changing":
         time.sleep(300)
 if sys.argv[2] == "inside":
-    real, kept = keeping.keep, []
+    real, kept = keeping.save_pattern, []
     async def slow(*given):
         kept.append(await real(*given))
         if len(kept) == 4:  # in the middle of the transaction, after memories were changed
             print("inside", flush=True)
             time.sleep(300)
         return kept[-1]
-    keeping.keep = slow
+    keeping.save_pattern = slow
 drive(run.consolidate(app.store, "balanced", 60, False, Call("consolidate", "test", scope, app.store.clock()), tell))
 print("done", flush=True)
 """

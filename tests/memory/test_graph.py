@@ -346,7 +346,7 @@ ADDER = """
 import sys
 from athena.app import connect
 from athena.core.threads import run_sync as drive
-connection = connect.Connection(connect.shared_app, "p", "python")
+connection = connect.AppConnection(connect.shared_app, "p", "python")
 for i in range(40):
     contents = [f"{sys.argv[1]} {i}", f"shared {i}"]
     drive(connection.call("add_observations", {"observations": [{"entityName": "Ann", "contents": contents}]}))

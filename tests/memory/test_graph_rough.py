@@ -280,7 +280,7 @@ from athena.memory.graph import observations as observe
 from athena.storage.sqlite.store import Sqlite
 from athena.core.threads import run_sync as drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
-unlink, left = observe.unlink, int(sys.argv[2])
+unlink, left = observe.unlink_edge, int(sys.argv[2])
 async def pausing(*given):
     global left
     await unlink(*given)
@@ -288,7 +288,7 @@ async def pausing(*given):
     if left == 0:
         print("inside", flush=True)
         time.sleep(300)
-observe.unlink = pausing
+observe.unlink_edge = pausing
 drive(app.catalog.find("merge_entities")(app.context("p", "test"), source="Old", into="New"))
 """
 

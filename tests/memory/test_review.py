@@ -175,8 +175,8 @@ def test_a_child_forked_during_a_search_leaves_at_once() -> None:
     done = run(
         "import os, sys, threading, time\n"
         "from athena import api\n"
-        "from athena.storage.sqlite import store\n"
-        "store.PATIENCE = 100\n"
+        "from athena.storage.sqlite import connection\n"
+        "connection.BUSY_TIMEOUT_S = 100\n"
         "api.store('x')\n"
         "threading.Thread(target=lambda: [api.search('x') for _ in range(200)], daemon=True).start()\n"
         "for _ in range(3):\n"

@@ -304,7 +304,7 @@ COPIER = """
 import sys
 from athena.app.compose import open_database_at as database_at
 from athena.storage import copying
-copying.ROWS = 50
+copying.BATCH_ROWS = 50
 left = int(sys.argv[3])
 def tell(doing, rows, total):
     global left

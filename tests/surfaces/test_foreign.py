@@ -96,8 +96,10 @@ def test_the_memories_are_found_in_what_servers_answer(said: str) -> None:
 @pytest.mark.parametrize("exact", [True, False], ids=["counted", "estimated"])
 def test_it_is_never_longer_than_the_budget_and_what_clients_take(exact: bool) -> None:
     program = (
-        "import json, sys; from athena.core import tokens; from athena.hooks.other_server import format_memories as told\n"
-        "texts, budgets, exact = json.load(sys.stdin); exact and tokens.load()\n"
+        "import json, sys\n"
+        "from athena.core import tokens\n"
+        "from athena.hooks.other_server import format_memories as told\n"
+        "texts, budgets, exact = json.load(sys.stdin); exact and tokens.load_encoding()\n"
         "print(json.dumps([[told('SessionStart', [text], one).decode() for one in budgets] for text in texts]))"
     )
     budgets = (60, 900, 20_000)

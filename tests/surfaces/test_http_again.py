@@ -116,7 +116,7 @@ def test_lines_that_are_not_wanted_are_not_sent(served: Running) -> None:
 def test_few_files_are_enough_for_many_connections(tmp_path: Path) -> None:
     """With room for 200 files in all, 400 callers who say nothing keep nobody out, and the log stays short."""
     limited = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))"
-    command = [*serving_with(limited, f"athena.server.serve.HURRY = {HURRY}"), "--port", "0"]
+    command = [*serving_with(limited, f"athena.server.serve.HEAD_TIMEOUT_S = {HURRY}"), "--port", "0"]
     log = tmp_path / "log"
     with log.open("wb") as errors:
         process = subprocess.Popen(command, env=surroundings(tmp_path / "home"), stdout=subprocess.PIPE, stderr=errors)

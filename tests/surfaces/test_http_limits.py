@@ -28,7 +28,7 @@ HURRY, ARRIVES = rounds(2, 10), rounds(3, 20)
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
     """A server that waits longer for a head than any test does."""
-    command = serving_with(f"athena.server.serve.HURRY = {10 * LONG}")
+    command = serving_with(f"athena.server.serve.HEAD_TIMEOUT_S = {10 * LONG}")
     with running(tmp_path_factory.mktemp("limits"), command=command) as made:
         yield made
 
@@ -36,7 +36,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
 @pytest.fixture(scope="module")
 def hurried(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
     """A server that waits less long for the rest of a request."""
-    limits = (f"athena.server.serve.HURRY = {HURRY}", f"athena.server.guard.ARRIVES = {ARRIVES}")
+    limits = (f"athena.server.serve.HEAD_TIMEOUT_S = {HURRY}", f"athena.server.guard.BODY_TIMEOUT_S = {ARRIVES}")
     with running(tmp_path_factory.mktemp("hurried"), command=serving_with(*limits)) as made:
         yield made
 

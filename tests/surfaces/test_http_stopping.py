@@ -107,7 +107,7 @@ def test_a_home_can_be_served_again_after_its_server_was_killed(tmp_path: Path) 
 
 
 def test_calls_that_take_too_long_when_it_stops_are_told_so(tmp_path: Path) -> None:
-    with running(tmp_path, command=serving_with("athena.server.serve.DRAIN = 1")) as served:
+    with running(tmp_path, command=serving_with("athena.server.serve.DRAIN_TIMEOUT_S = 1")) as served:
         items = [f"note {number}, which the model has to read before it is kept" for number in range(3_000)]
         body = json.dumps({"items": items}).encode()
         headers = [*served.right, ("Content-Type", "application/json"), ("Content-Length", str(len(body)))]

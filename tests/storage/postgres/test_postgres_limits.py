@@ -136,7 +136,7 @@ def test_a_program_that_ends_while_a_graph_is_drawn_ends_soon_and_the_server_goe
             from athena import api
             from athena.storage.postgres import vectors
             api.store_batch([f"item {i} of the list" for i in range(60)])
-            vectors.EXACT = 10
+            vectors.MAX_SCANNED_PASSAGES = 10
             print("ready", flush=True)
             sys.stdin.readline()
             assert api.search("item 7").memories
