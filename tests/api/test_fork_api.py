@@ -178,11 +178,11 @@ def test_a_child_that_is_born_while_a_call_is_noted_can_call() -> None:
             import signal
             signal.alarm(20)
             try:  # with the parent's store, which is not the child's
-                drive(app.catalog.find("health")(app.context("test", "test")))
+                drive(app.catalog.get_operation("health")(app.create_context("test", "test")))
             except Unavailable:
                 pass
 
-        with app.ledger._guard:
+        with app.call_log._guard:
             pid = forked(child)
         print(ended(pid), flush=True)
         """

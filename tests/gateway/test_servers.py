@@ -749,7 +749,7 @@ from athena.server.mcp import http as mcphttp
 wrong = []
 def connect():
     time.sleep({delay})
-    sdk.load()
+    sdk.load_sdk()
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
 

@@ -167,4 +167,4 @@ def test_every_operation_is_documented(one: Any) -> None:
     assert one.arguments_schema["additionalProperties"] is False
     for example in one.documentation.examples:
         assert example.startswith(f"{one.category}."), example
-    assert types.to_json_schema(one.result) is not None
+    assert types.to_json_schema(one.result_type) is not None

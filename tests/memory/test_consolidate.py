@@ -321,7 +321,7 @@ from athena.core.values import Call
 from athena.storage.sqlite.store import Sqlite
 from athena.core.threads import run_sync as drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
-scope = app.context("test", "test").scope
+scope = app.create_context("test", "test").scope
 def tell(stage, done, total):
     print(stage, flush=True)
     if stage == sys.argv[2] != "changing":

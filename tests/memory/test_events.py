@@ -342,7 +342,7 @@ from athena.app.compose import App, open_database_at as database_at
 from athena.embedding.minilm import MiniLM
 from athena.core.threads import run_sync as drive
 app = App(database_at(sys.argv[1], ""), MiniLM())
-context, record = app.context("p", "test"), app.catalog.find("record_event")
+context, record = app.create_context("p", "test"), app.catalog.get_operation("record_event")
 print("ready", flush=True)
 sys.stdin.readline()
 for i in range(int(sys.argv[3])):

@@ -378,9 +378,9 @@ from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite.store import Sqlite
 from athena.core.threads import run_sync as drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
-merge = app.catalog.find("merge_entities")
+merge = app.catalog.get_operation("merge_entities")
 print("ready", flush=True)
-drive(merge(app.context("p", "test"), source="Old", into="New"))
+drive(merge(app.create_context("p", "test"), source="Old", into="New"))
 print("merged", flush=True)
 """
 

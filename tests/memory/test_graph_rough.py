@@ -289,7 +289,7 @@ async def pausing(*given):
         print("inside", flush=True)
         time.sleep(300)
 observe.unlink_edge = pausing
-drive(app.catalog.find("merge_entities")(app.context("p", "test"), source="Old", into="New"))
+drive(app.catalog.get_operation("merge_entities")(app.create_context("p", "test"), source="Old", into="New"))
 """
 
 

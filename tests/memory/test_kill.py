@@ -22,7 +22,7 @@ from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite.store import Sqlite
 from athena.core.threads import run_sync as drive
 app = App(Sqlite(sys.argv[1]), MiniLM())
-context, remember = app.context("p", "test"), app.catalog.find("remember")
+context, remember = app.create_context("p", "test"), app.catalog.get_operation("remember")
 nouns = "harbour violin glacier meadow engine lantern orchard compass kettle marble".split()
 print("ready", flush=True)
 sys.stdin.readline()

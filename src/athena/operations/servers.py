@@ -97,7 +97,7 @@ async def _await_answer(ctx: Context, tool: RemoteTool, arguments: dict[str, Any
 def _has_run_ended() -> bool:
     """Tell whether the program that calls has ended."""
     sandbox = sys.modules.get("athena.programs.sandbox")  # if nobody imported it, no program runs
-    return sandbox is not None and sandbox.closed()
+    return sandbox is not None and sandbox.is_run_closed()
 
 
 async def _record_call(call: Call, tx: Transaction) -> None:

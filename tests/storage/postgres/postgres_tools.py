@@ -304,7 +304,7 @@ app = App(Postgres(url), MiniLM())
 def call(asked):
     name, project, key, arguments = asked
     try:
-        return {"done": plain(drive(app.catalog.find(name)(app.context(project, "test", key), **arguments)))}
+        return {"done": plain(drive(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments)))}
     except AthenaError as error:
         return {"error": error.code, "message": str(error)}
 

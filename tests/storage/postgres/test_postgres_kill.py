@@ -21,8 +21,8 @@ from athena.storage.postgres.store import Postgres
 from athena.core.threads import run_sync as drive
 url, name = sys.argv[1:]
 app = App(Postgres(url), MiniLM())
-context = app.context("test", "test")
-remember, recall = app.catalog.find("remember"), app.catalog.find("recall")
+context = app.create_context("test", "test")
+remember, recall = app.catalog.get_operation("remember"), app.catalog.get_operation("recall")
 nouns = "harbour violin glacier meadow engine lantern orchard compass kettle marble".split()
 drive(recall(context, query="warm up"))
 print("ready", flush=True)

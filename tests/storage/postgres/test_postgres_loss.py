@@ -218,7 +218,7 @@ def test_a_program_ends_soon_when_its_server_is_gone(mortal: postgres.Server, ur
         (app,) = connect._apps.values()
         app.store.database._patience = 600  # nor for this
         for _ in range(100):  # each is tried for a second or more, but at the end all of them get no more than that
-            app.store.database.later(note)
+            app.store.database.defer_write(note)
         """,
         CHRONICLE if busy else "short",
         ATHENA_DATABASE_URL=url,

@@ -129,7 +129,7 @@ def test_a_shelf_grown_step_by_step_equals_one_read_at_once(steps: list[tuple[st
         elif any(m.id == number for m in call("list_memories", k=100)):
             call("update_memory", memory_id=number, content=f"updated {i}")
         grown = nearest(app, question, 1000)
-        app.store.database.vectors._shelves.clear()  # type: ignore[attr-defined]  # what a new process starts with
+        app.store.database.vectors._caches.clear()  # type: ignore[attr-defined]  # what a new process starts with
         fresh = nearest(app, question, 1000)
         assert dict(zip(grown.memories.tolist(), grown.cosines.tolist(), strict=True)) == dict(
             zip(fresh.memories.tolist(), fresh.cosines.tolist(), strict=True)
