@@ -182,7 +182,7 @@ def test_a_child_that_is_born_while_a_call_is_noted_can_call() -> None:
             except Unavailable:
                 pass
 
-        with app.call_log._guard:
+        with app.call_log._lock:
             pid = forked(child)
         print(ended(pid), flush=True)
         """

@@ -749,7 +749,7 @@ from athena.server.mcp import http as mcphttp
 wrong = []
 def connect():
     time.sleep({delay})
-    sdk.load_sdk()
+    sdk.import_mcp_sdk()
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
 
@@ -759,7 +759,7 @@ def each(work):
     except BaseException as error:
         wrong.append(error)
 
-threads = [threading.Thread(target=each, args=[work]) for work in (mcphttp.load, connect)]
+threads = [threading.Thread(target=each, args=[work]) for work in (mcphttp.import_mcp_server, connect)]
 for one in threads: one.start()
 for one in threads: one.join()
 print(wrong)
