@@ -84,10 +84,10 @@ class Engine:
     kind = "sqlite"
 
     def open(self, file: Path | str) -> Database:
-        return Sqlite(file, soon=SOON)
+        return Sqlite(file, defer_delay_s=SOON)
 
     def in_memory(self) -> Database:
-        return Sqlite(IN_MEMORY_PATH, soon=SOON)
+        return Sqlite(IN_MEMORY_PATH, defer_delay_s=SOON)
 
     def written(self, home: Path) -> bytes:
         """Return everything that was written down."""
@@ -103,10 +103,10 @@ class PostgresEngine(Engine):
         self._connection = psycopg.connect(url, autocommit=True)
 
     def open(self, file: Path | str) -> Database:
-        return Postgres(self.url, soon=SOON)
+        return Postgres(self.url, defer_delay_s=SOON)
 
     def in_memory(self) -> Database:
-        return Postgres(self.url, soon=SOON)
+        return Postgres(self.url, defer_delay_s=SOON)
 
     def written(self, home: Path) -> bytes:
         connect.close()

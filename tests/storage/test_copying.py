@@ -108,7 +108,7 @@ def _leave_one_waiting(app: App) -> None:
     assert isinstance(database, Sqlite)
     until(lambda: not database._deferred)
     run_sync(database.compact())  # behind what was taken up
-    database._once_names.add("index")  # as if somebody would see to it: so it still waits for its passages
+    database._dedupe_keys.add("index")  # as if somebody would see to it: so it still waits for its passages
     _make_entity(app, "Ann", "waits")
 
 
@@ -116,7 +116,7 @@ def _leave_one_waiting(app: App) -> None:
 def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which everything has happened once."""
     path = tmp_path_factory.mktemp("filled") / "athena.db"
-    app = App(Sqlite(path, soon=SOON), _model)
+    app = App(Sqlite(path, defer_delay_s=SOON), _model)
     for text, tags in (
         ("Deploys run on Fridays at 15:00", ["Deploy", "ops"]),
         ("Mara pays the invoices", ["Geld ähm", "日本"]),
@@ -313,7 +313,7 @@ def tell(doing, rows, total):
         print("there", flush=True)
     if left in (0, -5):  # whatever happens, it does not come to its end
         sys.stdin.readline()
-copying.copy(database_at(sys.argv[1], "from"), database_at(sys.argv[2], "to"), tell)
+copying.copy_store(database_at(sys.argv[1], "from"), database_at(sys.argv[2], "to"), tell)
 """
 
 

@@ -90,7 +90,7 @@ async def collect_stats(store: Store, scope: Scope) -> dict[str, Any]:
             "most_recalled": [_format_recalled(*one) for one in used],
             "bytes": await store.database.measure_size(tx),
         }
-        more["workspaces"], _ = await workspaces.fetch_workspace_usage(tx, scope, besides="")
+        more["workspaces"], _ = await workspaces.fetch_workspace_usage(tx, scope, excluded_name="")
         more["waiting_programs"] = await runs.count_runs(tx, scope, "needs_approval")
         return await check_rows.compute_statistics(tx, scope, ages) | more
 

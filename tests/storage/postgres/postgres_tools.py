@@ -57,7 +57,7 @@ def opened(url: str, patience: float = RECONNECT_TIMEOUT_S, **settings: Any) -> 
 
 def wait_for_it(app: App, seconds: float) -> None:
     """Let a store wait so long for a server that is gone, from now on."""
-    app.store.database._patience = seconds  # type: ignore[attr-defined]
+    app.store.database._timeout_s = seconds  # type: ignore[attr-defined]
 
 
 def call(app: App, name: str, project: str = PROJECT, key: str | None = None, **arguments: Any) -> Any:
@@ -304,7 +304,8 @@ app = App(Postgres(url), MiniLM())
 def call(asked):
     name, project, key, arguments = asked
     try:
-        return {"done": plain(drive(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments)))}
+        operation, context = app.catalog.get_operation(name), app.create_context(project, "test", key)
+        return {"done": plain(drive(operation(context, **arguments)))}
     except AthenaError as error:
         return {"error": error.code, "message": str(error)}
 

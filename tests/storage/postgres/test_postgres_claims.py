@@ -67,7 +67,8 @@ from athena.embedding.minilm import MiniLM
 from athena.storage.postgres.store import Postgres
 from athena.core.threads import run_sync as drive
 database = Postgres(sys.argv[1])
-print(len(drive(database.write(lambda tx: database.vectors.claim_passages(tx, MiniLM().name, 20, time.time())))), flush=True)
+taken = drive(database.write(lambda tx: database.vectors.claim_passages(tx, MiniLM().name, 20, time.time())))
+print(len(taken), flush=True)
 sys.stdin.readline()
 """
 

@@ -238,7 +238,7 @@ def test_threads_that_use_the_same_memories_while_they_are_written_lose_nothing(
 
 def test_sums_that_another_process_holds_cost_no_note_of_a_call(server: postgres.Server) -> None:
     url = new_database(server)
-    database = store.Postgres(url, soon=0.05)
+    database = store.Postgres(url, defer_delay_s=0.05)
     ledger = CallLog(database)
     counted = "SELECT calls FROM usage"
     ledger.log_usage("test", 0.0, "recall", "test", TokenUsage(1, 1, 1))

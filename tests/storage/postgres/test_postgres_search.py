@@ -167,7 +167,7 @@ def test_the_number_of_occurrences_is_read_back_right_with_and_without_a_label(s
 
     async def work(tx: Transaction) -> dict[int, tuple[float, bool]]:
         among = await app.store.database.vectors.select_candidates(tx, Filter(Scope("test")), "bag", DIMENSIONS)
-        nodes, _ = await words._read_term_passages(tx, among, parse_query_terms(words._tokenizer(), "kettle"), 0)
+        nodes, _ = await words._read_term_passages(tx, among, parse_query_terms("kettle"), 0)
         rows = zip(nodes.memories.tolist(), nodes.text[0].tolist(), nodes.label[0].tolist(), strict=True)
         return {memory: (text, label) for memory, text, label in rows}
 
@@ -358,10 +358,10 @@ def test_a_graph_that_was_left_unfinished_is_drawn_again(
     assert graphs(url) == [(GRAPH, False)]
     assert call(app, "verify").problems == ()
     assert call(app, "recall", project="crowd", query="stone8", k=1)[0].content.startswith("filler stone8 ")
-    assert "graph cannot be drawn" in call(app, "health").problems[0]
+    assert "graph cannot be built" in call(app, "health").problems[0]
     # It is tried again after a while, by the next search that wants it.
     monkeypatch.setattr(store, "GRAPH_RETRY_DELAY_S", 0.1)
-    app.store.database._not_before = 0.0  # type: ignore[attr-defined]
+    app.store.database._graph_retry_at = 0.0  # type: ignore[attr-defined]
     until(lambda: call(app, "recall", project="crowd", query="stone8") and graphs(url) == [(GRAPH, True)])
     assert call(app, "verify").problems == ()
 

@@ -190,7 +190,7 @@ def test_a_store_behind_a_link_is_synced_where_its_log_is(tmp_path: Path, monkey
 def test_an_interrupt_in_a_relaxed_write_leaves_no_caller_without_the_disk(
     app: App, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database, change = app.store.database, sqlite_connection.set_durable
+    database, change = app.store.database, sqlite_connection.set_sync_on_commit
     run_sync(database.write(work))
 
     def interrupted(connection: apsw.Connection, durable: bool) -> None:
@@ -198,7 +198,7 @@ def test_an_interrupt_in_a_relaxed_write_leaves_no_caller_without_the_disk(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_connection, "set_durable", interrupted)
+        patched.setattr(sqlite_connection, "set_sync_on_commit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run_sync(database.deferred_sync.write(work))
     run_sync(database.write(work))

@@ -57,7 +57,8 @@ async def replace_document(store: Store, source: str, drafts: Sequence[Draft], c
                     await write.hide_memory(store, tx, piece, now)
             return len(current)
 
-        return int(await calls.run_once(tx, own, replace_pieces, about=hash_text("".join(digests)), number=number))
+        fingerprint = hash_text("".join(digests))
+        return int(await calls.run_once(tx, own, replace_pieces, fingerprint=fingerprint, call_id=number))
 
     count = await store.database.write(write_document)
     await encode_missing(store)

@@ -138,7 +138,7 @@ async def index_batch(store: Store, tx: Transaction) -> None:
 
 
 def schedule_indexing(store: Store) -> None:
-    store.database.defer_write(partial(index_batch, store), once="index")
+    store.database.defer_write(partial(index_batch, store), dedupe_key="index")
 
 
 def get_triple(edge: RelationRow) -> tuple[str, str, str]:
