@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from http_tools import Running, request, running
 
 from conftest import rounds
+from http_tools import Running, request, running
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 

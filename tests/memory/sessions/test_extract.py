@@ -9,7 +9,7 @@ from athena.memory.sessions.extract import classify_sentence, find_candidates, s
 from athena.memory.sessions.values import Utterance
 from patience import sometimes
 
-ROWS = [line.split("\t") for line in (Path(__file__).parent.parent / "data/said.tsv").read_text("utf-8").splitlines()]
+ROWS = [line.split("\t") for line in (Path(__file__).parents[2] / "data/said.tsv").read_text("utf-8").splitlines()]
 
 
 def kinds(role: str, text: str) -> list[str]:

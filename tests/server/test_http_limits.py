@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from http_tools import SERVE, Running, read, request, running, secured, serving_with, surroundings
 
 from conftest import rounds
+from http_tools import SERVE, Running, read, request, running, secured, serving_with, surroundings
 from patience import LONG
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")

@@ -18,7 +18,7 @@ from daemon_tools import Home
 
 pytestmark = [pytest.mark.sqlite_only("each has a store of its own"), pytest.mark.timeout(240)]  # the first one fetches
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SETTINGS = '{\n    "model": "opus",\n    "env": {"EDITOR": "vi"}, "permissions": {\n\t"allow": []}\n}'
 FACT = "Releases are signed with the key in the blue safe"
 DONE = "The billing worker now retries three times, because the bank rejects a fourth attempt within a minute."

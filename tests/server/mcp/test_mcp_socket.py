@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_tools import Running, running
 from mcp_tools import lines
 
 from athena.server.mcp.workspaces import MAX_TRACKED_SESSIONS, SESSION_IDLE_TIMEOUT_S, WorkspacePool
+from http_tools import Running, running
 from patience import LONG, held, until
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")

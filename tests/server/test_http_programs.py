@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_tools import running
 
 from athena import AthenaClient
 from athena.core.threads import ThreadPool
 from athena.errors import NotFound
+from http_tools import running
 from patience import held, until
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")

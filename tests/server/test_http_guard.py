@@ -6,6 +6,7 @@ import struct
 from collections.abc import Generator
 
 import pytest
+
 from http_tools import Reply, Running, read, request, running, secured
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")

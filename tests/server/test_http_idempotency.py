@@ -8,9 +8,9 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from http_tools import Reply, Running, read, request, running, serving_with, surroundings
 
 from conftest import rounds
+from http_tools import Reply, Running, read, request, running, serving_with, surroundings
 from patience import LONG, until
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")

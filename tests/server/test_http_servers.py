@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from http_tools import running
 
 from athena import AthenaClient
 from athena.cli.commands import athena
+from http_tools import running
 
 PROGRAM = str(Path(__file__).parent.parent / "gateway" / "misbehaving.py")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import node_packages
 import pytest
-from http_tools import Running, running, surroundings
 from mcp_tools import LEGACY, MCP, MODERN
 
 from conftest import missing
+from http_tools import Running, running, surroundings
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_tools import Running, running
 from mcp import Client, MCPError
 from mcp_tools import LEGACY, MODERN, connected, lines, text
 
@@ -20,6 +19,7 @@ from athena.operations import CATALOG
 from athena.server.admission import CallDispatcher
 from athena.server.mcp import server as mcp_server
 from athena.server.mcp import tools as mcp_tools
+from http_tools import Running, running
 from patience import held
 
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")

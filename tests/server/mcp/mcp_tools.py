@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from http_tools import Running, surroundings
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+
+from http_tools import Running, surroundings
 
 MCP = [sys.executable, "-m", "athena", "mcp"]
 MODERN, LEGACY = "2026-07-28", "2025-11-25"

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from http_tools import Running, read, request, running, secured
 
+from http_tools import Running, read, request, running, secured
 from patience import LONG
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")

@@ -24,7 +24,7 @@ from conftest import Engine, _model
 
 NOW = 1_794_700_800.0
 DAY = 86_400.0
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parents[2] / "data"
 
 
 class Time:

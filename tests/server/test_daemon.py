@@ -22,7 +22,7 @@ from athena.server.daemon_main import IdleCheck
 from daemon_tools import Home, assert_gone
 from patience import until
 
-ROOT = Path(__file__).parents[1] / "src"
+ROOT = Path(__file__).parents[2] / "src"
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 import postgres
 import psycopg
 import pytest
-from http_tools import Running, running, serving_with, surroundings
 
 from athena.core.home.paths import ensure_token
 from conftest import rounds
+from http_tools import Running, running, serving_with, surroundings
 from patience import until
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")

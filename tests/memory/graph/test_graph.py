@@ -388,7 +388,7 @@ print("merged", flush=True)
 @pytest.mark.sqlite_only("what is killed is a process with the file open")
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.4, 0.6, 0.8])
 def test_a_merge_that_is_killed_has_happened_or_has_not(tmp_path: Path, part: float) -> None:
-    from test_kill import _kill_after
+    from test_durability import _kill_after
 
     from athena.storage.sqlite.store import Sqlite
     from conftest import _model

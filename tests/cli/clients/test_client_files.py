@@ -36,7 +36,7 @@ from daemon_tools import Home
 
 pytestmark = pytest.mark.sqlite_only("no store is touched")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CODE = "Library/Application Support" if sys.platform == "darwin" else ".config"
 WHERE = {
     ("codex", "user"): ".codex/config.toml",
