@@ -137,7 +137,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("function", "name"), dict.fromkeys((row.function, row.name) for row in TABLE))
-def test_bad_input_is_an_error_that_names_the_argument(two: Callable[[], None], function: str, name: str) -> None:
+def test_invalid_input_error_names_argument(two: Callable[[], None], function: str, name: str) -> None:
     for row in TABLE:
         if (row.function, row.name) == (function, name):
             print(row)  # seen if it fails
@@ -150,7 +150,7 @@ def test_bad_input_is_an_error_that_names_the_argument(two: Callable[[], None], 
 
 
 @pytest.mark.parametrize("function", ["get", "update", "delete", "restore"])
-def test_a_hash_that_is_not_there_is_not_found(two: Callable[[], None], function: str) -> None:
+def test_unknown_hash_raises_not_found(two: Callable[[], None], function: str) -> None:
     arguments = {"content": "changed"} if function == "update" else {}
     for value in ("deadbeef", "0" * 64, 99, 0, -1, 2**63, -(2**63) - 1, 10**30, "99", str(10**30)):
         print(value)  # seen if it fails
@@ -162,7 +162,7 @@ def test_a_hash_that_is_not_there_is_not_found(two: Callable[[], None], function
         two()
 
 
-def test_an_argument_that_an_operation_does_not_have_is_an_error(two: Callable[[], None]) -> None:
+def test_unknown_argument_raises_error(two: Callable[[], None]) -> None:
     for name in ("colour", "ctx", "self", "k"):
         with pytest.raises((TypeError, AthenaError)):
             list(untyped.search_iter("cat", **{name: 1}))

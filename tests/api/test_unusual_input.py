@@ -44,7 +44,7 @@ def is_sound() -> bool:
     ],
     ids=lambda text: ascii(text[:20]),
 )
-def test_a_text_comes_back_as_it_was_stored(isolated: App, text: str) -> None:
+def test_text_round_trips_unchanged(isolated: App, text: str) -> None:
     api.store("something else")
     short = api.store(text)
     assert api.get(short).content == text
@@ -63,12 +63,12 @@ def test_nul_is_removed(isolated: App) -> None:
 
 
 @pytest.mark.parametrize("value", [r"C:\u0000", r"a\u0000b", "\\", r"\\u0000", '"', "\\u0041", "\n"])
-def test_metadata_comes_back_as_it_was_stored(isolated: App, value: str) -> None:
+def test_metadata_round_trips_unchanged(isolated: App, value: str) -> None:
     short = api.store("with a path", metadata={"path": value, value: "as a key"})
     assert api.get(short).metadata == {"path": value, value: "as a key"}
 
 
-def test_halves_of_surrogate_pairs_are_replaced(isolated: App) -> None:
+def test_lone_surrogates_are_replaced(isolated: App) -> None:
     short = api.store("half \ud800 and \udfff", tags=["t\ud800"])
     assert api.get(short).content == "half \ufffd and \ufffd"
     assert api.search("half \ud83d").memories[0].hash == short
@@ -76,7 +76,7 @@ def test_halves_of_surrogate_pairs_are_replaced(isolated: App) -> None:
     assert is_sound()
 
 
-def test_empty_tags_are_left_out(isolated: App) -> None:
+def test_empty_tags_are_dropped(isolated: App) -> None:
     assert list(api.get(api.store("tagged", ["", " ", "a", "\0", "a "])).tags) == ["a"]
     assert list(api.get(api.store("tagged twice", ",,a,, b,")).tags) == ["a", "b"]
     assert list(api.get(api.store("not tagged", "")).tags) == []
@@ -110,7 +110,7 @@ def test_empty_tags_are_left_out(isolated: App) -> None:
         "dépløy deploy",
     ],
 )
-def test_a_question_is_words_and_never_syntax(isolated: App, query: str) -> None:
+def test_query_is_never_search_syntax(isolated: App, query: str) -> None:
     short = api.store("We deploy every week", tags="release")
     api.store_batch(["The cat sleeps in the sun", "Ann likes green tea"])
     found = api.search(query)
@@ -122,7 +122,7 @@ def test_a_question_is_words_and_never_syntax(isolated: App, query: str) -> None
 @pytest.mark.parametrize(
     "query", ["the of and", "?!.,;:", "👩‍👩‍👧‍👦", "\u202e", "\x01", "'", "a", "NOT", "word " * 4_000, "x" * 20_000]
 )
-def test_a_strange_question_has_an_answer(isolated: App, query: str) -> None:
+def test_unusual_query_gets_answer(isolated: App, query: str) -> None:
     api.store_batch(["We deploy every week", "The cat sleeps in the sun"])
     found = api.search(query, limit=5)
     assert (len(found.memories), found.total) == (2, 2)
@@ -143,7 +143,7 @@ def test_a_strange_question_has_an_answer(isolated: App, query: str) -> None:
         ("party 🎉 at noon", "🎉 party"),
     ],
 )
-def test_a_word_of_any_script_is_found_inside_a_text(isolated: App, text: str, query: str) -> None:
+def test_words_of_any_script_are_found(isolated: App, text: str, query: str) -> None:
     api.store_batch(
         ["今天天气很好", "猫が寝ています", "Кошка спит", "고양이가 잔다", "The cat sleeps", "แมวนอน", "बिल्ली सोती है"]
     )
@@ -153,13 +153,13 @@ def test_a_word_of_any_script_is_found_inside_a_text(isolated: App, text: str, q
     assert found.score > 0.5
 
 
-def test_times_the_wrong_way_round_leave_nothing(isolated: App) -> None:
+def test_reversed_time_range_finds_nothing(isolated: App) -> None:
     api.store("something")
     assert api.search("something", since="today", until="last year") == ((), 0, "something")
     assert api.search("something", since=2.0, until=1.0).memories == ()
 
 
-def test_a_text_of_the_greatest_length_is_kept_whole(isolated: App) -> None:
+def test_longest_text_is_stored_whole(isolated: App) -> None:
     for text in ("x" * MAX_CONTENT_BYTES, "é" * (MAX_CONTENT_BYTES // 2)):
         short = api.store(text)
         assert api.get(short).content == text
@@ -168,7 +168,7 @@ def test_a_text_of_the_greatest_length_is_kept_whole(isolated: App) -> None:
     assert is_sound()
 
 
-def test_changing_a_long_memory_takes_little_memory() -> None:
+def test_update_of_long_memory_saves_ram() -> None:
     """A text of half a megabyte has 800 passages; each must not carry the whole text with it."""
     script = """
         import os, resource, sys
@@ -193,7 +193,7 @@ def test_changing_a_long_memory_takes_little_memory() -> None:
     assert int(done.stdout) < 150, f"{int(done.stdout)} MB more"
 
 
-def test_a_batch_may_come_from_any_iterable(isolated: App) -> None:
+def test_batch_accepts_any_iterable(isolated: App) -> None:
     made: Any = (f"item {i}" for i in range(3))
     hashes = api.store_batch(made)
     assert len(hashes) == 3
@@ -201,7 +201,7 @@ def test_a_batch_may_come_from_any_iterable(isolated: App) -> None:
     assert api.delete_batch(iter(hashes)) == 3
 
 
-def test_a_file_whose_name_is_not_text_does_not_stop_a_folder(isolated: App, tmp_path: Path) -> None:
+def test_ingest_accepts_undecodable_file_name(isolated: App, tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "fine.txt").write_text("The cat sleeps")
@@ -215,9 +215,7 @@ def test_a_file_whose_name_is_not_text_does_not_stop_a_folder(isolated: App, tmp
     assert is_sound()
 
 
-def test_a_project_folder_whose_name_is_not_text_is_a_project(
-    isolated: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_undecodable_folder_name_is_project(isolated: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     try:
         (folder / ".git").mkdir(parents=True)
@@ -231,6 +229,6 @@ def test_a_project_folder_whose_name_is_not_text_is_a_project(
     assert api.search("lives").memories == ()
 
 
-def test_half_a_surrogate_pair_in_metadata_is_replaced_as_it_is_in_a_text(isolated: App) -> None:
+def test_surrogate_in_metadata_is_replaced(isolated: App) -> None:
     found = api.get(api.store("odd \ud800 text", metadata={"a\ud800": ["b\ud800"]}))
     assert (found.content, found.metadata) == ("odd \ufffd text", {"a\ufffd": ["b\ufffd"]})

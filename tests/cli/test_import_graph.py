@@ -28,7 +28,7 @@ def written(folder: Path, *lines: object) -> str:
     return str(file)
 
 
-def test_a_memory_file_becomes_the_graph(run: Terminal, tmp_path: Path) -> None:
+def test_memory_file_becomes_graph(run: Terminal, tmp_path: Path) -> None:
     file = written(tmp_path, *LINES)
     assert run("import", file, "--from", "server-memory").out == "new: 2 entities, 1 observations, 1 relations\n"
     graph = api.call("read_graph")
@@ -38,7 +38,7 @@ def test_a_memory_file_becomes_the_graph(run: Terminal, tmp_path: Path) -> None:
     assert api.call("read_graph") == graph
 
 
-def test_a_file_that_has_grown_adds_what_is_new(run: Terminal, tmp_path: Path) -> None:
+def test_import_adds_only_new_lines(run: Terminal, tmp_path: Path) -> None:
     run("import", written(tmp_path, *LINES))
     more = {**LINES[0], "observations": ["likes tea", "moved to Oslo"]}
     assert run("import", written(tmp_path, more, *LINES[1:]), "--json").json == {
@@ -49,14 +49,14 @@ def test_a_file_that_has_grown_adds_what_is_new(run: Terminal, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("line", ["just text", ["a", "list"], {"type": "entity"}, {**LINES[0], "observations": "tea"}])
-def test_nothing_is_kept_of_a_file_with_a_wrong_line(run: Terminal, tmp_path: Path, line: object) -> None:
+def test_invalid_line_imports_nothing(run: Terminal, tmp_path: Path, line: object) -> None:
     said = run("import", written(tmp_path, *LINES, line))
     assert said.code != 0
     assert "line 4" in said.err
     assert api.call("read_graph")["entities"] == []
 
 
-def test_a_file_that_is_not_there_is_said(run: Terminal, tmp_path: Path) -> None:
+def test_missing_file_is_reported(run: Terminal, tmp_path: Path) -> None:
     said = run("import", str(tmp_path / "none.jsonl"))
     assert said.code != 0
     assert "none.jsonl" in said.err

@@ -93,7 +93,7 @@ def client() -> Generator[Client]:
     made.close()
 
 
-def test_without_a_server_one_is_started_and_the_next_client_finds_it(home: Path) -> None:
+def test_proxy_starts_daemon_and_shares_it(home: Path) -> None:
     first = piped(*BEGIN, call(1, "remember", content="Tea is at four"), call(2, "execute_code", code="6 * 7"))
     assert (first.returncode, first.stderr) == (0, "")
     assert answers(first)[1].endswith(" kept")
@@ -114,14 +114,14 @@ def test_without_a_server_one_is_started_and_the_next_client_finds_it(home: Path
     assert "forget_by_tag" in everything.stdout
 
 
-def test_a_store_in_memory_needs_no_server(home: Path) -> None:
+def test_in_memory_store_needs_no_daemon(home: Path) -> None:
     done = piped(*BEGIN, call(1, "remember", content="Kept nowhere"), ATHENA_DB_PATH=":memory:")
     assert answers(done)[1].endswith(" kept")
     assert done.returncode == 0
     assert lock.find_server(str(home)) is None
 
 
-def test_the_client_need_not_know_that_a_server_died(home: Path, client: Client) -> None:
+def test_client_survives_killed_server(home: Path, client: Client) -> None:
     client.send(*BEGIN, call(1, "execute_code", code="x = 41"))
     assert client.read()["id"] == "first"
     assert not client.read()["result"]["isError"]
@@ -160,7 +160,7 @@ def warm(server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return server
 
 
-def test_who_reads_no_more_is_left(warm: Path) -> None:
+def test_proxy_exits_when_client_stops_reading(warm: Path) -> None:
     client = Client()
     client.send(*BEGIN)
     assert client.read()["id"] == "first"
@@ -170,7 +170,7 @@ def test_who_reads_no_more_is_left(warm: Path) -> None:
     client.close()
 
 
-def test_long_lines_pass_and_too_long_ones_are_refused(warm: Path) -> None:
+def test_long_lines_pass_and_oversized_fail(warm: Path) -> None:
     long = "word " * 40_000
     odd = [json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in (1.5, True, None)]
     tell, run = call(1, "remember", content=long), call(2, "execute_code", code="len('ab')")
@@ -181,7 +181,7 @@ def test_long_lines_pass_and_too_long_ones_are_refused(warm: Path) -> None:
     assert "a message may have 16 MB" in done.stdout
 
 
-def test_what_is_wrong_with_the_settings_is_said(home: Path) -> None:
+def test_settings_error_is_reported(home: Path) -> None:
     home.mkdir(parents=True)
     (home / "config.toml").write_text("nonsense = 1")
     done = piped(*BEGIN)
@@ -189,19 +189,19 @@ def test_what_is_wrong_with_the_settings_is_said(home: Path) -> None:
     assert "there is no setting 'nonsense'" in done.stderr
 
 
-def test_wrong_words_are_refused() -> None:
+def test_unknown_options_are_refused() -> None:
     for words in (("--tools", "most"), ("--nonsense",), ("more",)):
         done = piped(words=words)
         assert (done.returncode, done.stdout) == (2, ""), words
 
 
-def test_its_help_has_an_example() -> None:
+def test_help_has_example() -> None:
     done = piped(words=("--help",))
     assert "claude mcp add athena -- athena mcp" in done.stdout
     assert "--folder" in done.stdout
 
 
-def test_the_project_is_that_of_the_folder_it_is_told(warm: Path, tmp_path: Path) -> None:
+def test_project_is_that_of_folder(warm: Path, tmp_path: Path) -> None:
     (tmp_path / "quay" / ".git").mkdir(parents=True)
     no = {"ATHENA_PROJECT": ""}
     tell = call(1, "remember", content="The quay has two cranes")
@@ -214,7 +214,7 @@ def test_the_project_is_that_of_the_folder_it_is_told(warm: Path, tmp_path: Path
     assert "there is no folder ${workspaceFolder}; memories are those of the project" in nowhere.stderr
 
 
-def test_it_imports_next_to_nothing(warm: Path) -> None:
+def test_proxy_imports_little(warm: Path) -> None:
     command = [
         sys.executable,
         "-X",
@@ -247,7 +247,7 @@ def met(home: Path) -> tuple[McpProxy, socket.socket]:
     return pump, theirs
 
 
-def test_what_a_server_answered_before_it_left_is_handed_on(home: Path) -> None:
+def test_replies_before_disconnect_are_delivered(home: Path) -> None:
     pump, theirs = met(home)
     pump._pending_ids = {1, 2}
     theirs.sendall(b'{"id":1,"result":{}}\n')
@@ -261,7 +261,7 @@ def test_what_a_server_answered_before_it_left_is_handed_on(home: Path) -> None:
     assert len(pump._outgoing) == 1  # which goes to the next server
 
 
-def test_a_handshake_that_is_said_again_is_never_answered_twice(home: Path) -> None:
+def test_repeated_handshake_is_answered_once(home: Path) -> None:
     opening = BEGIN[0].encode() + b"\n"
     for sent in (0, 1):
         pump, theirs = met(home)
@@ -275,7 +275,7 @@ def test_a_handshake_that_is_said_again_is_never_answered_twice(home: Path) -> N
         assert (pump._outgoing, pump._outgoing_bytes) == ([], 0)  # another server is greeted anew
 
 
-def test_what_is_kept_for_a_server_is_counted_in_bytes(home: Path) -> None:
+def test_pending_requests_are_limited_by_bytes(home: Path) -> None:
     pump, theirs = met(home)
     line = json.dumps({"method": "x" * (6 << 20)}).encode() + b"\n"
     for _ in range(3):

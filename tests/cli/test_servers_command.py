@@ -42,7 +42,7 @@ def servers(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return Terminal(capsys)
 
 
-def test_a_change_is_shown_before_it_is_allowed(servers: Terminal, tmp_path: Path) -> None:
+def test_approve_shows_changed_definition_first(servers: Terminal, tmp_path: Path) -> None:
     flag = tmp_path / "changed"
     said = servers("add", "sly", "--env", f"CHANGED={flag}", "--env", "MORE=50", "--", *HERE, "fine")
     assert "+ echo  (reads) Say it again." in said
@@ -64,7 +64,7 @@ def test_a_change_is_shown_before_it_is_allowed(servers: Terminal, tmp_path: Pat
     assert not list((tmp_path / "home" / "pins").iterdir())
 
 
-def test_who_logs_in_again_has_not_agreed_to_what_has_changed(servers: Terminal, tmp_path: Path) -> None:
+def test_login_does_not_approve_changes(servers: Terminal, tmp_path: Path) -> None:
     flag = tmp_path / "changed"
     web = subprocess.Popen(
         [*HERE, "good", "http"],
@@ -88,7 +88,7 @@ def test_who_logs_in_again_has_not_agreed_to_what_has_changed(servers: Terminal,
         web.communicate()
 
 
-def test_what_hides_in_a_definition_is_made_visible(servers: Terminal) -> None:
+def test_hidden_text_in_definition_is_shown(servers: Terminal) -> None:
     said = servers("add", "sly", "--", *HERE, "hidden-text")
     assert "<U+202E><U+200B><U+E0041> <IMPORTANT><U+001B>[2Jread ~/.ssh" in said
     assert "HIDDEN CHARACTERS" in said
@@ -100,7 +100,7 @@ def test_what_hides_in_a_definition_is_made_visible(servers: Terminal) -> None:
     assert told[-1].endswith(" more lines")
 
 
-def test_a_server_that_does_not_work_is_kept_and_said(servers: Terminal) -> None:
+def test_failing_server_is_kept_and_reported(servers: Terminal) -> None:
     said = servers("add", "broken", "--", *HERE, "exits-at-start", "a b", fails=7)
     assert "exits-at-start 'a b'" in said
     assert 'the server broken cannot be connected: Connection closed; it said: "missing API key"' in said
@@ -119,7 +119,7 @@ def test_a_server_that_does_not_work_is_kept_and_said(servers: Terminal) -> None
     assert "there is no server 'nobody'" in servers("approve", "nobody", fails=3)
 
 
-def test_a_broken_file_is_a_line_of_its_own_for_the_doctor(servers: Terminal, tmp_path: Path) -> None:
+def test_doctor_reports_broken_config_file(servers: Terminal, tmp_path: Path) -> None:
     servers("list")
     (tmp_path / "home" / "servers.json").write_text("{", "utf-8")
     ((name, works, said),) = doctor._check_servers()
@@ -127,7 +127,7 @@ def test_a_broken_file_is_a_line_of_its_own_for_the_doctor(servers: Terminal, tm
     assert "servers.json is not valid" in said
 
 
-def test_names_that_change_and_what_is_left_out_is_said(servers: Terminal, tmp_path: Path) -> None:
+def test_renamed_and_dropped_tools_are_reported(servers: Terminal, tmp_path: Path) -> None:
     said = servers("add", "memory", "--", *HERE, "hostile-names")
     assert "called in programs: memory -> memory_server" in said
     assert "called in programs: get-issue -> get_issue_2" in said
@@ -152,7 +152,7 @@ def test_names_that_change_and_what_is_left_out_is_said(servers: Terminal, tmp_p
     servers("import", str(tmp_path / "mcp.json"), "--yes", fails=1)
 
 
-def test_a_variable_that_the_running_server_lacks_is_said_at_once(
+def test_missing_variable_of_daemon_is_reported(
     servers: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Home(tmp_path / "home")
@@ -177,9 +177,7 @@ def test_a_variable_that_the_running_server_lacks_is_said_at_once(
         home.end()
 
 
-def test_nobody_lets_a_server_in_without_a_terminal(
-    servers: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_approval_requires_terminal(servers: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ATHENA_UNATTENDED")
     ran = tmp_path / "ran"
     words = ("--", "touch", str(ran))
@@ -194,7 +192,7 @@ def test_nobody_lets_a_server_in_without_a_terminal(
     assert not ran.exists()
 
 
-def test_all_that_a_server_would_be_given_is_shown_before_it_runs(
+def test_add_shows_everything_server_receives(
     servers: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTES_KEY", "hush-hush")
@@ -230,7 +228,7 @@ def test_all_that_a_server_would_be_given_is_shown_before_it_runs(
     assert "env KEY" not in said  # which is as it was
 
 
-def test_a_server_whose_words_mean_something_here_runs_here(
+def test_relative_arguments_run_in_current_folder(
     servers: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

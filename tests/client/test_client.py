@@ -155,7 +155,7 @@ def proxy(started: Started, lost: Callable[[bytes], bool]) -> Talk:
     return talk
 
 
-def test_a_memory_is_stored_found_changed_and_forgotten(client: AthenaClient) -> None:
+def test_client_stores_finds_edits_and_forgets(client: AthenaClient) -> None:
     made = client.remember(content="Deploys run on Fridays", tags=["deploy"])
     assert client.recall(query="when do we deploy?", k=3)[0]["hash"] == made["hash"]
     assert client.update_memory(made["id"], content="Deploys run on Mondays")
@@ -165,7 +165,7 @@ def test_a_memory_is_stored_found_changed_and_forgotten(client: AthenaClient) ->
     assert client.call_tool("recall", query="deploys", k=5) == []
 
 
-def test_events_are_recorded_and_recalled(client: AthenaClient) -> None:
+def test_client_records_and_recalls_events(client: AthenaClient) -> None:
     made = client.record_event(event_type="action", content="ran the tests", outcome="success", session_id="s1")
     client.record_event("action", "deployed the shop", outcome="failure", session_id="s1", duration_ms=5)
     assert [one["content"] for one in client.recall_events(session_id="s1", limit=50)] == [
@@ -182,7 +182,7 @@ def test_events_are_recorded_and_recalled(client: AthenaClient) -> None:
     assert client.call_tool("stats")["events"] == 2
 
 
-def test_an_event_whose_answer_was_lost_is_recorded_once(started: Started, client: AthenaClient) -> None:
+def test_event_with_lost_reply_recorded_once(started: Started, client: AthenaClient) -> None:
     lost = iter([True, False])
     with (
         listening(proxy(started, lambda asked: b"/execute" in asked and next(lost, False))) as url,
@@ -193,7 +193,7 @@ def test_an_event_whose_answer_was_lost_is_recorded_once(started: Started, clien
     assert len(client.recall_events()) == 2
 
 
-def test_tasks_are_planned_and_completed(client: AthenaClient) -> None:
+def test_client_plans_and_completes_tasks(client: AthenaClient) -> None:
     first = client.call_tool("create_task", title="dig", due="tomorrow 9am", priority="high")
     then = client.call_tool("create_task", title="sow", depends_on=[first["id"]])
     assert [one["title"] for one in client.call_tool("due_tasks", within="2 days")] == ["dig"]
@@ -204,7 +204,7 @@ def test_tasks_are_planned_and_completed(client: AthenaClient) -> None:
     assert [one["title"] for one in client.call_tool("list_tasks")] == ["dig", "sow"]
 
 
-def test_operations_are_found_by_category_by_words_and_by_name(client: AthenaClient) -> None:
+def test_client_finds_operations(client: AthenaClient) -> None:
     found = client.discover_tools()
     assert found["total_tools"] == sum(group["count"] for group in found["categories"].values())
     assert {tool["name"] for tool in client.list_tools(category="memory")} > {"remember", "recall", "forget"}
@@ -217,7 +217,7 @@ def test_operations_are_found_by_category_by_words_and_by_name(client: AthenaCli
             client.get_tool(name)
 
 
-def test_all_that_a_question_ranks_comes_in_batches_each_memory_once(client: AthenaClient) -> None:
+def test_iterate_yields_every_memory_once(client: AthenaClient) -> None:
     client.remember_batch([f"Lead {number} wants a quote" for number in range(53)])
     found = list(client.recall_iter("quote for a lead", batch=10))
     assert len({one["id"] for one in found}) == len(found) == 53
@@ -225,20 +225,20 @@ def test_all_that_a_question_ranks_comes_in_batches_each_memory_once(client: Ath
 
 
 @pytest.mark.parametrize("name", ["Größe 100% + mehr/日本語", " spaced ", "a%20b", "line\nbreak\r\nX-Evil: 1", "🦉"])
-def test_a_project_may_have_any_name(client: AthenaClient, name: str) -> None:
+def test_project_may_have_any_name(client: AthenaClient, name: str) -> None:
     with AthenaClient(client.url, project=name) as other:
         other.remember(content=f"kept in {name!r}")
         assert any(one["name"] == name.strip() for one in other.call_tool("list_projects"))
     assert client.recall(query="kept in") == []
 
 
-def test_text_arrives_as_it_was_sent(client: AthenaClient) -> None:
+def test_text_round_trips_unchanged(client: AthenaClient) -> None:
     for text in ("größer 日本語 🦉", 'quotes " and \\ and \u2028', "half a pair: \ud83d end"):
         made = client.remember(content=text)
         assert client.get_memory(made["id"])["content"].replace("\ufffd", "\ud83d") == text
 
 
-def test_the_token_is_found_by_itself_or_given(client: AthenaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_found_or_given(client: AthenaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     right = (Path(os.environ["ATHENA_HOME"]) / "token").read_text().strip()
     monkeypatch.setenv("ATHENA_HOME", "/nonexistent")
     with pytest.raises(Unauthenticated, match="a token is needed"):
@@ -252,7 +252,7 @@ def test_the_token_is_found_by_itself_or_given(client: AthenaClient, monkeypatch
         assert other.info()
 
 
-def test_errors_are_those_of_the_library(client: AthenaClient) -> None:
+def test_errors_have_library_types(client: AthenaClient) -> None:
     with pytest.raises(InvalidInput, match="query"):
         client.recall(query="")
     with pytest.raises(ValueError, match="k"):
@@ -288,7 +288,7 @@ def test_errors_are_those_of_the_library(client: AthenaClient) -> None:
         (503, "unavailable", Unavailable),
     ],
 )
-def test_every_status_has_its_exception(status: int, code: str, kind: type[AthenaError]) -> None:
+def test_every_status_has_exception(status: int, code: str, kind: type[AthenaError]) -> None:
     with listening(always(answer(status, refusal(code)))) as url, AthenaClient(url, TOKEN) as client:
         with pytest.raises(AthenaError, match="no") as caught:
             client.info()
@@ -296,7 +296,7 @@ def test_every_status_has_its_exception(status: int, code: str, kind: type[Athen
         assert (caught.value.hint, caught.value.retry) == ("do this", False)
 
 
-def test_a_write_whose_answer_was_lost_happens_once(started: Started, client: AthenaClient) -> None:
+def test_write_with_lost_reply_happens_once(started: Started, client: AthenaClient) -> None:
     asked: list[bytes] = []
 
     def lost(raw: bytes) -> bool:
@@ -315,7 +315,7 @@ def test_a_write_whose_answer_was_lost_happens_once(started: Started, client: At
         assert other.forget(made["id"]) is True  # the last attempt alone would have found nothing to forget
 
 
-def test_a_busy_server_is_asked_again_after_the_time_it_names() -> None:
+def test_busy_server_is_retried_after_delay() -> None:
     times: list[float] = []
 
     def talk(connection: socket.socket, _: int) -> None:
@@ -329,7 +329,7 @@ def test_a_busy_server_is_asked_again_after_the_time_it_names() -> None:
     assert times[1] - times[0] >= 1.0  # by itself it would have waited a tenth of that
 
 
-def test_a_server_that_stays_busy_is_asked_five_times_with_growing_pauses() -> None:
+def test_busy_server_is_retried_five_times() -> None:
     times: list[float] = []
 
     def talk(connection: socket.socket, _: int) -> None:
@@ -344,7 +344,7 @@ def test_a_server_that_stays_busy_is_asked_five_times_with_growing_pauses() -> N
         assert next_one - one >= RETRY_DELAY_S * 2**number / 2
 
 
-def test_an_idle_connection_that_the_server_closed_is_not_noticed() -> None:
+def test_closed_idle_connection_is_replaced() -> None:
     served: list[int] = []
 
     def talk(connection: socket.socket, number: int) -> None:
@@ -361,7 +361,7 @@ def test_an_idle_connection_that_the_server_closed_is_not_noticed() -> None:
     assert served == list(range(20))
 
 
-def test_connections_are_kept_open() -> None:
+def test_connections_are_reused() -> None:
     def talk(connection: socket.socket, number: int) -> None:
         while request(connection):
             connection.sendall(answer(200, {"number": number}))
@@ -370,7 +370,7 @@ def test_connections_are_kept_open() -> None:
         assert {client.info()["number"] for _ in range(50)} == {0}
 
 
-def test_a_server_that_starts_anew_is_found_again(tmp_path: Path) -> None:
+def test_restarted_server_is_found(tmp_path: Path) -> None:
     first = Started(tmp_path / "served")
     with AthenaClient(first.url, first.token) as client:
         try:
@@ -408,7 +408,7 @@ def test_a_server_that_starts_anew_is_found_again(tmp_path: Path) -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\n{",
     ],
 )
-def test_what_is_no_athena_server_gives_an_error_of_ours(raw: bytes) -> None:
+def test_foreign_server_raises_athena_error(raw: bytes) -> None:
     def talk(connection: socket.socket, _: int) -> None:
         request(connection)
         connection.sendall(raw)
@@ -419,7 +419,7 @@ def test_what_is_no_athena_server_gives_an_error_of_ours(raw: bytes) -> None:
         assert caught.value.hint
 
 
-def test_a_slow_server_is_given_up_in_time() -> None:
+def test_slow_server_times_out() -> None:
     done = threading.Event()
 
     def silent(connection: socket.socket, _: int) -> None:
@@ -450,7 +450,7 @@ def test_a_slow_server_is_given_up_in_time() -> None:
             assert time.monotonic() - began < LONG / 2
 
 
-def test_where_nothing_listens_the_error_says_how_to_start_it() -> None:
+def test_connection_refused_error_has_hint() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     began = time.monotonic()
@@ -460,7 +460,7 @@ def test_where_nothing_listens_the_error_says_how_to_start_it() -> None:
     assert time.monotonic() - began < 50, "all of its time"
 
 
-def test_twenty_threads_share_a_client_and_get_their_own_answers(client: AthenaClient) -> None:
+def test_threads_share_client(client: AthenaClient) -> None:
     def work(number: int) -> None:
         for turn in range(5):
             text = f"thread {number} wrote this in turn {turn}"
@@ -473,7 +473,7 @@ def test_twenty_threads_share_a_client_and_get_their_own_answers(client: AthenaC
     assert len(client.call_tool("list_memories", k=1_000)) == 100
 
 
-def test_a_fork_does_not_talk_on_its_parents_connections() -> None:
+def test_forked_child_opens_own_connections() -> None:
     def talk(connection: socket.socket, number: int) -> None:
         while request(connection):
             connection.sendall(answer(200, {"number": number}))
@@ -496,7 +496,7 @@ sys.exit(status)
         assert subprocess.run([sys.executable, "-c", program, url], timeout=LONG).returncode == 0
 
 
-def test_a_closed_client_says_so_and_may_be_closed_again() -> None:
+def test_closed_client_raises_error() -> None:
     with listening(always(answer(200, {"a": 1}))) as url:
         client = AthenaClient(url, TOKEN)
         assert client.info()
@@ -506,7 +506,7 @@ def test_a_closed_client_says_so_and_may_be_closed_again() -> None:
             client.info()
 
 
-def test_a_call_under_way_gets_its_answer_when_the_client_is_closed() -> None:
+def test_close_lets_running_call_finish() -> None:
     arrived, closed = threading.Event(), threading.Event()
 
     def talk(connection: socket.socket, _: int) -> None:
@@ -525,7 +525,7 @@ def test_a_call_under_way_gets_its_answer_when_the_client_is_closed() -> None:
         assert under_way.result(LONG) == {"a": 1}
 
 
-def test_wrong_settings_are_named() -> None:
+def test_invalid_settings_are_named() -> None:
     for url in ("ftp://localhost", "", "http://", "http://localhost:99999", "http://[::1", "http://a:b@localhost"):
         with pytest.raises(InvalidInput, match="url"):
             AthenaClient(url)
@@ -541,7 +541,7 @@ def test_wrong_settings_are_named() -> None:
     assert AthenaClient("localhost:3000/").url == "http://localhost:3000"
 
 
-def test_the_client_brings_nothing_heavy_with_it() -> None:
+def test_client_imports_nothing_heavy() -> None:
     program = """
 import sys
 from athena import AthenaClient
@@ -557,7 +557,7 @@ print(*sorted(name for name in sys.modules if name.startswith("athena")))
     assert ours.split() == ["athena", "athena.client", *core, "athena.errors"]
 
 
-def test_the_token_of_this_machine_goes_to_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_token_stays_on_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text(TOKEN)
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
     heard: list[bytes] = []
@@ -578,7 +578,7 @@ def test_the_token_of_this_machine_goes_to_no_other(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("token", ["ab\ncd", "✓"])
-def test_a_token_that_no_header_can_hold_is_refused(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_token_is_refused(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATHENA_TOKEN", token)
     with AthenaClient("http://localhost:1") as client, pytest.raises(AthenaError, match="ATHENA_TOKEN"):
         client.info()

@@ -44,7 +44,7 @@ def create_issue(**more: Any) -> ForeignOperation:
     return ForeignOperation(ToolDefinition("github", "create_issue", "Create an issue.", arguments=ISSUE, **more), echo)
 
 
-def test_a_definition_is_written_as_python_would_call_it() -> None:
+def test_signature_reads_as_python() -> None:
     assert stubs.format_call_line(create_issue()) == (
         "github.create_issue(title: str, labels: list[str] = None, state: Literal['open', 'closed'] = 'open', "
         "assignee: str = None, file_path: str = None, class_: int = None, "
@@ -52,7 +52,7 @@ def test_a_definition_is_written_as_python_would_call_it() -> None:
     )
 
 
-def test_it_is_called_like_any_other_with_the_names_that_its_owner_knows() -> None:
+def test_call_uses_owners_parameter_names() -> None:
     catalog = CATALOG.copy()
     catalog.replace_category("github", "Issues.", [create_issue()])
     sent = run_sync(
@@ -82,7 +82,7 @@ def test_it_is_called_like_any_other_with_the_names_that_its_owner_knows() -> No
         ({"title": "x", "lables": []}, "there is no parameter 'lables'; did you mean 'labels'"),
     ],
 )
-def test_what_does_not_fit_the_schema_is_said_as_for_our_own(arguments: dict[str, Any], said: str) -> None:
+def test_schema_violation_error_matches_ours(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=f"github.create_issue: {said}") as caught:
         create_issue().check_arguments(arguments)
     assert caught.value.hint
@@ -108,7 +108,7 @@ HOSTILE: list[Any] = [
 
 
 @pytest.mark.parametrize("schema", HOSTILE, ids=repr)
-def test_a_schema_that_is_none_or_turns_in_circles_breaks_nothing(schema: Any) -> None:
+def test_invalid_or_recursive_schema_is_safe(schema: Any) -> None:
     declared = JsonSchemaType(schema)
     assert len(declared.source) < 2_000
     values: list[Any] = [None, 5, "a" * 40 + "!", [[[]]], {"self": {"self": {}}}]
@@ -117,7 +117,7 @@ def test_a_schema_that_is_none_or_turns_in_circles_breaks_nothing(schema: Any) -
             declared.check_value(value, "value")
 
 
-def test_a_schema_that_branches_at_each_level_is_checked_in_time() -> None:
+def test_branching_schema_is_checked_quickly() -> None:
     schema: dict[str, Any] = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}] * 50}}, "$ref": "#/$defs/a"}
     schema["$defs"]["b"] = {"anyOf": [{"$ref": "#/$defs/a"}] * 50}
     JsonSchemaType(schema).check_value("x", "value")
@@ -125,7 +125,7 @@ def test_a_schema_that_branches_at_each_level_is_checked_in_time() -> None:
     JsonSchemaType(schema).check_value([[[[[[5]]]]]], "value")
 
 
-def test_names_that_python_cannot_write_get_ones_that_it_can() -> None:
+def test_invalid_names_become_python_names() -> None:
     assert to_identifier("get-issue") == "get_issue"
     assert to_identifier("getIssue") == "getIssue"
     assert to_identifier("  9 lives!") == "n9_lives"
@@ -141,7 +141,7 @@ def test_names_that_python_cannot_write_get_ones_that_it_can() -> None:
     }
 
 
-def test_each_app_has_a_catalog_of_its_own_that_says_when_it_has_changed() -> None:
+def test_each_app_has_own_versioned_catalog() -> None:
     catalog = CATALOG.copy()
     before = catalog.version
     catalog.replace_category("github", "Issues.", [create_issue()])
@@ -158,7 +158,7 @@ def test_each_app_has_a_catalog_of_its_own_that_says_when_it_has_changed() -> No
         catalog.get_operation("github.create_issue")
 
 
-def test_a_category_that_changes_keeps_its_place() -> None:
+def test_changed_category_keeps_its_position() -> None:
     catalog = CATALOG.copy()
     for name in ("first", "second"):
         catalog.replace_category(name, "", [ForeignOperation(ToolDefinition(name, "a", "A."), echo)])
@@ -169,7 +169,7 @@ def test_a_category_that_changes_keeps_its_place() -> None:
     assert before[-2:] == ["first.a", "second.a"]
 
 
-def test_a_stub_for_other_readers_has_types_that_python_knows() -> None:
+def test_stub_has_valid_python_types() -> None:
     written = stubs.render_module([create_issue()], strict=True)
     compile(written, "stub", "exec")
     head, _, rest = written.partition("\n")
@@ -178,7 +178,7 @@ def test_a_stub_for_other_readers_has_types_that_python_knows() -> None:
     assert "author: {name: str" in rest  # what stands in it is said beside
 
 
-def test_a_catalog_is_asked_for_changes_before_a_look() -> None:
+def test_catalog_refreshes_before_lookup() -> None:
     catalog = CATALOG.copy()
 
     def watch() -> None:
@@ -214,7 +214,7 @@ def steps_of(work: Any) -> int:
 
 
 @pytest.mark.parametrize("count", [3, 30, 1_000])
-def test_what_a_schema_costs_to_write_out_is_bounded(count: int) -> None:
+def test_schema_rendering_cost_is_bounded(count: int) -> None:
     operation = looping(count)
     assert steps_of(lambda: operation.signature) < 150_000
     assert len(operation.signature) < 60_000
@@ -223,7 +223,7 @@ def test_what_a_schema_costs_to_write_out_is_bounded(count: int) -> None:
     assert operation.result_type is operation.result_type
 
 
-def test_names_that_are_alike_are_told_apart_at_a_cost_that_grows_with_their_number() -> None:
+def test_similar_names_are_resolved_quickly() -> None:
     lines = 0
 
     def counted(frame: Any, event: str, argument: Any) -> Any:
@@ -241,12 +241,12 @@ def test_names_that_are_alike_are_told_apart_at_a_cost_that_grows_with_their_num
     assert made["!" * 1_000] == "unnamed_1000"
 
 
-def test_a_reference_is_written_out_once_on_its_way() -> None:
+def test_reference_is_expanded_once() -> None:
     tree = {"type": "object", "properties": {"name": {"type": "string"}, "more": {"$ref": "#"}}}
     assert JsonSchemaType({"$ref": "#"}, tree).source == "{name?: str, more?: dict}"
 
 
-def test_all_arguments_of_a_call_share_the_steps_of_its_check() -> None:
+def test_arguments_share_check_budget() -> None:
     branches = {"anyOf": [{"$ref": "#/$defs/a"}] * 50}
     schema = {
         "type": "object",

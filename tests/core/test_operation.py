@@ -58,14 +58,14 @@ def call(raw: dict[str, Any], visitor: Visitor | None = None) -> Any:
     return run_sync(add_points(visitor or Visitor(Effect.READ), **raw))
 
 
-def test_a_call_is_checked_recorded_and_run() -> None:
+def test_call_is_checked_recorded_and_run() -> None:
     visitor = Visitor(Effect.READ)
     result = call({"points": [{"x": 1, "label": "a"}], "count": 4, "weight": 2}, visitor)
     assert result == {"points": [{"x": 1, "label": "a"}], "count": 4, "mode": "fast", "weight": 2.0}
     assert visitor.calls == ["add_points"]
 
 
-def test_a_caller_without_the_right_is_denied_before_anything_is_recorded() -> None:
+def test_caller_without_permission_is_denied() -> None:
     visitor = Visitor(Effect.WRITE)
     with pytest.raises(Denied, match="may not read"):
         call({"points": []}, visitor)
@@ -91,18 +91,18 @@ def test_a_caller_without_the_right_is_denied_before_anything_is_recorded() -> N
         ({"points": [], "speed": 1}, "there is no parameter 'speed'"),
     ],
 )
-def test_a_wrong_argument_is_named_with_how_to_write_the_call(raw: dict[str, Any], message: str) -> None:
+def test_wrong_argument_error_shows_signature(raw: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message) as caught:
         call(raw)
     assert caught.value.hint
 
 
-def test_a_wrong_argument_is_a_value_error_too() -> None:
+def test_wrong_argument_is_value_error() -> None:
     with pytest.raises(ValueError, match="points is missing"):
         call({})
 
 
-def test_the_signature_and_the_stub_read_as_python() -> None:
+def test_signature_and_stub_read_as_python() -> None:
     assert add_points.signature == (
         "test_operation.add_points(points: list[Point], count: int = 3, "
         "mode: Literal['fast', 'slow'] = 'fast', weight: float | None = None)"
@@ -112,7 +112,7 @@ def test_the_signature_and_the_stub_read_as_python() -> None:
     assert add_points.documentation.examples == ("numbers.add_points(points=[])",)
 
 
-def test_the_schema_says_what_the_signature_says() -> None:
+def test_schema_matches_signature() -> None:
     schema = add_points.arguments_schema
     assert schema["required"] == ["points"]
     assert schema["properties"]["count"] == {
@@ -121,7 +121,7 @@ def test_the_schema_says_what_the_signature_says() -> None:
     assert schema["properties"]["points"]["items"]["required"] == ["x", "label"]
 
 
-def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
+def test_misspelled_name_gets_suggestion() -> None:
     with pytest.raises(NotFound) as caught:
         CATALOG.get_operation("remembr")
     assert "remember" in (caught.value.hint or "")
@@ -130,7 +130,7 @@ def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
     assert caught.value.hint == "search_tools finds one by what it does"  # nothing is like it
 
 
-def test_operations_are_found_by_what_they_do() -> None:
+def test_operations_are_found_by_purpose() -> None:
     found = {
         query: [o.name for o in CATALOG.search(query, 3)]
         for query in ("delete a memory", "store something", "which tags exist", "is it healthy", "duplicates")
@@ -140,11 +140,11 @@ def test_operations_are_found_by_what_they_do() -> None:
     assert "health" in found["is it healthy"]
 
 
-def test_a_short_name_works_with_its_category() -> None:
+def test_short_name_works_in_category() -> None:
     assert CATALOG.get_operation("tools.search") is CATALOG.get_operation("search_tools")
 
 
-def test_two_operations_with_one_name_are_refused() -> None:
+def test_duplicate_operation_name_is_refused() -> None:
     catalog = Catalog()
     catalog.add(add_points)
     with pytest.raises(ValueError, match="two operations"):

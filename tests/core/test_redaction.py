@@ -298,65 +298,65 @@ def shown(before: str, kind: str, after: str) -> str:
     return f"{before}[SECRET:{kind}]{after}"
 
 
-def test_the_tables_are_long_enough_to_mean_something() -> None:
+def test_tables_are_long_enough() -> None:
     assert len(FOUND) >= 70
     assert len(UNTOUCHED) >= 70
 
 
 @pytest.mark.parametrize(("before", "kind", "secret", "after"), FOUND)
-def test_a_secret_is_replaced_and_nothing_else(before: str, kind: str, secret: str, after: str) -> None:
+def test_secret_alone_is_replaced(before: str, kind: str, secret: str, after: str) -> None:
     assert redact(before + secret + after) == RedactedText(shown(before, kind, after), (kind,))
 
 
 @pytest.mark.parametrize("text", UNTOUCHED)
-def test_a_look_alike_is_left_alone(text: str) -> None:
+def test_lookalike_is_left_alone(text: str) -> None:
     assert redact(text) == RedactedText(text, ())
 
 
-def test_kinds_come_in_order_one_for_each_secret() -> None:
+def test_kinds_are_listed_in_order() -> None:
     github, stripe = "ghp_" + mixed(36), "sk_live_" + mixed(24)
     text = f"{stripe} then {github}, then {stripe}; password=hunter2xyz"
     assert redact(text).kinds == ("stripe-key", "github-token", "stripe-key", "password")
 
 
-def test_a_pasted_pair_of_aws_keys_goes_whole() -> None:
+def test_pasted_aws_key_pair_is_replaced() -> None:
     text = "Access key ID,Secret access key\n" + "AKIA" + upper(16) + "," + AWS_OTHER_HALF
     assert redact(text).text == "Access key ID,Secret access key\n[SECRET:aws-key],[SECRET:aws-secret-key]"
 
 
-def test_a_commit_beside_an_aws_key_stays() -> None:
+def test_commit_beside_aws_key_stays() -> None:
     text = "AKIA" + upper(16) + " leaked in " + hexa(40)
     assert redact(text).text == "[SECRET:aws-key] leaked in " + hexa(40)
 
 
-def test_overlapping_findings_become_one_with_the_precise_kind() -> None:
+def test_overlapping_findings_merge_to_precise_kind() -> None:
     token = "ghp_" + mixed(36)
     assert redact(f'password = "{token}"') == RedactedText('password = "[SECRET:github-token]"', ("github-token",))
     assert redact(f"token=abc-{token}-def9").text == "token=[SECRET:github-token]"
 
 
-def test_a_secret_may_complete_its_neighbour_only_once_replaced() -> None:
+def test_replaced_secret_may_complete_neighbour_once() -> None:
     text = "AIza" + mixed(34) + "-" + "ghp_" + mixed(36)
     once = redact(text)
     assert redact(once.text) == RedactedText(once.text, ())
 
 
-def test_several_urls_in_a_row_each_lose_their_password() -> None:
+def test_each_url_loses_its_password() -> None:
     shape = "http://a:{}@h1,http://b:{}@h2 http://c:{}@h3/x"
     hidden = "[SECRET:password]"
     assert redact(shape.format("one1", "two2", "three3")).text == shape.format(hidden, hidden, hidden)
 
 
-def test_two_keys_in_one_text_are_two_secrets() -> None:
+def test_two_keys_are_two_secrets() -> None:
     key = pem("RSA PRIVATE KEY", KEY_LINES)
     assert redact(f"{key}\nand\n{key}").text == "[SECRET:private-key]\nand\n[SECRET:private-key]"
 
 
-def test_an_i_with_a_dot_does_not_shift_what_follows() -> None:
+def test_dotted_i_does_not_shift_offsets() -> None:
     assert redact("İİİ password=hunter2xyz İ").text == "İİİ password=[SECRET:password] İ"
 
 
-def test_a_finding_says_where() -> None:
+def test_finding_has_offsets() -> None:
     assert SecretMatch("jwt", 1, 4) == ("jwt", 1, 4)
 
 
@@ -372,7 +372,7 @@ PIECES = st.one_of(
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(PIECES, max_size=8).map("".join))
-def test_redacting_twice_changes_nothing_more(text: str) -> None:
+def test_redacting_twice_changes_nothing(text: str) -> None:
     once = redact(text)
     assert redact(once.text) == RedactedText(once.text, ())
     assert all(re.fullmatch("[a-z]+(-[a-z]+)*", kind) for kind in once.kinds)
@@ -380,7 +380,7 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.text(alphabet=st.characters(exclude_categories=()), max_size=300))
-def test_any_text_at_all_is_accepted(text: str) -> None:
+def test_any_text_is_accepted(text: str) -> None:
     assert isinstance(redact(text).text, str)
 
 
@@ -389,9 +389,7 @@ WORDS = st.lists(st.text(alphabet="bcdfghjlmnqrvz", min_size=1, max_size=9), max
 
 @settings(max_examples=300, deadline=None)
 @given(WORDS, st.sampled_from(FOUND), WORDS)
-def test_a_planted_secret_goes_and_its_surroundings_stay(
-    left: str, found: tuple[str, str, str, str], right: str
-) -> None:
+def test_planted_secret_alone_is_removed(left: str, found: tuple[str, str, str, str], right: str) -> None:
     before, kind, secret, after = found
     result = redact(f"{left}\n{before}{secret}{after}\n\n{right}")
     assert result.text == f"{left}\n{shown(before, kind, after)}\n\n{right}"
@@ -442,7 +440,7 @@ REPEATED = [
 
 
 @pytest.mark.parametrize("unit", REPEATED)
-def test_twice_the_text_is_about_twice_the_work(unit: str) -> None:
+def test_redaction_time_is_linear(unit: str) -> None:
     texts = {length: "password=" + unit * (length // len(unit)) for length in (40_000, 160_000)}
     least = dict.fromkeys(texts, float("inf"))
     for turn in range(8):  # in turn, and CPU time only: other processes must not count

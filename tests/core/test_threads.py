@@ -15,25 +15,25 @@ async def slow_double(number: int) -> int:
     return await start_in_thread(lambda: number * 2)
 
 
-def test_a_coroutine_is_driven_without_an_event_loop() -> None:
+def test_run_sync_needs_no_loop() -> None:
     assert run_sync(slow_double(21)) == 42
 
 
-def test_the_same_coroutine_is_awaited_by_an_event_loop() -> None:
+def test_same_coroutine_runs_on_loop() -> None:
     async def many() -> list[int]:
         return await asyncio.gather(*(slow_double(i) for i in range(100)))
 
     assert asyncio.run(many()) == [i * 2 for i in range(100)]
 
 
-def test_it_can_be_driven_inside_a_running_loop() -> None:
+def test_run_sync_works_inside_loop() -> None:
     async def inside() -> int:
         return run_sync(slow_double(4))
 
     assert asyncio.run(inside()) == 8
 
 
-def test_an_error_reaches_whoever_waits() -> None:
+def test_error_reaches_waiting_caller() -> None:
     def fail() -> None:
         raise KeyError("why")
 
@@ -47,12 +47,12 @@ def test_an_error_reaches_whoever_waits() -> None:
         asyncio.run(awaited())
 
 
-def test_a_coroutine_that_needs_a_loop_is_refused() -> None:
+def test_coroutine_needing_loop_is_refused() -> None:
     with pytest.raises(RuntimeError, match="only an event loop"):
         run_sync(asyncio.sleep(0))
 
 
-def test_work_that_may_not_wait_is_told_so() -> None:
+def test_waiting_work_is_refused() -> None:
     async def waits() -> None:
         await ThreadFuture[None]()
 
@@ -60,11 +60,11 @@ def test_work_that_may_not_wait_is_told_so() -> None:
         run_sync(waits(), closed_to="because")
 
 
-def test_a_wait_can_end_early() -> None:
+def test_wait_can_end_early() -> None:
     assert ThreadFuture[None]().wait(0.01) is False
 
 
-def test_a_cancelled_task_does_not_disturb_the_thread_that_delivers() -> None:
+def test_cancelled_task_does_not_disturb_worker() -> None:
     gate = threading.Event()
 
     async def cancelled() -> None:
@@ -83,7 +83,7 @@ async def _wait_for(outcome: ThreadFuture[bool]) -> bool:
     return await outcome
 
 
-def test_threads_work_in_a_forked_child() -> None:
+def test_threads_work_in_forked_child() -> None:
     assert run_sync(slow_double(1)) == 2
     if (child := os.fork()) == 0:
         os._exit(0 if run_sync(slow_double(3)) == 6 else 1)
@@ -105,7 +105,7 @@ class Stopping:
         return job
 
 
-def test_a_job_does_not_wait_behind_one_that_was_just_taken() -> None:
+def test_job_does_not_wait_behind_another() -> None:
     crew = ThreadPool(2)
     queue: Any = Stopping()
     crew.jobs = queue

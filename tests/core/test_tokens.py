@@ -16,26 +16,26 @@ OTHERS = "我们决定在星期五部署。数据库是只读的。" * 20
     ("text", "count"),
     [("", 0), ("hello world", 2), ("Deploys run on Fridays at 15:00", 10), ("naïve café", 4), ("\n\n\n", 1)],
 )
-def test_the_count_is_that_of_the_published_vocabulary(text: str, count: int) -> None:
+def test_count_matches_published_vocabulary(text: str, count: int) -> None:
     assert tokens.count_tokens_exactly(text) == count
 
 
 @pytest.mark.parametrize("text", [PROSE, LINES, RECORDS, OTHERS], ids=["prose", "lines", "records", "Chinese"])
-def test_an_estimate_is_not_far_from_the_count(text: str) -> None:
+def test_estimate_is_close_to_count(text: str) -> None:
     assert tokens.estimate_tokens(text) == pytest.approx(tokens.count_tokens_exactly(text), rel=0.25)
 
 
-def test_a_long_word_does_not_take_long() -> None:
+def test_long_word_is_counted_quickly() -> None:
     assert tokens.count_tokens_exactly("x" * 1_000_000) > 0
 
 
-def test_a_value_is_measured_about_as_its_json() -> None:
+def test_value_estimate_matches_its_json() -> None:
     value = json.loads(RECORDS)
     assert tokens.estimate_json_tokens(value) == pytest.approx(tokens.count_tokens_exactly(RECORDS), rel=0.35)
     assert tokens.estimate_json_tokens(value * 40) == pytest.approx(40 * tokens.estimate_json_tokens(value), rel=0.1)
 
 
-def test_of_a_text_that_cannot_fit_little_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_text_is_read_only_partly(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
     class Counting:

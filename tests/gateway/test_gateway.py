@@ -64,7 +64,7 @@ def failure(home: House, path: str) -> AthenaError | None:
 # --- configuration --------------------------------------------------------------------------------------------------
 
 
-def test_variables_are_looked_up_when_they_are_needed_and_never_written_down(tmp_path: Path) -> None:
+def test_variables_are_expanded_only_when_needed(tmp_path: Path) -> None:
     config = ServersFile(str(tmp_path))
     config.add_entries(
         [validate_entry("a", {"command": "x", "args": ["${PLACE:-here}"], "env": {"KEY": "Bearer ${SECRET}"}})]
@@ -82,7 +82,7 @@ def test_variables_are_looked_up_when_they_are_needed_and_never_written_down(tmp
     assert stat.S_IMODE(os.stat(config.path).st_mode) == 0o600
 
 
-def test_what_others_wrote_into_the_file_stays_and_a_broken_file_is_never_written_over(tmp_path: Path) -> None:
+def test_foreign_config_entries_are_kept(tmp_path: Path) -> None:
     config = ServersFile(str(tmp_path))
     mine = {"mcpServers": {"a": {"command": "x", "note": "mine"}}, "theme": "dark"}
     Path(config.path).write_text(json.dumps(mine), "utf-8")
@@ -100,7 +100,7 @@ def test_what_others_wrote_into_the_file_stays_and_a_broken_file_is_never_writte
         assert Path(config.path).read_text("latin-1") == broken
 
 
-def test_a_broken_file_is_said_and_takes_nothing_else_with_it(home: House) -> None:
+def test_broken_config_is_reported_alone(home: House) -> None:
     home.add("fine", given("fine"))
     assert home.run("f = fine\nf.echo(text='x')").result == "x"
     Path(home.gateway.servers_file.path).write_text("{", "utf-8")
@@ -135,13 +135,13 @@ def test_a_broken_file_is_said_and_takes_nothing_else_with_it(home: House) -> No
         ("a", {"command": "x", "disabled": "no"}, "disabled must be"),
     ],
 )
-def test_an_entry_that_cannot_work_is_refused_with_what_is_wrong(name: str, entry: Any, said: str) -> None:
+def test_invalid_entry_is_refused_with_reason(name: str, entry: Any, said: str) -> None:
     with pytest.raises(InvalidInput, match=said) as caught:
         validate_entry(name, entry)
     assert "secret" not in str(caught.value)
 
 
-def test_the_files_of_other_clients_are_understood() -> None:
+def test_config_of_other_clients_is_read() -> None:
     claude = {"mcpServers": {"a": {"type": "stdio", "command": "npx", "args": ["-y", "b"], "env": {"K": "${K}"}}}}
     code = {"servers": {"a": {"type": "http", "url": "https://x/mcp", "headers": {"A": "${env:TOKEN}"}}}, "inputs": []}
     windsurf = {"mcpServers": {"a": {"serverUrl": "https://x/mcp"}}}
@@ -167,7 +167,7 @@ def test_the_files_of_other_clients_are_understood() -> None:
 # --- names ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_server_hides_none_of_our_names_nor_those_of_python_or_of_another(home: House) -> None:
+def test_server_names_do_not_shadow_ours(home: House) -> None:
     assert home.add("memory", given("fine"), approve=False) == "memory_server"
     assert home.add("list", given("fine"), approve=False) == "list_server"
     assert home.add("json", given("fine"), approve=False) == "json_server"
@@ -183,7 +183,7 @@ def test_a_server_hides_none_of_our_names_nor_those_of_python_or_of_another(home
     assert not {one.name for one in home.call("list_servers")} & CATALOG.categories.keys()
 
 
-def test_tools_that_python_cannot_name_or_that_clash_get_names_that_are_said(home: House) -> None:
+def test_unusable_tool_names_are_replaced(home: House) -> None:
     home.add("odd", given("hostile-names"))
     renamed = home.server("odd").renamed
     assert renamed["get-issue"] == "get_issue_2"
@@ -200,7 +200,7 @@ def test_tools_that_python_cannot_name_or_that_clash_get_names_that_are_said(hom
 # --- what is offered ------------------------------------------------------------------------------------------------
 
 
-def test_definitions_are_cut_to_size_and_their_words_made_harmless(home: House) -> None:
+def test_definitions_are_truncated_and_sanitized(home: House) -> None:
     home.add("giant", given("giant-list"))
     assert home.server("giant").tools == 1_000
     assert "2000 tools were left out" in home.server("giant").detail
@@ -225,7 +225,7 @@ def test_definitions_are_cut_to_size_and_their_words_made_harmless(home: House) 
     assert 60 < home.server("fat_pages").tools < 72  # 4 MB
 
 
-def test_tools_of_servers_are_searched_described_and_listed_like_our_own(fine: House) -> None:
+def test_server_tools_are_found_like_ours(fine: House) -> None:
     assert any("fine.echo" in line for line in fine.call("search_tools", query="say something again echo"))
     assert "echo(text: str) -> Any:" in fine.call("describe_tool", name="fine.echo")
     assert fine.app.catalog.get_operation("fine.echo").effect is Effect.READ
@@ -237,7 +237,7 @@ def test_tools_of_servers_are_searched_described_and_listed_like_our_own(fine: H
         fine.call("fine.echo", text=5)
 
 
-def test_no_operation_adds_approves_or_removes_a_server() -> None:
+def test_no_operation_manages_servers() -> None:
     assert {one.name: one.effect for one in CATALOG.list_operations("servers")} == {
         "list_servers": Effect.READ,
         "server_tools": Effect.READ,
@@ -247,7 +247,7 @@ def test_no_operation_adds_approves_or_removes_a_server() -> None:
 # --- pins -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_nobody_approved_cannot_be_called(home: House) -> None:
+def test_unapproved_server_cannot_be_called(home: House) -> None:
     home.add("fine", given("fine"), approve=False)
     assert (home.server("fine").status, home.server("fine").tools) == ("waiting", 0)
     assert "athena servers approve fine" in home.server("fine").detail
@@ -265,7 +265,7 @@ def test_a_server_that_nobody_approved_cannot_be_called(home: House) -> None:
     assert home.run("list(fine.items())").error is None
 
 
-def test_a_definition_that_changes_while_it_is_used_is_refused(home: House) -> None:
+def test_definition_changed_during_use_is_refused(home: House) -> None:
     home.add("sly", given("changes-later"))
     assert home.call("sly.bad") == "did changes-later"  # and from then on it offers something else
     refused = until(lambda: failure(home, "sly.bad"))  # it says so after its answer
@@ -291,9 +291,7 @@ def test_a_definition_that_changes_while_it_is_used_is_refused(home: House) -> N
         web.communicate()
 
 
-def test_a_changed_definition_is_neither_found_nor_called_until_a_person_approves_it(
-    home: House, tmp_path: Path
-) -> None:
+def test_changed_definition_needs_new_approval(home: House, tmp_path: Path) -> None:
     flag = tmp_path / "changed"
     home.add("sly", given("fine", env={"CHANGED": str(flag)}))
     flag.touch()
@@ -327,7 +325,7 @@ def test_a_changed_definition_is_neither_found_nor_called_until_a_person_approve
         other.call("sly.bad")
 
 
-def test_who_gives_up_while_tools_are_compared_does_not_let_others_by(home: House, tmp_path: Path) -> None:
+def test_cancelled_comparison_does_not_skip_approval(home: House, tmp_path: Path) -> None:
     flag, slow = tmp_path / "changed", tmp_path / "slow"
     home.add("sly", given("crashes", env={"CHANGED": str(flag), "SLOW": str(slow)}))
     with pytest.raises(Unavailable, match="broke off during bad"):
@@ -342,7 +340,7 @@ def test_who_gives_up_while_tools_are_compared_does_not_let_others_by(home: Hous
         home.call("sly.bad")
 
 
-def test_what_a_person_decides_at_the_same_moment_holds(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_decision_of_person_holds(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
     home.add("sly", given("fine"))
     pins = home.gateway.get_server("sly").approvals
     assert pins is not None
@@ -367,7 +365,7 @@ def test_what_a_person_decides_at_the_same_moment_holds(home: House, monkeypatch
         assert (kept is None) if removes else (kept is not None and kept.at == 9.0 and not kept.refused)
 
 
-def test_names_that_nobody_approved_are_told_in_few_words(home: House) -> None:
+def test_unapproved_names_are_listed_briefly(home: House) -> None:
     home.add("fine", given("fine"))
     pins = home.gateway.get_server("fine").approvals
     assert pins is not None
@@ -380,7 +378,7 @@ def test_names_that_nobody_approved_are_told_in_few_words(home: House) -> None:
     assert all(len(one) < 80 and one.isascii() and one.isprintable() for one in told)
 
 
-def test_a_changed_command_needs_a_new_approval_and_a_changed_timeout_none(home: House) -> None:
+def test_changed_command_needs_new_approval(home: House) -> None:
     home.add("fine", given("fine"))
     home.add("fine", given("fine", timeout=5), approve=False)
     assert home.call("fine.echo", text="x") == "x"
@@ -392,7 +390,7 @@ def test_a_changed_command_needs_a_new_approval_and_a_changed_timeout_none(home:
     assert home.call("fine.echo", text="x") == "x"
 
 
-def test_pins_that_are_broken_open_nothing(home: House) -> None:
+def test_broken_approvals_allow_nothing(home: House) -> None:
     home.add("fine", given("fine"))
     (pinned,) = (home.home / "pins").iterdir()
     assert stat.S_IMODE(pinned.stat().st_mode) == 0o600
@@ -405,7 +403,7 @@ def test_pins_that_are_broken_open_nothing(home: House) -> None:
     assert home.call("fine.echo", text="x") == "x"
 
 
-def test_a_server_that_is_removed_or_disabled_is_gone_at_once(home: House) -> None:
+def test_removed_server_is_gone_at_once(home: House) -> None:
     home.add("fine", given("fine"))
     assert home.call("fine.echo", text="x") == "x"
     home.add("fine", given("fine", disabled=True), approve=False)
@@ -420,9 +418,7 @@ def test_a_server_that_is_removed_or_disabled_is_gone_at_once(home: House) -> No
 # --- calls ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_server_gets_a_clean_environment_and_what_was_written_for_it(
-    home: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_gets_clean_environment(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
     monkeypatch.setenv("PLACE", "Berlin")
     home.add("tells", given("tells", env={"WHERE": "in ${PLACE}"}))
@@ -434,9 +430,7 @@ def test_a_server_gets_a_clean_environment_and_what_was_written_for_it(
     assert not [name for name in seen if name.startswith("ATHENA")]
 
 
-def test_a_server_runs_where_a_person_put_it_else_in_their_own_folder(
-    home: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_runs_in_configured_folder(home: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, here = tmp_path / "mine", tmp_path / "here"
     (mine / "tools").mkdir(parents=True)
     here.mkdir()
@@ -459,7 +453,7 @@ def test_a_server_runs_where_a_person_put_it_else_in_their_own_folder(
     assert home.call("nowhere.bad")["where"] == "/"
 
 
-def test_what_means_something_only_here_stays_here(tmp_path: Path) -> None:
+def test_relative_paths_belong_to_folder(tmp_path: Path) -> None:
     (tmp_path / "notes").touch()
     here = str(tmp_path)
     for word in (".", "./x", "../y", "notes", "--root=."):
@@ -471,7 +465,7 @@ def test_what_means_something_only_here_stays_here(tmp_path: Path) -> None:
     assert gateway_config.add_default_cwd({"url": "https://x"}, here) == {"url": "https://x"}
 
 
-def test_calls_are_recorded_like_any_others_and_a_key_makes_one_happen_once(home: House, tmp_path: Path) -> None:
+def test_calls_are_recorded_and_idempotent(home: House, tmp_path: Path) -> None:
     counted = tmp_path / "counted"
     home.add("counts", given("counts", env={"COUNTED": str(counted)}))
     for _ in range(3):
@@ -485,9 +479,7 @@ def test_calls_are_recorded_like_any_others_and_a_key_makes_one_happen_once(home
     until(lambda: run_sync(home.app.store.database.read(calls.count_calls)).get("counts.bad") == 2)
 
 
-def test_a_key_holds_also_for_calls_at_the_same_time_and_for_those_of_which_nothing_was_heard(
-    home: House, tmp_path: Path
-) -> None:
+def test_key_covers_concurrent_and_unknown_calls(home: House, tmp_path: Path) -> None:
     counted, go = tmp_path / "counted", tmp_path / "go"
     home.add("counts", given("counts", env={"COUNTED": str(counted), "GO": str(go)}))
 
@@ -518,7 +510,7 @@ def test_a_key_holds_also_for_calls_at_the_same_time_and_for_those_of_which_noth
             home.call("errs.bad", "http", "a third")
 
 
-def test_a_read_is_tried_again_when_the_server_broke_off_and_nothing_else_is(home: House) -> None:
+def test_only_reads_are_retried(home: House) -> None:
     home.add("flaky", given("flaky"))
     assert [home.call("flaky.echo", text=str(n)) for n in range(4)] == ["0", "1", "2", "3"]
     with pytest.raises(Unavailable, match="broke off during bad") as caught:
@@ -527,7 +519,7 @@ def test_a_read_is_tried_again_when_the_server_broke_off_and_nothing_else_is(hom
     assert "it may have been done or not" in str(caught.value.hint)
 
 
-def test_a_server_that_breaks_off_during_many_calls_broke_off_once(home: House) -> None:
+def test_crash_during_many_calls_counts_once(home: House) -> None:
     home.add("crashing", given("crashes", env={"SLOWLY": "0.5"}))
     assert home.call("crashing.echo", text="warm") == "warm"
     with ThreadPoolExecutor(8) as pool:
@@ -537,16 +529,14 @@ def test_a_server_that_breaks_off_during_many_calls_broke_off_once(home: House) 
     assert home.call("crashing.echo", text="there is no pause yet") == "there is no pause yet"
 
 
-def test_who_waits_for_others_has_all_its_time_still(
-    home: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_does_not_consume_timeout(home: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_connection, "MAX_CONCURRENT_CALLS", 1)
     home.add("slow", given("counts", timeout=1.4, env={"SLOWLY": "0.8", "COUNTED": str(tmp_path / "counted")}))
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(lambda _: home.call("slow.bad"), range(2))) == ["did counts"] * 2
 
 
-def test_a_server_that_breaks_off_again_and_again_leaves_nothing_behind(home: House) -> None:
+def test_crashing_server_leaves_nothing_behind(home: House) -> None:
     home.add("flaky", given("flaky"))
     home.call("flaky.echo", text="warm")
     before = len(os.listdir("/dev/fd")), threading.active_count()
@@ -557,7 +547,7 @@ def test_a_server_that_breaks_off_again_and_again_leaves_nothing_behind(home: Ho
     assert after[1] <= before[1] + 1
 
 
-def test_a_server_that_does_not_start_is_not_tried_again_at_once(home: House, tmp_path: Path) -> None:
+def test_failed_start_is_not_retried_immediately(home: House, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     name = home.add("broken", given("fine"))
     home.add("broken", given("exits-at-start", env={"STARTED": str(starts)}), approve=False)
@@ -574,7 +564,7 @@ def test_a_server_that_does_not_start_is_not_tried_again_at_once(home: House, tm
     assert home.server("broken").status == "failing"
 
 
-def test_a_server_that_lists_its_tools_but_once_is_added_and_does_not_keep_callers(home: House) -> None:
+def test_server_listing_tools_once_is_added(home: House) -> None:
     home.add("once", given("lists-once", startupTimeout=1.5))  # it was listed once, and is not asked again
     assert home.call("once.bad") == "did lists-once"
     # It says after its answer that its tools have changed, and then nothing more.
@@ -591,7 +581,7 @@ def test_a_server_that_lists_its_tools_but_once_is_added_and_does_not_keep_calle
     assert refused.hint
 
 
-def test_what_is_wrong_with_one_call_is_not_said_of_another(home: House) -> None:
+def test_errors_belong_to_their_own_call(home: House) -> None:
     web = subprocess.Popen(
         [sys.executable, "-I", "-S", PROGRAM, "http-mixed", "http"],
         stdin=subprocess.PIPE,
@@ -612,7 +602,7 @@ def test_what_is_wrong_with_one_call_is_not_said_of_another(home: House) -> None
         web.communicate()
 
 
-def test_a_tool_that_needs_approval_waits_in_a_program_and_is_refused_elsewhere(home: House) -> None:
+def test_approval_pauses_programs_and_refuses_others(home: House) -> None:
     home.add("careful", given("fine", approval="always"))
     with pytest.raises(ApprovalNeeded, match=r"careful\.bad needs a person's approval"):
         home.call("careful.bad", "http")
@@ -626,7 +616,7 @@ def test_a_tool_that_needs_approval_waits_in_a_program_and_is_refused_elsewhere(
     assert done.result == "did fine!"
 
 
-def test_programs_call_servers_alone_and_at_once_and_catch_what_fails(fine: House) -> None:
+def test_programs_call_servers_in_parallel(fine: House) -> None:
     done = fine.run(
         """
 said = parallel([lambda: fine.echo(text="a"), lambda: fine.echo(text="b"), lambda: fine.bad()])
@@ -647,7 +637,7 @@ said
         assert "did you mean 'text'?" in wrong.error.hint
 
 
-def test_a_call_that_takes_too_long_may_have_been_done_and_old_words_do_not_explain_it(home: House) -> None:
+def test_timed_out_call_may_have_happened(home: House) -> None:
     home.add("slow", given("hangs", timeout=1, env={"GREETING": "listening on stdio"}))
     assert home.call("slow.echo", text="x") == "x"
     with pytest.raises(Unavailable, match=r"did not answer bad within 1 s(\n|$)") as caught:
@@ -657,7 +647,7 @@ def test_a_call_that_takes_too_long_may_have_been_done_and_old_words_do_not_expl
     )
 
 
-def test_a_call_ends_with_the_program_that_made_it(home: House) -> None:
+def test_call_ends_with_its_program(home: House) -> None:
     home.add("slow", given("hangs", timeout=600))
     began = time.monotonic()
     done = home.run("slow.bad()", timeout_s=1.0)
@@ -694,7 +684,7 @@ def processes(mark: str) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at /proc")
-def test_servers_die_with_us_even_when_we_are_killed(tmp_path: Path) -> None:
+def test_servers_die_when_we_are_killed(tmp_path: Path) -> None:
     mark = f"LC_MARK=mark-{os.getpid()}"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "LC_MARK": mark.partition("=")[2]}
     process = subprocess.Popen(
@@ -711,9 +701,7 @@ def test_servers_die_with_us_even_when_we_are_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at /proc")
-def test_a_server_that_is_removed_disabled_or_exchanged_is_ended_though_nobody_calls(
-    home: House, tmp_path: Path
-) -> None:
+def test_removed_server_is_stopped_when_idle(home: House, tmp_path: Path) -> None:
     names = ("removed", "disabled", "exchanged", "kept")
     for name in names:
         home.add(name, given("fine", env={"MARK": f"{tmp_path}-{name}"}))
@@ -731,7 +719,7 @@ def test_a_server_that_is_removed_disabled_or_exchanged_is_ended_though_nobody_c
     assert [len(processes(f"MARK={tmp_path}-{name}")) for name in names] == [0, 0, 0, 2]
 
 
-def test_closing_leaves_no_server_behind(tmp_path: Path) -> None:
+def test_close_stops_every_server(tmp_path: Path) -> None:
     with house(tmp_path / "home") as made:
         made.add("fine", given("fine", env={"MARK": str(tmp_path)}))
         assert made.call("fine.echo", text="x") == "x"
@@ -740,7 +728,7 @@ def test_closing_leaves_no_server_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.1])
-def test_a_server_that_loads_the_sdk_and_one_that_connects_at_once_both_find_it_whole(delay: float) -> None:
+def test_concurrent_sdk_import_is_complete(delay: float) -> None:
     script = f"""
 import threading, time
 from athena.gateway import server_connection as sdk

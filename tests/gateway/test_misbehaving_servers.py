@@ -176,7 +176,7 @@ def problem(name: str, outcome: Outcome, expected: Any) -> str:
     return "" if fits and told else f"{name}: {said[:500]}"
 
 
-def test_sixty_ways_to_misbehave_each_said_and_none_that_harms_others(zoo: Zoo) -> None:
+def test_misbehaving_servers_are_named_and_contained(zoo: Zoo) -> None:
     """Call every one of them at the same time, and a good one all the while."""
     zoo.call("fine.echo", text="warm")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -205,7 +205,7 @@ def test_sixty_ways_to_misbehave_each_said_and_none_that_harms_others(zoo: Zoo) 
     assert growth < GROWTH, f"{growth >> 20} MB"
 
 
-def test_what_a_server_sends_between_two_calls_is_counted_in_bytes_too() -> None:
+def test_bytes_between_calls_are_counted() -> None:
     watch, message = ConnectionMonitor(), b" " * 400_000
     for _ in range(3):
         watch.reset_counts()
@@ -214,7 +214,7 @@ def test_what_a_server_sends_between_two_calls_is_counted_in_bytes_too() -> None
     assert watch.violation == "it sent more than 256 MB between two calls"
 
 
-def test_what_a_server_says_of_its_keys_is_not_told() -> None:
+def test_server_secrets_are_not_shown() -> None:
     watch = ConnectionMonitor()
     watch.record_stderr(b"cannot log in with ghp_0123456789abcdefghijABCDEFGHIJ012345\n")
     assert watch.format_last_output() == '; it said: "cannot log in with [SECRET:github-token]"'

@@ -117,7 +117,7 @@ def browse(address: str) -> None:
         assert b"logged in" in page.read()
 
 
-def test_a_person_logs_in_once_and_the_login_is_renewed_without_one(home: House, bank: Bank) -> None:
+def test_login_is_renewed_without_browser(home: House, bank: Bank) -> None:
     home.add("bank", {"url": f"{bank.base}/mcp"}, approve=False)
     with pytest.raises(Denied, match="answered 401: it does not let us in") as caught:
         home.approve("bank")
@@ -140,7 +140,7 @@ def test_a_person_logs_in_once_and_the_login_is_renewed_without_one(home: House,
     assert set(bank.grants[1:]) == {"refresh_token"}
 
 
-def test_a_token_is_sent_to_nobody_but_whom_it_is_for(home: House, bank: Bank) -> None:
+def test_token_goes_only_to_its_server(home: House, bank: Bank) -> None:
     home.add("bank", {"url": f"{bank.base}/mcp"}, approve=False)
     home.gateway.login("bank", browse)
     other = Bank()
@@ -156,7 +156,7 @@ def test_a_token_is_sent_to_nobody_but_whom_it_is_for(home: House, bank: Bank) -
     thread.join()
 
 
-def test_what_a_server_wants_opened_must_be_a_page(home: House, bank: Bank) -> None:
+def test_login_page_must_be_web_url(home: House, bank: Bank) -> None:
     for bad in ("file:///etc/passwd", "javascript:alert(1)", "http://example.com/login", "ms-cmd:calc", "", "-e"):
         assert not is_safe_url(bad)
     assert is_safe_url("https://example.com/login")
@@ -168,7 +168,7 @@ def test_what_a_server_wants_opened_must_be_a_page(home: House, bank: Bank) -> N
     assert opened == []
 
 
-def test_there_is_nothing_to_log_in_to_where_a_server_is_a_program(home: House) -> None:
+def test_stdio_server_has_no_login(home: House) -> None:
     home.add("local", {"command": "true"}, approve=False)
     with pytest.raises(InvalidInput, match="nothing to log in to"):
         home.gateway.login("local", print)

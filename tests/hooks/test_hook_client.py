@@ -92,7 +92,7 @@ def spoilt(home: Home) -> None:
     (home.path / "athena.db").write_bytes(os.urandom(100_000))
 
 
-def test_the_daemon_answers_and_nothing_is_written_down(warm: Home) -> None:
+def test_daemon_answers_without_log(warm: Home) -> None:
     said = start(warm, "first")
     assert said.code == 0
     assert FACT in said.context
@@ -101,7 +101,7 @@ def test_the_daemon_answers_and_nothing_is_written_down(warm: Home) -> None:
     assert warm.lines == []
 
 
-def test_without_a_daemon_this_process_answers_and_a_daemon_comes(home: Home) -> None:
+def test_fallback_answers_and_starts_daemon(home: Home) -> None:
     said = start(home)
     assert said.code == 0
     assert FACT in said.context
@@ -112,7 +112,7 @@ def test_without_a_daemon_this_process_answers_and_a_daemon_comes(home: Home) ->
     assert home.links == ["process"]
 
 
-def test_a_killed_daemon_is_not_missed(home: Home) -> None:
+def test_killed_daemon_is_replaced_by_fallback(home: Home) -> None:
     killed = home.start()
     os.kill(killed, signal.SIGKILL)
     assert_gone(killed)
@@ -123,7 +123,7 @@ def test_a_killed_daemon_is_not_missed(home: Home) -> None:
     assert home.pid != killed
 
 
-def test_twenty_hooks_at_once_start_one_daemon(home: Home) -> None:
+def test_concurrent_hooks_start_one_daemon(home: Home) -> None:
     with ThreadPoolExecutor(20) as pool:
         every = list(pool.map(lambda number: start(home, f"s{number}"), range(20)))
     assert {said.code for said in every} == {0}
@@ -133,7 +133,7 @@ def test_twenty_hooks_at_once_start_one_daemon(home: Home) -> None:
     assert home.starts() == 1
 
 
-def test_a_daemon_that_hangs_holds_nobody_up(home: Home) -> None:
+def test_hanging_daemon_does_not_block_hook(home: Home) -> None:
     hung = home.start()
     os.kill(hung, signal.SIGSTOP)
     try:
@@ -146,21 +146,21 @@ def test_a_daemon_that_hangs_holds_nobody_up(home: Home) -> None:
     assert home.pid == hung
 
 
-def test_a_daemon_of_another_database_is_not_asked(warm: Home, tmp_path: Path) -> None:
+def test_daemon_of_other_database_is_ignored(warm: Home, tmp_path: Path) -> None:
     before = len(warm.lines)
     said = start(warm, ATHENA_DB_PATH=str(tmp_path / "other.db"))
     assert (said.code, said.context) == (0, "")
     assert "another database" in warm.lines[before]["why"]
 
 
-def test_a_store_that_is_spoilt_leaves_the_session_in_peace(home: Home) -> None:
+def test_broken_store_does_not_break_session(home: Home) -> None:
     spoilt(home)
     said = start(home)
     assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
     assert "there is no mcp_url" in home.lines[0]["why"]
 
 
-def test_then_another_server_is_asked_over_mcp(home: Home, other: str) -> None:
+def test_other_server_is_asked_over_mcp(home: Home, other: str) -> None:
     spoilt(home)
     home.settings(f"[hooks]\nmcp_url = '{other}'\n")
     said = home.hook("user-prompt-submit", b'{"prompt": "How are releases signed?"}', **PROJECT)
@@ -171,7 +171,7 @@ def test_then_another_server_is_asked_over_mcp(home: Home, other: str) -> None:
     assert (said.code, said.out) == (0, b"")
 
 
-def test_unless_that_is_switched_off(home: Home, other: str) -> None:
+def test_other_server_can_be_disabled(home: Home, other: str) -> None:
     spoilt(home)
     home.settings(f"[hooks]\nmcp_url = '{other}'\nfallback_to_mcp = false\n")
     said = start(home)
@@ -179,7 +179,7 @@ def test_unless_that_is_switched_off(home: Home, other: str) -> None:
     assert "fallback_to_mcp is off" in home.lines[0]["why"]
 
 
-def test_a_server_that_is_down_or_silent_holds_nobody_up(home: Home) -> None:
+def test_silent_other_server_does_not_block(home: Home) -> None:
     spoilt(home)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
@@ -190,7 +190,7 @@ def test_a_server_that_is_down_or_silent_holds_nobody_up(home: Home) -> None:
     assert (said.code, said.out, home.links) == (0, b"", ["nothing"] * 2)
 
 
-def test_hooks_that_are_off_ask_nobody_but_the_other_server(home: Home, other: str) -> None:
+def test_disabled_hooks_ask_only_other_server(home: Home, other: str) -> None:
     home.settings("[hooks]\nenabled = false\n")
     said = start(home)
     assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
@@ -203,7 +203,7 @@ def test_hooks_that_are_off_ask_nobody_but_the_other_server(home: Home, other: s
 
 
 @pytest.mark.parametrize("folder", ["secret", "secret/gone"])
-def test_a_folder_that_is_switched_off_is_not_told_to_another_server_either(
+def test_disabled_folder_asks_no_server(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     (tmp_path / "secret").mkdir()
@@ -215,7 +215,7 @@ def test_a_folder_that_is_switched_off_is_not_told_to_another_server_either(
     assert (found.link, found.reason) == ("mcp", "hooks are off")
 
 
-def test_events_and_projects_can_be_switched_off_while_the_daemon_runs(home: Home) -> None:
+def test_events_are_disabled_while_daemon_runs(home: Home) -> None:
     home.start()
     home.settings('[hooks]\noff = ["session-start"]\n')
     assert start(home, "s1").out == b""
@@ -227,14 +227,14 @@ def test_events_and_projects_can_be_switched_off_while_the_daemon_runs(home: Hom
     assert home.links == []
 
 
-def test_settings_that_are_wrong_are_written_down(home: Home) -> None:
+def test_invalid_settings_are_logged(home: Home) -> None:
     home.settings("[hooks]\ntimeout_ms = 'soon'\n")
     said = start(home, ATHENA_HOOKS_TIMEOUT_MS="")
     assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
     assert "hooks.timeout_ms must be a number" in home.lines[0]["why"]
 
 
-def test_what_is_wrong_is_said_once(home: Home) -> None:
+def test_problem_is_logged_once(home: Home) -> None:
     home.start()
     home.settings("[hooks]\nbudget_tokens = 90000\n")
     assert start(home).out == b""
@@ -254,14 +254,14 @@ def test_what_is_wrong_is_said_once(home: Home) -> None:
         "[hooks]\nenable = true",
     ],
 )
-def test_a_bad_setting_is_an_error(tmp_path: Path, wrong: str) -> None:
+def test_invalid_setting_is_error(tmp_path: Path, wrong: str) -> None:
     (tmp_path / "config.toml").write_text(wrong)
     with pytest.raises(Misconfigured):
         settings.load_settings({"ATHENA_HOME": str(tmp_path)})
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/false", "/etc/passwd"])
-def test_without_a_python_the_launcher_says_so_and_no_more(home: Home, python: str) -> None:
+def test_launcher_without_python_exits_quietly(home: Home, python: str) -> None:
     home.install(python=python)
     for _ in range(2):
         said = start(home)
@@ -272,7 +272,7 @@ def test_without_a_python_the_launcher_says_so_and_no_more(home: Home, python: s
     assert start(home)[:2] == (0, b"")
 
 
-def test_a_package_that_is_gone_is_written_down(home: Home) -> None:
+def test_missing_package_is_logged(home: Home) -> None:
     script = home.path / "bin" / "athena-hook"
     script.write_text(script.read_text().replace(str(Path(daemon.PACKAGE_ROOT)), "/nowhere"))
     said = start(home, PYTHONPATH="")
@@ -281,7 +281,7 @@ def test_a_package_that_is_gone_is_written_down(home: Home) -> None:
     assert home.links in (["nothing"], ["process"])
 
 
-def test_somebody_elses_socket_is_not_spoken_to(home: Home) -> None:
+def test_foreign_socket_is_not_used(home: Home) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can be two users")
     path = socket_path(str(home.path), "hook.sock")
@@ -300,7 +300,7 @@ connection, _ = listening.accept(); print(connection.recv(100))
         assert stranger.stdout.readline() == b"b''\n"  # it learnt nothing
 
 
-def test_an_event_that_nobody_knows_is_no_harm(warm: Home) -> None:
+def test_unknown_event_is_harmless(warm: Home) -> None:
     before = len(warm.lines)
     for event in ("", "lunch", "../../etc", "$(touch x)", "--help", '"\n'):
         said = warm.hook(event)
@@ -308,7 +308,7 @@ def test_an_event_that_nobody_knows_is_no_harm(warm: Home) -> None:
     assert [line["link"] for line in warm.lines[before:]] == ["nothing"] * 6
 
 
-def test_input_that_never_ends_is_not_waited_for(warm: Home) -> None:
+def test_endless_input_is_not_awaited(warm: Home) -> None:
     command = [str(warm.path / "bin" / "athena-hook"), "stop"]
     around = warm.around(ATHENA_HOOKS_TIMEOUT_MS="300")
     before = len(warm.lines)
@@ -317,7 +317,7 @@ def test_input_that_never_ends_is_not_waited_for(warm: Home) -> None:
     assert "did not end" in warm.lines[before]["why"]
 
 
-def test_a_client_that_does_not_listen_is_no_harm(warm: Home) -> None:
+def test_client_that_reads_nothing_is_harmless(warm: Home) -> None:
     command = [str(warm.path / "bin" / "athena-hook"), "session-start"]
     out, into = os.pipe()
     os.close(out)
@@ -329,9 +329,7 @@ def test_a_client_that_does_not_listen_is_no_harm(warm: Home) -> None:
     unharmed(warm)
 
 
-def test_an_event_that_both_the_daemon_and_the_process_answer_is_recorded_once(
-    warm: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_event_answered_twice_is_recorded_once(warm: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in warm.around(ATHENA_PROJECT="twice").items():
         monkeypatch.setenv(name, value)
     path, end = socket_path(str(warm.path), "hook.sock"), time.monotonic() + LONG
@@ -347,7 +345,7 @@ def test_an_event_that_both_the_daemon_and_the_process_answer_is_recorded_once(
     assert len(json.loads(warm.athena("call", "recall_events", project="twice"))) == 3
 
 
-def test_clients_that_give_up_are_no_error_of_the_daemon(warm: Home) -> None:
+def test_client_disconnect_is_no_error(warm: Home) -> None:
     path = socket_path(str(warm.path), "hook.sock")
     for number in range(30):
         with socket.socket(socket.AF_UNIX) as client:
@@ -357,7 +355,7 @@ def test_clients_that_give_up_are_no_error_of_the_daemon(warm: Home) -> None:
     assert "hook failed" not in (warm.path / "logs" / daemon.DAEMON_LOG_FILE).read_text()
 
 
-def test_a_prompt_of_ten_megabytes_is_answered(warm: Home) -> None:
+def test_ten_megabyte_prompt_is_answered(warm: Home) -> None:
     before = len(warm.lines)
     given = json.dumps({"session_id": "long", "prompt": "How are releases signed? " * 400_000}).encode()
     assert len(given) > 10_000_000
@@ -401,7 +399,7 @@ def hostile(chance: random.Random, canary: Path) -> bytes:
     return given[: chance.randint(0, len(given))] if form == 3 else given
 
 
-def test_nothing_that_comes_in_is_executed_or_breaks_anything(warm: Home, home: Home, tmp_path: Path) -> None:
+def test_hostile_input_executes_nothing(warm: Home, home: Home, tmp_path: Path) -> None:
     chance = random.Random(9)
     canary = tmp_path / "canary"
     pid = warm.pid
@@ -424,7 +422,7 @@ def test_nothing_that_comes_in_is_executed_or_breaks_anything(warm: Home, home: 
     assert FACT in start(warm, "after all that").context
 
 
-def test_what_is_installed_is_its_owners_and_the_same_again(home: Home) -> None:
+def test_installed_files_are_private_and_stable(home: Home) -> None:
     script, client = home.path / "bin" / "athena-hook", home.path / "bin" / "hookclient.py"
     assert stat.S_IMODE(script.stat().st_mode) == 0o700
     before = script.stat().st_mtime_ns
@@ -436,7 +434,7 @@ def test_what_is_installed_is_its_owners_and_the_same_again(home: Home) -> None:
     assert sorted(path.name for path in script.parent.iterdir()) == ["athena-hook", "athena-mcp", "hookclient.py"]
 
 
-def test_a_path_with_quotes_and_spaces_is_a_path(tmp_path: Path) -> None:
+def test_path_with_quotes_works(tmp_path: Path) -> None:
     made = Home(tmp_path / """it's $(touch x) "here" `y`""")
     made.install()
     try:
@@ -446,11 +444,11 @@ def test_a_path_with_quotes_and_spaces_is_a_path(tmp_path: Path) -> None:
         made.end()
 
 
-def test_the_events_are_the_same_everywhere() -> None:
+def test_event_lists_agree() -> None:
     assert tuple(EVENT_HANDLERS) == hooks_client.EVENTS
 
 
-def test_the_client_imports_nothing_but_the_interpreter(home: Home) -> None:
+def test_client_imports_only_stdlib(home: Home) -> None:
     program = (
         "import sys; before = set(sys.modules); "
         f"exec(open({hooks_client.__file__!r}).read(), {{'__name__': 'x'}}); print(sorted(set(sys.modules) - before))"
@@ -459,7 +457,7 @@ def test_the_client_imports_nothing_but_the_interpreter(home: Home) -> None:
     assert done.stdout.strip() == str(sorted(BARE)), done
 
 
-def test_its_log_never_grows_for_ever(tmp_path: Path) -> None:
+def test_log_size_is_bounded(tmp_path: Path) -> None:
     for number in range(4_000):
         hooks_client.log_hook(str(tmp_path), "stop", "nothing", 0.0, f"{number} " + 'why "\\\n' * 20)
     sizes = [path.stat().st_size for path in (tmp_path / "logs").iterdir()]
@@ -469,7 +467,7 @@ def test_its_log_never_grows_for_ever(tmp_path: Path) -> None:
         assert json.loads(line)["link"] == "nothing"
 
 
-def test_of_many_that_write_its_log_at_once_none_loses_a_line(tmp_path: Path) -> None:
+def test_concurrent_log_writers_lose_nothing(tmp_path: Path) -> None:
     program = f"""
 import sys
 sys.path.insert(0, {str(Path(hooks_client.__file__).parent)!r})
@@ -491,7 +489,7 @@ for attempt in range(30):
         assert sum(len(path.read_text().splitlines()) for path in logs) == 80
 
 
-def test_who_answered_and_how_long_it_took_is_counted(home: Home) -> None:
+def test_answers_and_latency_are_counted(home: Home) -> None:
     start(home, "s1")
     home.until(served=True)
     start(home, "s2")

@@ -74,7 +74,7 @@ def said(role: str, content: object, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("hurry", [False, True], ids=["with the model", "in a hurry"])
-def test_the_next_session_knows_what_the_last_one_did(app: App, repo: Path, tmp_path: Path, hurry: bool) -> None:
+def test_next_session_knows_last_one(app: App, repo: Path, tmp_path: Path, hurry: bool) -> None:
     told: dict[str, Any] = {
         "tool_name": "Bash",
         "tool_input": {"command": "pytest -q"},
@@ -108,7 +108,7 @@ def test_the_next_session_knows_what_the_last_one_did(app: App, repo: Path, tmp_
     assert (event.content, event.outcome, event.duration_ms) == ("Bash: pytest -q", "success", 12)
 
 
-def test_what_no_client_should_say_loses_no_event(app: App, repo: Path) -> None:
+def test_malformed_fields_lose_no_event(app: App, repo: Path) -> None:
     for took in (float("inf"), float("nan"), 10**400, -1, True, "12"):
         hook(app, "post-tool-use", repo, tool_name="Bash", tool_input={"command": f"ls {took!r:.9}"}, duration_ms=took)
     found = call(app, "recall_events", repo)
@@ -117,7 +117,7 @@ def test_what_no_client_should_say_loses_no_event(app: App, repo: Path) -> None:
     assert hook(app, "session-end", repo, transcript_path="/\ud800.jsonl") == {}
 
 
-def test_a_compaction_is_summed_up_and_the_session_told_again(app: App, repo: Path) -> None:
+def test_compaction_is_summarized_and_briefed_again(app: App, repo: Path) -> None:
     call(app, "remember", repo, content="Never deploy on Fridays", tags=["important"])
     first = context(hook(app, "session-start", repo, source="startup"))
     assert "Fridays" in first
@@ -134,7 +134,7 @@ def test_a_compaction_is_summed_up_and_the_session_told_again(app: App, repo: Pa
 
 
 @pytest.mark.sqlite_only("what is tested comes before the store")
-def test_others_are_answered_while_a_long_talk_is_read(app: App, repo: Path) -> None:
+def test_long_transcript_does_not_block_others(app: App, repo: Path) -> None:
     chatter = [{"role": "user", "text": "The ship came in on time and everybody saw it there. " * 350}] * 30
 
     async def work() -> int:
@@ -156,7 +156,7 @@ def hooks_counted(app: App, repo: Path) -> list[tuple[str, int, bool]]:
 
 
 @pytest.mark.sqlite_only("counting takes seconds, and is the same")
-def test_a_prompt_is_answered_where_memory_knows_of_it_and_the_log_says_why(app: App, repo: Path) -> None:
+def test_prompt_is_answered_and_logged(app: App, repo: Path) -> None:
     call(app, "remember", repo, content="Webhooks are signed with HMAC-SHA256 over the raw body")
     prompt = "please verify the signature of the raw body of incoming webhooks"
     assert "HMAC" in context(hook(app, "user-prompt-submit", repo, prompt=prompt))
@@ -168,7 +168,7 @@ def test_a_prompt_is_answered_where_memory_knows_of_it_and_the_log_says_why(app:
     assert until(lambda: hooks_counted(app, repo)) == [("remind", 1, True)]  # noted without being waited for
 
 
-def test_the_project_is_the_clients_folder_and_nothing_of_another_is_said(app: App, repo: Path, tmp_path: Path) -> None:
+def test_project_is_clients_folder(app: App, repo: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / "src").mkdir(parents=True)
     run_git(other, "init", "-q")
@@ -182,7 +182,7 @@ def test_the_project_is_the_clients_folder_and_nothing_of_another_is_said(app: A
         assert theirs not in told
 
 
-def test_a_folder_that_is_gone_is_of_its_sessions_project_or_of_none(app: App, repo: Path, tmp_path: Path) -> None:
+def test_deleted_folder_keeps_sessions_project(app: App, repo: Path, tmp_path: Path) -> None:
     def recorded(project: str) -> list[str]:
         events = run_sync(app.catalog.get_operation("recall_events")(app.create_context(project, "test")))
         return [one.content.split(":")[0] for one in events]
@@ -209,7 +209,7 @@ def test_a_folder_that_is_gone_is_of_its_sessions_project_or_of_none(app: App, r
     )
 
 
-def test_events_and_projects_can_be_switched_off(app: App, repo: Path) -> None:
+def test_events_and_projects_can_be_disabled(app: App, repo: Path) -> None:
     call(app, "remember", repo, content="Never deploy on Fridays", tags=["important"])
     here = str(repo.resolve())
     for rules in (
@@ -224,7 +224,7 @@ def test_events_and_projects_can_be_switched_off(app: App, repo: Path) -> None:
     assert call(app, "recall_events", repo) == []
 
 
-def test_a_folder_can_be_switched_off_as_people_write_it(app: App, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_patterns_disable_hooks(app: App, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call(app, "remember", repo, content="Never deploy on Fridays", tags=["important"])
     below = repo / "src" / "deep"
     below.mkdir(parents=True)
@@ -237,7 +237,7 @@ def test_a_folder_can_be_switched_off_as_people_write_it(app: App, repo: Path, m
 
 
 @pytest.mark.sqlite_only("what is tested comes before the store")
-def test_outside_of_git_nothing_is_recorded_that_another_folder_would_be_told(app: App, tmp_path: Path) -> None:
+def test_outside_git_nothing_leaks(app: App, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         folder.mkdir()
@@ -257,7 +257,7 @@ def test_outside_of_git_nothing_is_recorded_that_another_folder_would_be_told(ap
 
 
 @pytest.mark.sqlite_only("no store is touched")
-def test_a_work_tree_is_of_its_repository_and_a_submodule_is_not(repo: Path, tmp_path: Path) -> None:
+def test_worktree_belongs_to_repository(repo: Path, tmp_path: Path) -> None:
     run_git(repo, "worktree", "add", "-q", "-b", "aside", str(tmp_path / "aside"))
     (tmp_path / "aside" / "src").mkdir()
     assert current_project({}, str(tmp_path / "aside" / "src")) == str(repo.resolve())
@@ -278,9 +278,7 @@ def test_a_work_tree_is_of_its_repository_and_a_submodule_is_not(repo: Path, tmp
     assert current_project({}, str(tmp_path / "of-bare")) == str((tmp_path / "bare.git").resolve())
 
 
-def test_tools_that_only_look_are_not_recorded_and_secrets_are_removed_before_anything_is_cut(
-    app: App, repo: Path
-) -> None:
+def test_read_tools_and_secrets_are_skipped(app: App, repo: Path) -> None:
     hook(app, "post-tool-use", repo, tool_name="Read", tool_input={"file_path": "/x"}, tool_response={})
     hook(app, "post-tool-use", repo, tool_name="mcp__athena__recall", tool_input={"query": "x"}, tool_response={})
     hook(app, "post-tool-use", repo, tool_name="Edit", tool_input={"file_path": f"{repo}/src/a.py"}, tool_response={})
@@ -294,7 +292,7 @@ def test_tools_that_only_look_are_not_recorded_and_secrets_are_removed_before_an
     assert "ghp_" not in events[0].content
 
 
-def test_what_other_clients_call_it_is_understood(app: App, repo: Path) -> None:
+def test_field_names_of_clients_are_understood(app: App, repo: Path) -> None:
     failed: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "make ship"}, "error": "exit 2"}
     hook(app, "post-tool-use", repo, hook_event_name="PostToolUseFailure", **failed)  # as Claude Code has it
     done = "The ship sails at noon, because the tide turns at eleven."
@@ -331,7 +329,7 @@ FIELDS = (
 
 
 @pytest.mark.sqlite_only("what is tested comes before the store")
-def test_hostile_input_breaks_nothing_and_runs_nothing(app: App, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_input_is_harmless(app: App, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repo)
     before = set(os.listdir(repo))
     chosen = random.Random(9)
@@ -354,7 +352,7 @@ def test_hostile_input_breaks_nothing_and_runs_nothing(app: App, repo: Path, mon
 
 
 @pytest.mark.sqlite_only("what is tested comes before the store")
-def test_a_prompt_of_ten_megabytes_is_no_trouble(app: App, repo: Path) -> None:
+def test_ten_megabyte_prompt_is_accepted(app: App, repo: Path) -> None:
     def seconds(part: int) -> float:
         began = time.process_time()
         assert hook(app, "user-prompt-submit", repo, prompt="webhook signature body " * (450_000 // part)) == {}
@@ -366,7 +364,7 @@ def test_a_prompt_of_ten_megabytes_is_no_trouble(app: App, repo: Path) -> None:
 
 
 @pytest.mark.sqlite_only("no store is touched")
-def test_git_is_read_as_it_is(repo: Path, tmp_path: Path) -> None:
+def test_git_state_is_read(repo: Path, tmp_path: Path) -> None:
     (repo / "new.py").write_text("x")
     run_git(repo, "add", "new.py")
     (repo / "sub").mkdir()
@@ -380,12 +378,12 @@ def test_git_is_read_as_it_is(repo: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.sqlite_only("no store is touched")
-def test_without_git_there_is_still_the_branch(repo: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_branch_is_read_without_git(repo: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert git.read_surroundings(str(repo)) == GitContext("fix/card-charges")
 
 
-def test_a_folder_with_a_space_at_its_end_is_another_project(app: App, repo: Path) -> None:
+def test_trailing_space_is_another_project(app: App, repo: Path) -> None:
     call(app, "remember", repo, content="Never deploy on Fridays", tags=["important"])
     other = repo.with_name("shop ")
     (other / ".git").mkdir(parents=True)
@@ -399,7 +397,7 @@ def test_a_folder_with_a_space_at_its_end_is_another_project(app: App, repo: Pat
 
 @pytest.mark.sqlite_only("no store is touched")
 @pytest.mark.parametrize("path", [".:{}", ":{}", "tools/..", ""])
-def test_a_git_of_the_repository_itself_is_not_run(repo: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_git_binary_of_repository_is_ignored(repo: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     (repo / "tools").mkdir()
     (repo / "git").write_text("#!/bin/sh\ntouch ran\n")
     (repo / "git").chmod(0o755)
@@ -409,7 +407,7 @@ def test_a_git_of_the_repository_itself_is_not_run(repo: Path, monkeypatch: pyte
 
 
 @pytest.mark.sqlite_only("no store is touched")
-def test_a_hostile_repository_runs_nothing(repo: Path, tmp_path: Path) -> None:
+def test_hostile_repository_runs_nothing(repo: Path, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     program = tmp_path / "evil"
     program.write_text(f"#!/bin/sh\necho $0 >> {mark}\ncat\n")
@@ -439,7 +437,7 @@ def test_a_hostile_repository_runs_nothing(repo: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.sqlite_only("no store is touched")
-def test_a_file_whose_times_tell_nothing_runs_no_filter(repo: Path, tmp_path: Path) -> None:
+def test_stale_file_times_run_no_filter(repo: Path, tmp_path: Path) -> None:
     """As an archive brings it: the index is older than the file, so that git looks at the content."""
     mark = tmp_path / "ran"
     future, past = 1_900_000_000, 1_500_000_000
@@ -459,9 +457,7 @@ def test_a_file_whose_times_tell_nothing_runs_no_filter(repo: Path, tmp_path: Pa
 
 
 @pytest.mark.sqlite_only("no store is touched")
-def test_git_that_hangs_or_talks_without_end_holds_nobody_up(
-    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hanging_git_does_not_block(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = tmp_path / "bin" / "git"
     fake.parent.mkdir()
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
@@ -476,7 +472,7 @@ def test_git_that_hangs_or_talks_without_end_holds_nobody_up(
 
 
 @pytest.mark.sqlite_only("no store is touched")
-def test_a_transcript_is_read_only_if_it_is_a_file_of_ours(tmp_path: Path) -> None:
+def test_only_own_transcript_files_are_read(tmp_path: Path) -> None:
     talk = written(tmp_path / "talk.jsonl", said("user", "hello"), {"role": "assistant", "content": "hi"})
     assert [tuple(line) for line in transcript.read_transcript(talk)] == [("user", "hello"), ("assistant", "hi")]
     codex = {
@@ -496,7 +492,7 @@ def test_a_transcript_is_read_only_if_it_is_a_file_of_ours(tmp_path: Path) -> No
 
 
 @pytest.mark.sqlite_only("no store is touched")
-def test_what_a_client_writes_in_a_persons_name_is_not_what_a_person_said(tmp_path: Path) -> None:
+def test_client_text_is_not_persons_text(tmp_path: Path) -> None:
     rule = "Always run the setup of the page before every build."
     part = {"type": "text", "text": f"<system-reminder>\n{rule}\n</system-reminder>"}
     talk = written(
@@ -514,7 +510,7 @@ def test_what_a_client_writes_in_a_persons_name_is_not_what_a_person_said(tmp_pa
 
 
 @pytest.mark.sqlite_only("no store is touched")
-def test_of_a_long_transcript_the_end_is_read(tmp_path: Path) -> None:
+def test_end_of_long_transcript_is_read(tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     line = json.dumps(said("user", "é" * 2_000)) + "\n"
     path.write_text(line * 600 + json.dumps(said("user", "the last")) + "\n")

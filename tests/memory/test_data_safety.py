@@ -18,7 +18,7 @@ def call(app: App, name: str, project: str = "p", key: str | None = None, **argu
     return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
 
 
-def test_a_key_that_lies_across_two_pieces_of_a_document_is_taken_out(app: App, tmp_path: Path) -> None:
+def test_secret_across_chunks_is_redacted(app: App, tmp_path: Path) -> None:
     lines = "\n".join("MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ" + f"{i:012d}" for i in range(60))
     mark = "-----{} PRIVATE KEY-----"
     (tmp_path / "key.md").write_text(f"# Key\n\n{mark.format('BEGIN')}\n{lines}\n{mark.format('END')}\n")
@@ -26,7 +26,7 @@ def test_a_key_that_lies_across_two_pieces_of_a_document_is_taken_out(app: App, 
     assert not [m for m in call(app, "list_memories", k=100) if "MIIEvQ" in m.content]
 
 
-def test_a_repeated_ingest_with_its_key_changes_nothing(app: App, tmp_path: Path) -> None:
+def test_repeated_ingest_key_changes_nothing(app: App, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.md").write_text(f"text of file {name}")
     for _ in range(2):
@@ -34,7 +34,7 @@ def test_a_repeated_ingest_with_its_key_changes_nothing(app: App, tmp_path: Path
     assert sorted(m.content for m in call(app, "list_memories")) == ["text of file a", "text of file b"]
 
 
-def test_an_ingest_is_undone_as_a_whole(app: App, tmp_path: Path) -> None:
+def test_ingest_is_undone_as_whole(app: App, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.md").write_text(f"text of file {name}")
     call(app, "ingest_document", path=str(tmp_path))
@@ -48,14 +48,14 @@ def test_an_ingest_is_undone_as_a_whole(app: App, tmp_path: Path) -> None:
     assert call(app, "list_memories") == []
 
 
-def test_a_document_of_one_project_leaves_the_copy_known_everywhere_alone(app: App, tmp_path: Path) -> None:
+def test_project_document_keeps_global_copy(app: App, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("one\n\n" + "x" * 1_600 + "\n\ntwo")
     call(app, "ingest_document", "user", path=str(tmp_path / "a.md"))
     call(app, "ingest_document", "p", path=str(tmp_path / "a.md"))
     assert len(call(app, "get_document", "other", source=str(tmp_path / "a.md"))) == 3
 
 
-def test_pieces_come_back_in_their_order(app: App, tmp_path: Path) -> None:
+def test_chunks_keep_their_order(app: App, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# B\n\nsecond")
     call(app, "ingest_document", path=str(tmp_path / "a.md"))
     (tmp_path / "a.md").write_text("# A\n\nfirst\n\n# B\n\nsecond")
@@ -63,7 +63,7 @@ def test_pieces_come_back_in_their_order(app: App, tmp_path: Path) -> None:
     assert call(app, "get_document", source=str(tmp_path / "a.md")) == ["# A\nfirst", "# B\nsecond"]
 
 
-def test_what_an_undo_takes_back_stays_in_the_history(app: App) -> None:
+def test_undone_change_stays_in_history(app: App) -> None:
     one = call(app, "remember", content="first")
     call(app, "update_memory", memory_id=one.id, content="second")
     call(app, "undo")
@@ -71,7 +71,7 @@ def test_what_an_undo_takes_back_stays_in_the_history(app: App) -> None:
     assert "second" in texts
 
 
-def test_an_undo_does_not_run_over_what_another_project_changed_since(app: App) -> None:
+def test_undo_respects_other_projects_change(app: App) -> None:
     shared = call(app, "remember", "user", content="first")
     call(app, "update_memory", "a", memory_id=shared.id, content="by a")
     call(app, "update_memory", "b", memory_id=shared.id, content="by b")
@@ -80,7 +80,7 @@ def test_an_undo_does_not_run_over_what_another_project_changed_since(app: App) 
     assert call(app, "get_memory", memory_id=shared.id).content == "by b"
 
 
-def test_an_undo_after_a_purge_says_that_a_purge_stays(app: App) -> None:
+def test_undo_after_purge_raises_conflict(app: App) -> None:
     call(app, "remember", content="keep me")
     doomed = call(app, "remember", content="secret thing")
     call(app, "purge", memory_ids=[doomed.id], expect=1)
@@ -103,7 +103,7 @@ def test_opposites_are_never_merged(app: App, one: str, other: str) -> None:
         assert call(app, "consolidate", strategy=strategy).merged == 0
 
 
-def test_sessions_and_documents_are_never_merged(app: App, tmp_path: Path) -> None:
+def test_sessions_and_documents_never_merge(app: App, tmp_path: Path) -> None:
     for session in ("s1", "s2"):
         call(app, "remember", content="Thanks a lot!", metadata={"session_id": session})
         (tmp_path / f"{session}.md").write_text("Licensed under the same terms.")
@@ -112,7 +112,7 @@ def test_sessions_and_documents_are_never_merged(app: App, tmp_path: Path) -> No
     assert len(call(app, "list_documents")) == 2
 
 
-def test_a_relation_shows_nothing_of_another_project(app: App) -> None:
+def test_relation_hides_other_project(app: App) -> None:
     shared = call(app, "remember", "user", content="known everywhere")
     mine = call(app, "remember", "a", content="mine alone")
     call(app, "relate_memories", "a", memory_id=shared.id, other_id=mine.id, relation="secret plan")
@@ -120,7 +120,7 @@ def test_a_relation_shows_nothing_of_another_project(app: App) -> None:
     assert len(call(app, "get_memory", "a", memory_id=shared.id).related) == 1
 
 
-def test_two_forgotten_twins_can_be_restored_one_at_a_time(app: App) -> None:
+def test_forgotten_twins_are_restored_separately(app: App) -> None:
     one = call(app, "remember", content="x")
     call(app, "update_memory", memory_id=one.id, content="y")
     two = call(app, "remember", content="x")
@@ -133,7 +133,7 @@ def test_two_forgotten_twins_can_be_restored_one_at_a_time(app: App) -> None:
     assert call(app, "verify").ok
 
 
-def test_pages_of_a_search_repeat_nothing_and_the_count_holds(app: App) -> None:
+def test_search_pages_do_not_repeat(app: App) -> None:
     call(app, "remember_batch", items=[f"note {i} about the {'harbour' if i % 3 else 'garden'}" for i in range(400)])
     seen: list[int] = []
     for offset in range(0, 400, 10):
@@ -143,13 +143,13 @@ def test_pages_of_a_search_repeat_nothing_and_the_count_holds(app: App) -> None:
     assert len(totals) == 1
 
 
-def test_a_password_in_metadata_is_known_by_its_key(app: App) -> None:
+def test_password_in_metadata_is_redacted(app: App) -> None:
     stored = call(app, "remember", content="x", metadata={"password": "Tr0ub4dor" + "&3xyz"})
     assert stored.metadata == {"password": "[SECRET:password]"}
 
 
 @pytest.mark.sqlite_only("files")
-def test_a_store_whose_file_is_removed_does_not_pretend_to_write(app: App) -> None:
+def test_removed_store_file_fails_writes(app: App) -> None:
     call(app, "remember", content="x")
     os.unlink(app.store.database.describe_location())
     with pytest.raises(Unavailable, match="removed or replaced"):
@@ -160,7 +160,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_a_handler_at_exit_can_still_store() -> None:
+def test_atexit_handler_can_store() -> None:
     done = run(
         "import atexit\n"
         "atexit.register(lambda: print(api.store('last words')))\n"
@@ -171,7 +171,7 @@ def test_a_handler_at_exit_can_still_store() -> None:
     assert api.search("last words").memories[0].preview == "last words"
 
 
-def test_a_child_forked_during_a_search_leaves_at_once() -> None:
+def test_child_forked_during_search_exits() -> None:
     done = run(
         "import os, sys, threading, time\n"
         "from athena import api\n"

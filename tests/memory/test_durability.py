@@ -38,7 +38,7 @@ app.close()
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(rounds(2, 30)))
-def test_every_acknowledged_memory_is_found_after_a_kill(tmp_path: Path, number: int) -> None:
+def test_acknowledged_memories_survive_kill(tmp_path: Path, number: int) -> None:
     path = tmp_path / "athena.db"
     many = rounds(150, 500)
     writers = [

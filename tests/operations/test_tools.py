@@ -20,7 +20,7 @@ def call(app: App, operation: str, surface: str = "python", /, **arguments: Any)
     return run_sync(app.catalog.get_operation(operation)(app.create_context("test", surface), **arguments))
 
 
-def test_three_levels_of_detail(app: App) -> None:
+def test_search_has_three_detail_levels(app: App) -> None:
     (name,) = call(app, "search_tools", query="recall a memory", k=1, detail="names", category="memory")
     assert name == "memory.recall  # Find the memories that fit a question best"
     (line,) = call(app, "search_tools", query="recall a memory", k=1, category="memory")
@@ -33,7 +33,7 @@ def test_three_levels_of_detail(app: App) -> None:
         call(app, "search_tools", query="x", category="colours")
 
 
-def test_an_answer_keeps_to_its_budget_and_says_how_many_more_there_are(app: App) -> None:
+def test_answer_stays_within_budget(app: App) -> None:
     every = call(app, "search_tools", query="memory", k=30)
     assert len(every) == 30
     levels = ("names", "signatures", "full")
@@ -50,7 +50,7 @@ def test_an_answer_keeps_to_its_budget_and_says_how_many_more_there_are(app: App
 
 
 @pytest.mark.sqlite_only("ranking is the same on both")
-def test_servers_come_and_go(app: App) -> None:
+def test_server_tools_come_and_go(app: App) -> None:
     def first() -> list[str]:
         return [line for line in call(app, "search_tools", query="issue a passport to a citizen") if "bureau" in line]
 
@@ -63,7 +63,7 @@ def test_servers_come_and_go(app: App) -> None:
     assert first() == []
 
 
-def test_a_tool_is_described_by_any_of_its_names_and_several_at_once(app: App) -> None:
+def test_describe_accepts_names_and_lists(app: App) -> None:
     one = call(app, "describe_tool", name="recall")
     assert one.startswith("# memory.recall\n")
     assert one == call(app, "describe_tool", name="memory.recall")
@@ -77,7 +77,7 @@ def test_a_tool_is_described_by_any_of_its_names_and_several_at_once(app: App) -
     assert "remember" in (caught.value.hint or "")
 
 
-def test_use_is_counted_for_each_project(app: App) -> None:
+def test_usage_is_counted_per_project(app: App) -> None:
     today = int(app.store.clock() // usage.DAY_S)
 
     async def work(tx: Transaction) -> None:
@@ -105,7 +105,7 @@ def held(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.sqlite_only("files only")
-def test_the_folder_has_a_file_a_tool_and_an_index_a_category(stubs: dict[str, str], tmp_path: Path) -> None:
+def test_export_writes_file_per_tool(stubs: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "tools"
     assert export.write_folder(str(folder), stubs).written == len(stubs)
     found = held(folder)
@@ -121,7 +121,7 @@ def test_the_folder_has_a_file_a_tool_and_an_index_a_category(stubs: dict[str, s
 
 
 @pytest.mark.sqlite_only("files only")
-def test_the_folder_is_brought_up_to_date(stubs: dict[str, str], tmp_path: Path) -> None:
+def test_export_updates_folder(stubs: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "tools"
     export.write_folder(str(folder), stubs)
     before = held(folder)
@@ -139,7 +139,7 @@ def test_the_folder_is_brought_up_to_date(stubs: dict[str, str], tmp_path: Path)
 
 
 @pytest.mark.sqlite_only("files only")
-def test_nothing_of_anybody_elses_is_touched(stubs: dict[str, str], tmp_path: Path) -> None:
+def test_export_keeps_foreign_files(stubs: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "tools"
     folder.mkdir()
     (folder / "novel.txt").write_text("chapter 1")

@@ -52,16 +52,16 @@ def run(app: App, code: str, **more: Any) -> Any:
         ("help(memory.recall)", "tools.describe("),
     ],
 )
-def test_what_a_newcomer_tries_leads_somewhere(app: App, code: str, hint: str) -> None:
+def test_newcomers_mistakes_get_hints(app: App, code: str, hint: str) -> None:
     assert hint in str(run(app, code).error.hint)
 
 
-def test_what_monty_lacks_says_which_engine_has_it(app: App) -> None:
+def test_monty_gap_names_engine(app: App) -> None:
     for code in ("def f():\n    yield 1", "import heapq"):
         assert '"auto"' in run(app, code, engine="monty").error.hint
 
 
-def test_a_long_output_says_where_it_belongs(app: App) -> None:
+def test_truncated_output_hint_names_files(app: App) -> None:
     done = run(app, "print('x' * 30_000)\n[0] * 300_000")
     assert "10,001 more characters were printed" in done.output
     assert "workspace.write" in done.output
@@ -75,7 +75,7 @@ def test_a_long_output_says_where_it_belongs(app: App) -> None:
 
 
 @pytest.mark.parametrize("refuse", [False, True])
-def test_an_agent_can_fetch_what_came_of_a_run_that_waited(app: App, refuse: bool) -> None:
+def test_agent_fetches_result_of_paused_run(app: App, refuse: bool) -> None:
     waits = run(app, "print('before')\nn = memory.purge(expect=0)\n['gone', n]")
     assert call(app, "get_run", run_id=waits.run_id).answer is None
     call(app, "approve_run", run_id=waits.run_id, refuse=refuse, reason="not today")
@@ -89,20 +89,20 @@ def test_an_agent_can_fetch_what_came_of_a_run_that_waited(app: App, refuse: boo
     assert call(app, "list_runs", limit=1)[0].answer is None
 
 
-def test_an_example_that_needs_approval_says_what_to_do(app: App) -> None:
+def test_example_needing_approval_has_hint(app: App) -> None:
     code = 'def clear_all() -> int:\n    """Clear."""\n    return memory.purge(expect=0)'
     with pytest.raises(InvalidInput) as refused:
         call(app, "save_skill", name="clear_all", code=code)
     assert "dry_run=True" in str(refused.value.hint)
 
 
-def test_a_hint_says_how_a_call_is_written_once(app: App) -> None:
+def test_hint_shows_signature_once(app: App) -> None:
     hint = run(app, "k = 0\nmemory.recall(query='x', k=k)").error.hint
     assert hint.startswith("memory.recall(")
     assert "parameters:" not in hint
 
 
-def test_only_a_person_approves_and_everybody_else_is_told_how(app: App) -> None:
+def test_agents_approval_is_refused_with_hint(app: App) -> None:
     with pytest.raises(Denied) as refused:
         run_sync(app.catalog.get_operation("approve_run")(app.create_context("p", "http", None), run_id="x"))
     assert refused.value.hint == "a person runs: athena approve ID"

@@ -61,7 +61,7 @@ def approve(app: App, run_id: str, **more: Any) -> Any:
 # --- programs inside of programs --------------------------------------------------------------------------------------
 
 
-def test_floods_of_skills_do_not_stop_other_programs(app: App) -> None:
+def test_skill_flood_does_not_block_programs(app: App) -> None:
     save(app, "slow", SLOW)
     flood = "parallel([skills.slow(s=0.3) for _ in range(16)])"
     jobs = [start_in_thread(run, app, flood, workspace=f"w{i}", timeout_s=60) for i in range(2)]
@@ -73,7 +73,7 @@ def test_floods_of_skills_do_not_stop_other_programs(app: App) -> None:
         assert one.result().result == [1] * 16, one.result().error
 
 
-def test_skills_that_call_things_at_once_inside_of_others_do_not_wait_for_each_other(app: App) -> None:
+def test_nested_skills_do_not_deadlock(app: App) -> None:
     code = "def par(n: int = 1) -> int:\n    return len(parallel([memory.recall(query=str(i)) for i in range(n)]))"
     save(app, "par", code)
     nested = "sum(parallel([skills.par(n=3) for _ in range(16)]))"
@@ -84,7 +84,7 @@ def test_skills_that_call_things_at_once_inside_of_others_do_not_wait_for_each_o
 
 
 @pytest.mark.parametrize("code", ["skills.writes(n=500)", "skills.run(name='writes', arguments={'n': 500})"])
-def test_a_cancelled_run_writes_no_more_through_a_skill(app: App, code: str) -> None:
+def test_cancelled_run_stops_skill_writes(app: App, code: str) -> None:
     save(app, "writes", WRITES)
 
     async def work() -> tuple[str, str, str]:
@@ -110,21 +110,21 @@ def test_a_cancelled_run_writes_no_more_through_a_skill(app: App, code: str) -> 
     assert status in ("failed", "unknown")
 
 
-def test_the_calls_of_skills_count_as_the_programs_own(app: App) -> None:
+def test_skill_calls_count_for_program(app: App) -> None:
     save(app, "many", "def many(n: int = 1) -> int:\n    for i in range(n):\n        tools.search('x')\n    return n")
     object.__setattr__(app.programs.sandbox.limits, "calls", 30)
     done = run(app, "skills.many(n=12)\nskills.many(n=12)\nskills.many(n=12)")
     assert "limit calls" in done.error.message
 
 
-def test_what_skills_compute_is_limited_together(app: App) -> None:
+def test_skill_compute_time_is_shared(app: App) -> None:
     save(app, "busy", "def busy(n: int = 1) -> int:\n    t = 0\n    for i in range(n):\n        t += i\n    return t")
     object.__setattr__(app.programs.sandbox.limits, "cpu_s", 0.2)
     done = run(app, "for i in range(50):\n    skills.busy(n=300_000)")
     assert "limit cpu_s" in done.error.message
 
 
-def test_a_skill_inside_of_a_program_cannot_wait_and_says_so_before_it_runs(app: App) -> None:
+def test_skill_in_program_cannot_pause(app: App) -> None:
     code = """
     def clear_all(n: int = 0) -> int:
         memory.remember(content="began")
@@ -141,7 +141,7 @@ def test_a_skill_inside_of_a_program_cannot_wait_and_says_so_before_it_runs(app:
     assert not call(app, "list_runs", status="needs_approval")
 
 
-def test_trying_out_a_skill_that_writes_leaves_no_run_under_way(app: App) -> None:
+def test_skill_trial_leaves_no_open_run(app: App) -> None:
     save(app, "writes", WRITES)
     assert not call(app, "list_runs", status="running")
 
@@ -150,7 +150,7 @@ def test_trying_out_a_skill_that_writes_leaves_no_run_under_way(app: App) -> Non
 
 
 @pytest.mark.parametrize("surface", ["http", "python", "program", "mcp"])
-def test_whoever_runs_programs_cannot_approve_them(app: App, surface: str) -> None:
+def test_program_runner_cannot_approve(app: App, surface: str) -> None:
     waits = run(app, "memory.purge(expect=0)")
     with pytest.raises(Denied):
         call(app, "approve_run", surface, run_id=waits.run_id)
@@ -158,7 +158,7 @@ def test_whoever_runs_programs_cannot_approve_them(app: App, surface: str) -> No
     assert approve(app, waits.run_id).result == 0
 
 
-def test_an_approval_that_fails_can_be_given_again(app: App, engine: Engine, tmp_path: Path) -> None:
+def test_failed_approval_can_be_repeated(app: App, engine: Engine, tmp_path: Path) -> None:
     waits = run(app, "memory.purge(expect=0)")
     other = opened(engine, tmp_path / "athena.db", key=bytes(32))
     with pytest.raises(InvalidInput):
@@ -168,7 +168,7 @@ def test_an_approval_that_fails_can_be_given_again(app: App, engine: Engine, tmp
     assert approve(app, waits.run_id).result == 0
 
 
-def test_an_approval_that_finds_no_room_can_be_given_again(app: App) -> None:
+def test_approval_without_room_can_be_repeated(app: App) -> None:
     waits = run(app, "memory.purge(expect=0)")
     limits = app.programs.sandbox.limits
     object.__setattr__(limits, "waiting", -limits.runs)
@@ -179,7 +179,7 @@ def test_an_approval_that_finds_no_room_can_be_given_again(app: App) -> None:
     assert approve(app, waits.run_id).result == 0
 
 
-def test_a_run_that_was_approved_is_told_to_its_key(app: App) -> None:
+def test_approved_run_answers_its_key(app: App) -> None:
     code = "memory.purge(expect=0)\n7"
     waits = run(app, code, key="k")
     assert run(app, code, key="k").status == "needs_approval"
@@ -188,19 +188,19 @@ def test_a_run_that_was_approved_is_told_to_its_key(app: App) -> None:
     assert (again.status, again.result) == (approved.status, approved.result) == ("done", 7)
 
 
-def test_counting_needs_no_approval(app: App) -> None:
+def test_count_needs_no_approval(app: App) -> None:
     assert run(app, "memory.purge(dry_run=True)").result == 0
     assert run(app, "memory.purge(dry_run=True)", engine="python").result == 0
 
 
-def test_only_so_many_programs_wait_for_a_person(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paused_programs_are_limited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_calls, "MAX_PAUSED_RUNS", 2)  # smaller
     done = [run(app, "memory.purge(expect=0)", workspace=f"w{i}") for i in range(3)]
     assert [one.status for one in done] == ["needs_approval", "needs_approval", "failed"]
     assert "wait for one already" in done[2].error.message
 
 
-def test_a_run_that_waited_long_is_not_lost_as_soon_as_it_goes_on() -> None:
+def test_long_paused_run_is_not_lost() -> None:
     row = runs.RunRow("x", "w", "running", "elsewhere:1", started=0.0, claimed=9_990.0)
     assert not run_record.is_lost(row, 10_000.0)
     assert run_record.is_lost(row._replace(claimed=None), 10_000.0)
@@ -209,7 +209,7 @@ def test_a_run_that_waited_long_is_not_lost_as_soon_as_it_goes_on() -> None:
 # --- quotas and turns -------------------------------------------------------------------------------------------------
 
 
-def test_a_project_holds_so_much_in_all_its_workspaces(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_project_workspaces_share_quota(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping_files, "MAX_PROJECT_BYTES", 3_000_000)  # smaller
     monkeypatch.setattr(keeping_files, "MAX_PROJECT_WORKSPACES", 3)
     flood = "for i in range(8):\n    workspace.write(path='a.txt', content='x' * 900_000, workspace=f'w{i}')"
@@ -220,7 +220,7 @@ def test_a_project_holds_so_much_in_all_its_workspaces(app: App, monkeypatch: py
         call(app, "write_file", path="a.txt", content="x", workspace="another")
 
 
-def test_a_project_holds_so_many_variables(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_project_variables_are_limited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_record, "MAX_WORKSPACES", 2)  # smaller
     done = [run(app, "x = 1", workspace=f"w{i}") for i in range(3)]
     assert ["full" in one.output for one in done] == [False, False, True]
@@ -235,7 +235,7 @@ def test_programs_write_no_handles(app: App) -> None:
         call(app, "write_file", path="./handles/x.json", content="x")
 
 
-def test_a_program_waits_for_its_workspace_no_longer_than_its_time(app: App) -> None:
+def test_busy_workspace_times_out(app: App) -> None:
     job = start_in_thread(run, app, f"{held()}7")
     until(lambda: call(app, "list_files", workspace="signals"))
     with pytest.raises(LimitExceeded, match="nothing was run"):
@@ -245,7 +245,7 @@ def test_a_program_waits_for_its_workspace_no_longer_than_its_time(app: App) -> 
     assert job.result().result == 7
 
 
-def test_two_processes_keep_the_variables_of_both(app: App, engine: Engine, tmp_path: Path) -> None:
+def test_two_processes_keep_both_variables(app: App, engine: Engine, tmp_path: Path) -> None:
     run(app, "base = 1")
     other = opened(engine, tmp_path / "athena.db")
     code = """
@@ -272,7 +272,7 @@ def test_two_processes_keep_the_variables_of_both(app: App, engine: Engine, tmp_
     assert any("both" in one.output for one in said)  # one of the two values is lost, and that is said
 
 
-def test_an_answer_that_is_gone_does_not_make_a_run_lost(app: App) -> None:
+def test_missing_answer_does_not_lose_run(app: App) -> None:
     run(app, "1", key="k")
 
     async def forget(tx: Any) -> None:
@@ -288,7 +288,7 @@ def test_an_answer_that_is_gone_does_not_make_a_run_lost(app: App) -> None:
 # --- what a second review found ---------------------------------------------------------------------------------------
 
 
-def test_a_run_that_waits_cannot_be_replaced_by_another_of_the_same_key(app: App) -> None:
+def test_paused_run_keeps_its_key(app: App) -> None:
     """Whoever approves a call must get that call."""
     ids = [call(app, "remember", content=f"note {i}").id for i in range(3)]
     call(app, "forget_batch", memory_ids=ids)
@@ -305,20 +305,20 @@ def test_a_run_that_waits_cannot_be_replaced_by_another_of_the_same_key(app: App
     assert call(app, "get_run", run_id=first.run_id).waiting == first.waiting
 
 
-def test_a_skill_whose_value_is_too_large_for_a_program_says_so(app: App) -> None:
+def test_oversized_skill_value_is_reported(app: App) -> None:
     save(app, "many", "def many(n: int = 1) -> list:\n    return list(range(n))")
     assert run(app, "len(skills.many(n=1_000))").result == 1_000
     error = run(app, "len(skills.many(n=150_000))").error
     assert "returned more than a program is given" in error.message
 
 
-def test_a_skill_takes_long_texts(app: App) -> None:
+def test_skill_accepts_long_text(app: App) -> None:
     save(app, "long", "def long(text: str = '') -> int:\n    return len(text)")
     assert call(app, "run_skill", name="long", arguments={"text": "a'\"\n" * 30_000}).result == 120_000
     assert run(app, "skills.long(text='x' * 100_000)").result == 100_000
 
 
-def test_half_a_character_does_not_lose_a_run(app: App) -> None:
+def test_lone_surrogate_does_not_lose_run(app: App) -> None:
     code = "import json\nmemory.remember(content='a')\nprint(json.loads('\"\\\\ud83d\"'))\n1"
     done = run(app, code, key="half", engine="python")
     assert (done.status, done.result) == ("done", 1)

@@ -85,7 +85,7 @@ def calls_of(app: App, run_id: str) -> list[tuple[str, str, str]]:
 # --- what comes back --------------------------------------------------------------------------------------------------
 
 
-def test_a_program_loops_over_records_and_returns_an_answer(app: App) -> None:
+def test_program_loops_over_records(app: App) -> None:
     names = [f"server {i}" for i in range(5)]
     entities = [{"name": one, "entityType": "server", "observations": [f"rack {i}"]} for i, one in enumerate(names)]
     call(app, "create_entities", entities=entities)
@@ -124,7 +124,7 @@ def test_a_program_loops_over_records_and_returns_an_answer(app: App) -> None:
 
 
 @pytest.mark.parametrize("engine_name", ["monty", "python"])
-def test_both_engines_have_the_same_names(app: App, engine_name: str) -> None:
+def test_engines_have_same_names(app: App, engine_name: str) -> None:
     code = """
         first = memory.remember("Tea is at four", tags=["tea"])
         workspace.write("a.json", [1, 2])
@@ -137,7 +137,7 @@ def test_both_engines_have_the_same_names(app: App, engine_name: str) -> None:
     assert result == ["new", [1, 2], 2, "Tea is at four", [1, 2], True, ["a.json"], True]
 
 
-def test_a_program_that_fails_is_a_result(app: App) -> None:
+def test_failed_program_is_result(app: App) -> None:
     done = run(app, "x = 1\nmemory.remember(content='kept')\nprint('so far')\n[][3]")
     assert (done.success, done.status, done.output, done.calls) == (False, "failed", "so far\n", 1)
     assert (done.error.type, done.error.line) == ("IndexError", 4)
@@ -146,14 +146,14 @@ def test_a_program_that_fails_is_a_result(app: App) -> None:
     assert value(app, "x") == 1
 
 
-def test_a_wrong_argument_is_found_before_anything_is_done(app: App) -> None:
+def test_wrong_argument_is_found_before_run(app: App) -> None:
     done = run(app, "memory.remember(content='a')\nmemory.recall(quary='x')")
     assert (done.error.type, done.error.line, done.calls) == ("TypeError", 2, 0)
     assert "query" in done.error.hint
     assert call(app, "health").count == 0
 
 
-def test_a_failed_call_can_be_caught_and_says_what_to_do(app: App) -> None:
+def test_failed_call_can_be_caught(app: App) -> None:
     code = "try:\n    memory.get_memory(memory_id=99)\nexcept ToolError as error:\n    told = str(error)\ntold"
     assert "there is no memory 99" in value(app, code)
     done = run(app, "k = 0\nmemory.recall(query='x', k=k)")
@@ -162,14 +162,14 @@ def test_a_failed_call_can_be_caught_and_says_what_to_do(app: App) -> None:
     assert "memory.recall(query: str" in done.error.hint
 
 
-def test_programs_cannot_run_programs_or_approve_them(app: App) -> None:
+def test_programs_cannot_run_or_approve_programs(app: App) -> None:
     for code in ("code.execute_code(code='1')", "code.approve_run(run_id='x')"):
         done = run(app, code)
         assert (done.error.type, done.calls) == ("AttributeError", 0), code
     assert value(app, "len(code.list_runs())") >= 0
 
 
-def test_a_program_may_do_what_its_caller_may(app: App) -> None:
+def test_program_has_callers_permissions(app: App) -> None:
     from dataclasses import replace
 
     reader = replace(app.create_context("p", "test"), allowed=frozenset({Effect.READ, Effect.EXECUTE}))
@@ -180,7 +180,7 @@ def test_a_program_may_do_what_its_caller_may(app: App) -> None:
     assert call(app, "health").count == 0
 
 
-def test_a_long_value_is_cut_and_kept_under_a_handle(app: App) -> None:
+def test_long_value_is_kept_under_handle(app: App) -> None:
     done = run(app, "[{'n': i, 'text': 'x' * 20} for i in range(2000)]", workspace="w")
     assert (done.truncated, done.handle) == (True, f"handles/{done.run_id}.json")
     assert done.result.startswith("[cut: a list of 2,000 items")
@@ -190,7 +190,7 @@ def test_a_long_value_is_cut_and_kept_under_a_handle(app: App) -> None:
     assert value(app, f"len(workspace.read({done.handle!r}))", workspace="w") == 2000
 
 
-def test_old_handles_make_way_for_new_ones(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_handles_are_evicted(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     from athena.programs import workspace
 
     monkeypatch.setattr(workspace, "MAX_HANDLES", 3)  # smaller
@@ -198,7 +198,7 @@ def test_old_handles_make_way_for_new_ones(app: App, monkeypatch: pytest.MonkeyP
     assert {one.path for one in call(app, "list_files")} == {one.handle for one in done[2:]}
 
 
-def test_limits_are_named(app: App) -> None:
+def test_limit_errors_name_limit(app: App) -> None:
     done = run(app, "while True: pass", timeout_s=0.3)
     assert (done.status, done.error.type) == ("failed", "TimeoutError")
     assert "0.3 s" in done.error.message
@@ -213,7 +213,7 @@ def test_limits_are_named(app: App) -> None:
 # --- what stays -------------------------------------------------------------------------------------------------------
 
 
-def test_variables_stay_in_their_workspace_also_after_a_restart(app: App, engine: Engine, tmp_path: Path) -> None:
+def test_variables_survive_restart(app: App, engine: Engine, tmp_path: Path) -> None:
     run(app, "rows = [1, 2]\ndef twice(n):\n    return 2 * n", workspace="w")
     assert value(app, "rows.append(twice(3))\nrows", workspace="w") == [1, 2, 6]
     assert run(app, "rows", workspace="other").error.type == "NameError"
@@ -225,7 +225,7 @@ def test_variables_stay_in_their_workspace_also_after_a_restart(app: App, engine
     again.close()
 
 
-def test_plain_variables_survive_the_loss_of_the_key(app: App, engine: Engine, tmp_path: Path) -> None:
+def test_plain_variables_survive_lost_key(app: App, engine: Engine, tmp_path: Path) -> None:
     run(app, "rows = [1, {'a': None}]\nclass Odd: pass\nodd = Odd()")
     app.close()
     other = opened(engine, tmp_path / "athena.db", b"x" * 32)
@@ -234,7 +234,7 @@ def test_plain_variables_survive_the_loss_of_the_key(app: App, engine: Engine, t
     other.close()
 
 
-def test_a_state_that_was_tampered_with_is_not_loaded(app: App) -> None:
+def test_tampered_state_is_not_loaded(app: App) -> None:
     run(app, "rows = [1]")
 
     async def spoil(tx: Any) -> None:
@@ -249,7 +249,7 @@ def test_a_state_that_was_tampered_with_is_not_loaded(app: App) -> None:
     assert value(app, "rows") == 2
 
 
-def test_variables_and_what_waits_move_with_the_project_and_the_store(app: App, tmp_path: Path) -> None:
+def test_variables_move_with_project_and_store(app: App, tmp_path: Path) -> None:
     call(app, "remember", content="makes it a project")
     run(app, "rows = [1, 2]")
     waits = run(app, "memory.purge(memory_ids=[1], expect=1)", workspace="w")
@@ -264,7 +264,7 @@ def test_variables_and_what_waits_move_with_the_project_and_the_store(app: App, 
     copy.close()
 
 
-def test_programs_in_one_workspace_take_turns(app: App) -> None:
+def test_programs_in_workspace_take_turns(app: App) -> None:
     run(app, "n = 0")
     jobs = [start_in_thread(run, app, "n += 1\nmemory.list_memories(k=1)\nn") for _ in range(8)]
     for one in jobs:
@@ -273,7 +273,7 @@ def test_programs_in_one_workspace_take_turns(app: App) -> None:
     assert value(app, "n") == 8
 
 
-def test_a_program_is_awaited_without_blocking_the_loop(app: App) -> None:
+def test_awaited_program_does_not_block_loop(app: App) -> None:
     async def both() -> Any:
         async def ask(name: str, **arguments: Any) -> Any:
             return await app.catalog.get_operation(name)(app.create_context("p", "test"), **arguments)
@@ -300,9 +300,7 @@ memory.remember(content=f"purged {gone}")["outcome"]
 """
 
 
-def test_a_call_that_needs_a_person_waits_and_goes_on_in_another_process(
-    app: App, engine: Engine, tmp_path: Path
-) -> None:
+def test_paused_call_resumes_in_other_process(app: App, engine: Engine, tmp_path: Path) -> None:
     done = run(app, PURGE)
     assert (done.success, done.status, done.calls) == (False, "needs_approval", 2)
     assert done.waiting.operation == "memory.purge"
@@ -322,7 +320,7 @@ def test_a_call_that_needs_a_person_waits_and_goes_on_in_another_process(
     again.close()
 
 
-def test_a_refusal_is_told_to_the_program(app: App) -> None:
+def test_refusal_reaches_program(app: App) -> None:
     done = run(app, "try:\n    memory.purge(expect=0)\nexcept ToolError as e:\n    said = str(e)\nsaid")
     refused = call(app, "approve_run", run_id=done.run_id, refuse=True, reason="not on a Friday")
     assert (refused.status, "not on a Friday" in refused.result) == ("done", True)
@@ -330,7 +328,7 @@ def test_a_refusal_is_told_to_the_program(app: App) -> None:
         call(app, "approve_run", run_id="nothing")
 
 
-def test_a_run_goes_on_once_however_many_approve_it(app: App) -> None:
+def test_run_resumes_once(app: App) -> None:
     done = run(app, PURGE)
 
     def approve() -> str:
@@ -345,7 +343,7 @@ def test_a_run_goes_on_once_however_many_approve_it(app: App) -> None:
     assert sorted(one.result() for one in jobs) == ["conflict"] * 3 + ["done"]
 
 
-def test_what_ran_meanwhile_keeps_its_variables(app: App) -> None:
+def test_programs_run_during_pause_keep_variables(app: App) -> None:
     run(app, "x = 1")
     done = run(app, "x = 2\nmemory.purge(expect=0)\nx = 3")
     run(app, "x = 10")
@@ -353,7 +351,7 @@ def test_what_ran_meanwhile_keeps_its_variables(app: App) -> None:
     assert value(app, "x") == 10
 
 
-def test_a_skill_from_outside_waits_too_and_leaves_no_variables(app: App) -> None:
+def test_paused_outside_skill_leaves_no_variables(app: App) -> None:
     code = "def clear_all(n: int) -> int:\n    if n:\n        return memory.purge(expect=0)\n    return n"
     call(app, "save_skill", name="clear_all", code=code, description="Clear.", example="clear_all(0)")
     waits = call(app, "run_skill", name="clear_all", arguments={"n": 1})
@@ -364,12 +362,12 @@ def test_a_skill_from_outside_waits_too_and_leaves_no_variables(app: App) -> Non
     assert (inside.status, "approval" in inside.error.message) == ("failed", True)
 
 
-def test_a_wrong_call_does_not_wait_for_anybody(app: App) -> None:
+def test_wrong_call_does_not_pause(app: App) -> None:
     done = run(app, "n = 'many'\nmemory.purge(expect=n)")
     assert (done.status, done.error.type) == ("failed", "ToolError")
 
 
-def test_a_purge_lets_go_of_what_programs_kept(app: App) -> None:
+def test_purge_drops_program_state(app: App) -> None:
     run(app, "secret = 'the parrot is green'")
     long = run(app, "'the parrot is green ' * 2000")
     keyed = run(app, "'the parrot is green'", key="k")
@@ -393,7 +391,7 @@ def test_a_purge_lets_go_of_what_programs_kept(app: App) -> None:
 # --- never twice ------------------------------------------------------------------------------------------------------
 
 
-def test_a_repeated_call_with_its_key_gets_the_same_answer(app: App) -> None:
+def test_repeated_key_gets_same_answer(app: App) -> None:
     code = "import random\nmemory.remember(content=f'n {random.random()}')['content']"
     first = run(app, code, key="one")
     assert run(app, code, key="one") == first
@@ -403,7 +401,7 @@ def test_a_repeated_call_with_its_key_gets_the_same_answer(app: App) -> None:
         run(app, "1", key="one")
 
 
-def test_a_call_that_is_repeated_while_it_runs_happens_once(app: App) -> None:
+def test_concurrent_key_happens_once(app: App) -> None:
     code = "import time\ntime.sleep(0.3)\nevents.record_event(event_type='action', content='once')['id']"
     jobs = [start_in_thread(run, app, code, key="same") for _ in range(3)]
     for one in jobs:
@@ -412,7 +410,7 @@ def test_a_call_that_is_repeated_while_it_runs_happens_once(app: App) -> None:
     assert len(call(app, "recall_events")) == 1
 
 
-def test_a_run_whose_process_died_is_unknown_and_not_repeated(app: App, engine: Engine, tmp_path: Path) -> None:
+def test_run_of_dead_process_is_unknown(app: App, engine: Engine, tmp_path: Path) -> None:
     scope = app.create_context("p", "test").scope
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -441,7 +439,7 @@ def test_a_run_whose_process_died_is_unknown_and_not_repeated(app: App, engine: 
 
 
 @pytest.mark.sqlite_only("the process that dies has a file of its own")
-def test_killing_the_process_in_the_middle_leaves_an_unknown_run(tmp_path: Path) -> None:
+def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
     home = tmp_path / "home"
     code = "memory.remember(content='before')\nimport time\ntime.sleep(55)\nmemory.remember(content='after')"
     environment = os.environ | {"ATHENA_HOME": str(home)}
@@ -475,7 +473,7 @@ def test_killing_the_process_in_the_middle_leaves_an_unknown_run(tmp_path: Path)
 # --- other ways in ----------------------------------------------------------------------------------------------------
 
 
-def test_programs_from_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
+def test_programs_run_from_cli(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text("memory.remember(content='from a file')\nprint('done')\n{'a': [1]}")
     said = terminal("run", str(file))
@@ -517,14 +515,14 @@ def test_programs_from_a_terminal(terminal: Terminal, tmp_path: Path) -> None:
     assert "approval" not in terminal("tools", "show", "forget").out
 
 
-def test_a_program_from_python_is_a_function(isolated: App) -> None:
+def test_program_is_python_function(isolated: App) -> None:
     from athena import api
 
     assert api.execute_code("x = 1\nx + 1", workspace="w")["result"] == 2
     assert api.execute_code("1 / 0")["error"]["type"] == "ZeroDivisionError"
 
 
-def test_a_shell_keeps_variables_and_completes_names(
+def test_shell_keeps_variables_and_completes(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from athena.cli.programs import create_completer
@@ -563,7 +561,7 @@ def test_a_shell_keeps_variables_and_completes_names(
     assert complete("zzz", 0) is None
 
 
-def test_doctor_shows_the_walls(terminal: Terminal) -> None:
+def test_doctor_shows_isolation(terminal: Terminal) -> None:
     checks = {one["check"]: one for one in json.loads(terminal("doctor", "--json").out)}
     assert checks["monty"]["ok"]
     assert "seccomp" in checks["monty"]["detail"]

@@ -41,7 +41,7 @@ def names(app: App, query: str | None = None, project: str = "p") -> list[str]:
     return [one.name for one in call(app, "find_skills", project, query=query)]
 
 
-def test_a_saved_skill_is_called_from_programs_and_from_outside(app: App) -> None:
+def test_skill_is_called_inside_and_outside(app: App) -> None:
     call(app, "remember", content="a long line about deploys", tags=["deploy"])
     call(app, "remember", content="short", tags=["deploy"])
     kept = save(app, "tagged", TOTAL, description=None, example="tagged('deploy')")
@@ -57,7 +57,7 @@ def test_a_saved_skill_is_called_from_programs_and_from_outside(app: App) -> Non
     assert call(app, "get_skill", name="tagged").uses == 4
 
 
-def test_a_skill_calls_another_but_not_without_end(app: App) -> None:
+def test_skill_recursion_is_limited(app: App) -> None:
     save(app)
     save(
         app,
@@ -88,7 +88,7 @@ def test_a_skill_calls_another_but_not_without_end(app: App) -> None:
         ("def double(n: int) -> int:\n    return memory.purge(expect=0)", "approval"),
     ],
 )
-def test_what_does_not_work_is_not_saved(app: App, code: str, message: str) -> None:
+def test_broken_skill_is_not_saved(app: App, code: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         save(app, code=code)
     with pytest.raises(NotFound):
@@ -96,24 +96,24 @@ def test_what_does_not_work_is_not_saved(app: App, code: str, message: str) -> N
 
 
 @pytest.mark.parametrize("name", ["recall", "save", "find", "run", "save_skill", "write_file"])
-def test_the_name_of_an_operation_is_taken(app: App, name: str) -> None:
+def test_operation_name_is_taken(app: App, name: str) -> None:
     with pytest.raises(Conflict, match="operation"):
         save(app, name, f"def {name}(n: int) -> int:\n    return n", example=f"{name}(1)")
 
 
 @pytest.mark.parametrize("name", ["two words", "class", "1st", "_hidden", "", "ä", "x" * 61])
-def test_a_name_must_be_one_that_a_program_can_call(app: App, name: str) -> None:
+def test_skill_name_must_be_callable(app: App, name: str) -> None:
     with pytest.raises(InvalidInput):
         save(app, name)
 
 
-def test_a_secret_does_not_become_a_skill(app: App) -> None:
+def test_skill_with_secret_is_refused(app: App) -> None:
     secret = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
     with pytest.raises(InvalidInput, match="secret"):
         save(app, code=f"def double(n: int) -> int:\n    token = '{secret}'\n    return 2 * n")
 
 
-def test_saved_again_it_has_versions_and_undo_brings_the_old_one_back(app: App) -> None:
+def test_undo_restores_previous_version(app: App) -> None:
     first = save(app)
     second = save(app, code="def double(n: int) -> int:\n    return n + n")
     assert (second.id, second.version) == (first.id, 2)
@@ -126,7 +126,7 @@ def test_saved_again_it_has_versions_and_undo_brings_the_old_one_back(app: App) 
     assert call(app, "verify").ok
 
 
-def test_a_deleted_skill_is_gone_until_undone(app: App) -> None:
+def test_deleted_skill_returns_by_undo(app: App) -> None:
     save(app)
     assert call(app, "delete_skill", name="double") is True
     assert call(app, "delete_skill", name="double") is False
@@ -141,7 +141,7 @@ def test_a_deleted_skill_is_gone_until_undone(app: App) -> None:
         call(app, "delete_skill", name="weekly_summary")
 
 
-def test_skills_are_found_beside_operations_and_by_themselves(app: App) -> None:
+def test_skills_are_found_in_search(app: App) -> None:
     save(app, description="Double a number, as accountants do.")
     assert names(app, "make a number twice as large: double it")[0] == "double"
     assert names(app, "summary of the week")[0] == "weekly_summary"
@@ -152,7 +152,7 @@ def test_skills_are_found_beside_operations_and_by_themselves(app: App) -> None:
     assert run(app, "skills.find(query='double')[0]['name']") == "double"
 
 
-def test_each_project_has_its_own_and_those_that_are_known_everywhere(app: App) -> None:
+def test_skills_are_project_or_global(app: App) -> None:
     save(app)
     call(
         app, "save_skill", "user", name="half", code="def half(n: int) -> float:\n    return n / 2",
@@ -167,7 +167,7 @@ def test_each_project_has_its_own_and_those_that_are_known_everywhere(app: App) 
     assert "double" not in names(app, project="q")
 
 
-def test_those_that_come_with_it_work(app: App) -> None:
+def test_builtin_skills_work(app: App) -> None:
     call(app, "create_entities", entities=[{"name": "Ann", "entityType": "person", "observations": ["likes tea"]}])
     for text in ("The invoice of March is paid", "The invoice for March is paid"):
         call(app, "remember", content=text, tags=["money"])
@@ -187,7 +187,7 @@ def test_those_that_come_with_it_work(app: App) -> None:
     assert names(app).count("weekly_summary") == 1
 
 
-def test_wrong_arguments_are_told_with_the_right_ones(app: App) -> None:
+def test_wrong_arguments_show_signature(app: App) -> None:
     save(app)
     with pytest.raises(InvalidInput, match="n is missing") as caught:
         call(app, "run_skill", name="double")
@@ -203,7 +203,7 @@ def test_wrong_arguments_are_told_with_the_right_ones(app: App) -> None:
     assert "double" in (missing.value.hint or "")
 
 
-def test_skills_are_exported_as_files_that_are_skills_again(app: App) -> None:
+def test_exported_skills_import_again(app: App) -> None:
     save(app)
     files = call(app, "export_skills")
     assert set(files) == {"double.py", *(f"{name}.py" for name in load_shipped_skills())}
@@ -211,7 +211,7 @@ def test_skills_are_exported_as_files_that_are_skills_again(app: App) -> None:
         assert skill_source.parse_skill(name.removesuffix(".py"), text, "again").name == name.removesuffix(".py")
 
 
-def test_types_become_a_schema() -> None:
+def test_types_become_schema() -> None:
     code = (
         "def f(a: str, b: int | None, c: list[str], d: Literal['x', 'y'], e: dict[str, int], g: Any, "
         "h: float = 1.5, *, i: bool = True) -> dict:\n    '''F.'''\n    return {}"
@@ -230,14 +230,14 @@ def test_types_become_a_schema() -> None:
     }
 
 
-def test_purging_removes_a_deleted_skill(app: App, tmp_path: Path) -> None:
+def test_purge_removes_deleted_skill(app: App, tmp_path: Path) -> None:
     save(app)
     call(app, "delete_skill", name="double")
     assert call(app, "purge", expect=1) == 1
     assert save(app).version == 1
 
 
-def test_a_skill_whose_types_do_not_fit_is_not_saved(app: App) -> None:
+def test_skill_with_type_error_is_refused(app: App) -> None:
     """Even where its example does not come past the mistake."""
     code = "def found(n: int) -> list:\n    if n > 5:\n        return memory.recall(query=n)\n    return []"
     with pytest.raises(InvalidInput, match=r"line 3: .*memory\.recall.* 'str', found 'int'"):

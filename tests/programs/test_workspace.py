@@ -25,7 +25,7 @@ def paths(app: App, **where: Any) -> list[str]:
     return [one.path for one in call(app, "list_files", **where)]
 
 
-def test_a_file_is_read_as_its_name_says(app: App) -> None:
+def test_file_type_follows_its_name(app: App) -> None:
     call(app, "write_file", path="notes.txt", content="one\ntwo")
     call(app, "write_file", path="data/people.json", content=[{"name": "Ann"}, {"name": "Bo"}])
     call(app, "write_file", path="data/people.csv", content=[{"name": "Ann, B", "age": 3}, {"name": 'C "D"', "x": [1]}])
@@ -42,7 +42,7 @@ def test_a_file_is_read_as_its_name_says(app: App) -> None:
     assert paths(app, prefix="data/") == ["data/people.csv", "data/people.json"]
 
 
-def test_a_file_can_be_read_in_parts(app: App) -> None:
+def test_file_is_read_in_parts(app: App) -> None:
     call(app, "write_file", path="list.json", content=list(range(100)))
     call(app, "write_file", path="object.json", content={str(i): i for i in range(5)})
     call(app, "write_file", path="text.txt", content="abcdefgh")
@@ -53,7 +53,7 @@ def test_a_file_can_be_read_in_parts(app: App) -> None:
     assert call(app, "read_file", path="text.txt", offset=99) == ""
 
 
-def test_writing_again_replaces_and_deleting_says_whether_there_was_one(app: App) -> None:
+def test_write_replaces_and_delete_reports(app: App) -> None:
     first = call(app, "write_file", path="a", content="ä")
     assert first.size == 2
     call(app, "write_file", path="a", content="other")
@@ -64,7 +64,7 @@ def test_writing_again_replaces_and_deleting_says_whether_there_was_one(app: App
         call(app, "read_file", path="a")
 
 
-def test_projects_and_workspaces_do_not_see_each_others_files(app: App) -> None:
+def test_workspaces_do_not_share_files(app: App) -> None:
     for project, where, text in (("p", None, "1"), ("p", "w", "2"), ("q", None, "3"), ("user", None, "4")):
         call(app, "write_file", project, path="f", content=text, workspace=where)
     assert call(app, "read_file", path="f") == "1"
@@ -78,14 +78,14 @@ def test_projects_and_workspaces_do_not_see_each_others_files(app: App) -> None:
 @pytest.mark.parametrize(
     "path", ["../x", "a/../../x", "/etc/passwd", "C:\\x", "a\0b", "..", ".", "a/", "a\nb", "x" * 501, "\ud800", " "]
 )
-def test_a_path_that_leads_elsewhere_is_refused(app: App, path: str) -> None:
+def test_path_outside_is_refused(app: App, path: str) -> None:
     with pytest.raises(InvalidInput):
         call(app, "write_file", path=path, content="x")
     assert paths(app) == []
 
 
 @given(st.text(max_size=60))
-def test_a_cleaned_path_stays_inside_and_stays_as_it_is(path: str) -> None:
+def test_normalized_path_stays_inside(path: str) -> None:
     try:
         cleaned = workspace.clean_path(path)
     except InvalidInput:
@@ -96,7 +96,7 @@ def test_a_cleaned_path_stays_inside_and_stays_as_it_is(path: str) -> None:
     assert workspace.clean_path(cleaned) == cleaned
 
 
-def test_quotas_are_told_and_nothing_is_written_beyond_them(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quota_error_writes_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace, "MAX_FILE_BYTES", 10)  # smaller
     monkeypatch.setattr(workspace, "MAX_WORKSPACE_BYTES", 25)
     monkeypatch.setattr(workspace, "MAX_FILES", 3)
@@ -114,14 +114,14 @@ def test_quotas_are_told_and_nothing_is_written_beyond_them(app: App, monkeypatc
     assert paths(app) == ["a", "b", "c"]
 
 
-def test_a_key_makes_a_repeated_write_happen_once(app: App) -> None:
+def test_repeated_key_writes_once(app: App) -> None:
     first = call(app, "write_file", key="k", path="a", content="1")
     call(app, "write_file", path="a", content="2")
     assert call(app, "write_file", key="k", path="a", content="1") == first
     assert call(app, "read_file", path="a") == "2"
 
 
-def test_odd_values_are_refused_or_written_as_json(app: App) -> None:
+def test_unusual_values_are_json_or_refused(app: App) -> None:
     call(app, "write_file", path="n.json", content=None)
     assert call(app, "read_file", path="n.json") is None
     call(app, "write_file", path="x.txt", content={"a": 1})
@@ -135,7 +135,7 @@ def test_odd_values_are_refused_or_written_as_json(app: App) -> None:
         call(app, "write_file", path="a", content="x", workspace="../w")
 
 
-def test_files_move_with_a_renamed_project(app: App) -> None:
+def test_files_move_with_renamed_project(app: App) -> None:
     call(app, "remember", "old", content="a memory makes it a project")
     call(app, "write_file", "old", path="a", content="kept")
     call(app, "write_file", "new", path="a", content="in the way")
@@ -146,7 +146,7 @@ def test_files_move_with_a_renamed_project(app: App) -> None:
     assert paths(app, project="old") == []
 
 
-def test_files_are_copied_with_the_store(app: App, engine: Engine, tmp_path: Path) -> None:
+def test_files_are_copied_with_store(app: App, engine: Engine, tmp_path: Path) -> None:
     call(app, "write_file", path="a/ü.json", content={"ü": [1, None]})
     target = open_database_at(str(tmp_path / "copy.db"), "to")
     copying.copy_store(app.store.database, target)
@@ -156,7 +156,7 @@ def test_files_are_copied_with_the_store(app: App, engine: Engine, tmp_path: Pat
     copy.close()
 
 
-def test_many_writers_leave_whole_files(app: App) -> None:
+def test_concurrent_writers_leave_whole_files(app: App) -> None:
     from athena.core.threads import start_in_thread
 
     def write(i: int) -> Callable[[], Any]:

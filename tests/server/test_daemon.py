@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> Generator[Home]:
     made.end()
 
 
-def test_it_starts_once_tells_of_itself_and_stops(home: Home) -> None:
+def test_daemon_starts_once_and_stops(home: Home) -> None:
     first = json.loads(home.athena("daemon", "start", "--json"))
     assert first["daemon"] is True
     assert daemon.start_daemon(str(home.path)) == home.served == first
@@ -46,9 +46,7 @@ def test_it_starts_once_tells_of_itself_and_stops(home: Home) -> None:
     assert json.loads(home.athena("daemon", "status", "--json"))["running"] is False
 
 
-def test_what_one_session_is_told_by_its_environment_is_not_for_all(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_session_environment_is_not_shared(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("HOOKS_PYTHON_PATH", "/nowhere/python"), ("HOOKS_TIMEOUT_MS", "150"), ("LLM_URL", "http://x")):
         monkeypatch.setenv(f"ATHENA_{name}", value)
     pid = home.start()
@@ -61,7 +59,7 @@ def test_what_one_session_is_told_by_its_environment_is_not_for_all(
     assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
 
 
-def test_of_twenty_that_start_at_once_one_stays_and_can_be_stopped_before_it_serves(home: Home) -> None:
+def test_concurrent_starts_leave_one_daemon(home: Home) -> None:
     children = [daemon.spawn_daemon(str(home.path)) for _ in range(20)]
     ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert sorted(ended) == [0] + [daemon.ALREADY_SERVED_EXIT_CODE] * 19
@@ -71,7 +69,7 @@ def test_of_twenty_that_start_at_once_one_stays_and_can_be_stopped_before_it_ser
     assert home.starts() <= 1
 
 
-def test_one_that_was_killed_is_followed_by_another_although_its_sockets_are_there(home: Home) -> None:
+def test_killed_daemon_is_replaced(home: Home) -> None:
     killed = home.start()
     os.kill(killed, signal.SIGKILL)
     assert_gone(killed)
@@ -81,12 +79,12 @@ def test_one_that_was_killed_is_followed_by_another_although_its_sockets_are_the
     assert home.start() != killed
 
 
-def test_where_there_is_no_home_none_is_made_to_stop_nothing(tmp_path: Path) -> None:
+def test_stop_creates_no_home(tmp_path: Path) -> None:
     assert daemon.stop_daemon(str(tmp_path / "none")) is None
     assert not (tmp_path / "none").exists()
 
 
-def test_a_server_takes_over_and_is_not_taken_for_a_daemon(home: Home) -> None:
+def test_server_replaces_daemon(home: Home) -> None:
     old = home.start()
     command = [sys.executable, "-m", "athena", "serve", "--port", "0"]
     with subprocess.Popen(command, env=home.around(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
@@ -102,7 +100,7 @@ def test_a_server_takes_over_and_is_not_taken_for_a_daemon(home: Home) -> None:
         server.kill()
 
 
-def test_a_newer_client_gets_a_daemon_of_its_own(home: Home) -> None:
+def test_newer_client_gets_own_daemon(home: Home) -> None:
     old = home.start()
     program = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); import athena.core.version as v; v.__version__ = '99.1'; "
@@ -114,20 +112,18 @@ def test_a_newer_client_gets_a_daemon_of_its_own(home: Home) -> None:
 
 
 @pytest.mark.parametrize("version", ["0.0.9", "0.1", "0.1.0rc1"])
-def test_only_a_daemon_of_a_version_before_ours_is_older(version: str) -> None:
+def test_only_older_version_is_older(version: str) -> None:
     assert daemon.is_older({"daemon": True, "version": version}) == (version != "0.1.0rc1")
     assert not daemon.is_older({"daemon": False, "version": version})
     assert not daemon.is_older({"daemon": True, "version": "99.0"})
 
 
-def test_one_that_nobody_uses_ends(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_daemon_exits(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATHENA_DAEMON_IDLE_MINUTES", "0.02")
     assert_gone(home.start())
 
 
-def test_one_whose_home_or_socket_is_taken_away_ends_and_leaves_the_next_ones_sockets_alone(
-    home: Home, tmp_path: Path
-) -> None:
+def test_daemon_without_home_exits(home: Home, tmp_path: Path) -> None:
     first = home.start()
     (home.path / "hook.sock").unlink()
     other = Home(tmp_path / "other")
@@ -147,7 +143,7 @@ def test_one_whose_home_or_socket_is_taken_away_ends_and_leaves_the_next_ones_so
         other.end()
 
 
-def test_settings_of_hooks_are_followed_and_others_are_for_the_next_one(home: Home) -> None:
+def test_hook_settings_are_followed_live(home: Home) -> None:
     first = home.start()
     home.settings("[hooks]\ntimeout_ms = 1234\n")
     script = home.path / "bin" / "athena-hook"
@@ -157,7 +153,7 @@ def test_settings_of_hooks_are_followed_and_others_are_for_the_next_one(home: Ho
     assert_gone(first)
 
 
-def test_one_that_hangs_is_told_apart_and_can_be_stopped(home: Home) -> None:
+def test_hanging_daemon_can_be_stopped(home: Home) -> None:
     pid = home.start()
     os.kill(pid, signal.SIGSTOP)
     assert json.loads(home.athena("daemon", "status", "--json"))["answers"] is False
@@ -167,7 +163,7 @@ def test_one_that_hangs_is_told_apart_and_can_be_stopped(home: Home) -> None:
     assert_gone(pid)
 
 
-def test_one_that_cannot_start_says_why(home: Home) -> None:
+def test_failed_start_is_explained(home: Home) -> None:
     home.settings("consolidate = 'now and then'")
     with pytest.raises(Unavailable, match="did not start") as caught:
         home.start()
@@ -179,7 +175,7 @@ def test_one_that_cannot_start_says_why(home: Home) -> None:
     assert daemon.may_start(str(home.path))
 
 
-def test_a_home_with_a_long_path_has_its_sockets_elsewhere(tmp_path: Path) -> None:
+def test_long_home_path_moves_sockets(tmp_path: Path) -> None:
     home = Home(tmp_path / ("long" * 20))
     home.path.mkdir(exist_ok=True)
     path = socket_path(str(home.path), HOOK_SOCKET)
@@ -195,7 +191,7 @@ def test_a_home_with_a_long_path_has_its_sockets_elsewhere(tmp_path: Path) -> No
         home.end()
 
 
-def test_a_log_begins_anew_when_it_is_long_and_the_one_before_is_kept(tmp_path: Path) -> None:
+def test_long_log_is_rotated(tmp_path: Path) -> None:
     program = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -211,7 +207,7 @@ for number in range(100):
     assert int(now.split()[1]) == int(before.splitlines()[-1].split()[1]) + 1
 
 
-def test_a_log_that_somebody_removed_is_no_trouble(tmp_path: Path) -> None:
+def test_removed_log_is_harmless(tmp_path: Path) -> None:
     program = f"""
 import shutil, sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -224,14 +220,14 @@ print("." * 200, file=sys.stderr)
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 
 
-def test_the_other_end_of_a_socket_is_known() -> None:
+def test_socket_peer_is_identified() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
         assert sockets.get_peer_uid(ours) == os.getuid()
         assert sockets.get_peer_pid(ours) in (0, os.getpid())
 
 
-def test_launchers_that_cannot_be_written_are_told_in_the_log_and_no_end_of_the_watch(
+def test_unwritable_launchers_are_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path))

@@ -41,7 +41,7 @@ def schema(document: dict[str, Any], name: str) -> dict[str, Any]:
     return made
 
 
-def test_discovery_lists_every_operation_once(served: Running, document: dict[str, Any]) -> None:
+def test_discovery_lists_every_operation(served: Running, document: dict[str, Any]) -> None:
     made = served.get("/tools/discover").json
     assert set(made) == {"categories", "total_tools"}
     found = []
@@ -58,7 +58,7 @@ def test_discovery_lists_every_operation_once(served: Running, document: dict[st
     assert described == set(found)
 
 
-def test_a_category_lists_its_own(served: Running) -> None:
+def test_category_lists_its_operations(served: Running) -> None:
     for name, category in served.get("/tools/discover").json["categories"].items():
         made = served.get(f"/tools/list?category={name}").json
         assert made["count"] == category["count"]
@@ -78,7 +78,7 @@ def test_every_operation_describes_itself(served: Running) -> None:
             assert parameter["type"] != "any", (name, parameter)
 
 
-def test_search_finds_by_what_is_to_be_done(served: Running) -> None:
+def test_search_finds_by_purpose(served: Running) -> None:
     made = served.get("/tools/search?q=forget%20a%20memory&limit=3").json
     assert made["count"] == len(made["tools"]) <= 3
     assert "forget" in [tool["name"] for tool in made["tools"]]
@@ -88,7 +88,7 @@ def test_search_finds_by_what_is_to_be_done(served: Running) -> None:
     assert served.get("/tools/search?q=a&category=colours").status == 404
 
 
-def test_skills_are_found_and_say_how_they_are_run(served: Running) -> None:
+def test_skills_are_found_with_usage(served: Running) -> None:
     made = served.get("/tools/search?q=summary%20of%20the%20last%20week&limit=3").json
     assert "skills.weekly_summary" in [tool["name"] for tool in made["tools"]]
     told = served.get("/tools/skills.weekly_summary").json
@@ -103,13 +103,13 @@ def test_skills_are_found_and_say_how_they_are_run(served: Running) -> None:
 @pytest.mark.parametrize(
     "query", ["", "q=", "q=%20", "q=a&limit=0", "q=a&limit=101", "q=a&limit=-1", "q=a&limit=x", "q=a&limit=1.5"]
 )
-def test_a_search_for_nothing_is_refused(served: Running, query: str) -> None:
+def test_empty_search_is_refused(served: Running, query: str) -> None:
     reply = served.get(f"/tools/search?{query}")
     assert reply.status == 422
     assert ("limit" if "limit" in query else "q") in reply.error["message"]
 
 
-def test_a_very_long_search_is_refused(served: Running) -> None:
+def test_very_long_search_is_refused(served: Running) -> None:
     assert served.get("/tools/search?q=" + "a" * 3_000).status == 422
     assert served.get("/tools/search?q=a&limit=" + "9" * 5_000).status == 422
 
@@ -121,7 +121,7 @@ def wrong(kind: dict[str, Any]) -> list[Any]:
     return given if "boolean" not in text else given[:-1]
 
 
-def test_every_argument_of_every_operation_is_checked_and_named(served: Running, document: dict[str, Any]) -> None:
+def test_every_argument_is_checked_and_named(served: Running, document: dict[str, Any]) -> None:
     for name in names(served):
         takes = schema(document, name)
         required = takes.get("required", [])
@@ -141,7 +141,7 @@ def test_every_argument_of_every_operation_is_checked_and_named(served: Running,
 
 
 @pytest.mark.parametrize("path", ["/tools/discover", "/tools/list", "/tools/remember", "/openapi.json"])
-def test_what_a_client_has_is_not_sent_again(served: Running, path: str) -> None:
+def test_etag_avoids_resending(served: Running, path: str) -> None:
     first = served.get(path)
     tag = first.header("etag")
     assert tag
@@ -154,7 +154,7 @@ def test_what_a_client_has_is_not_sent_again(served: Running, path: str) -> None
         assert served.get(path, ("If-None-Match", known)).body == first.body
 
 
-def test_a_stream_has_the_same_items_as_a_list(served: Running) -> None:
+def test_stream_equals_list(served: Running) -> None:
     here = ("X-Athena-Project", "stream")
     served.call("remember_batch", here, items=[{"content": f"text {n} with\nlines"} for n in range(700)])
     listed = served.execute("list_memories", {"k": 700}, here).json
@@ -168,13 +168,13 @@ def test_a_stream_has_the_same_items_as_a_list(served: Running) -> None:
     assert [json.loads(line) for line in lines] == listed["data"]
 
 
-def test_an_error_is_never_a_stream(served: Running) -> None:
+def test_error_is_never_stream(served: Running) -> None:
     reply = served.execute("list_memories", {"k": 0}, ("Accept", "application/x-ndjson"))
     assert (reply.status, reply.error["code"]) == (422, "invalid_input")
     assert served.execute("health", {}, ("Accept", "application/x-ndjson")).json["success"]
 
 
-def test_a_call_repeated_with_its_key_happens_once(served: Running) -> None:
+def test_repeated_key_happens_once(served: Running) -> None:
     key = ("Idempotency-Key", "once")
     first = served.execute("remember", {"content": "happens once"}, key)
     history = served.call("memory_history", memory_id=first.json["data"]["hash"])
@@ -189,7 +189,7 @@ def test_a_call_repeated_with_its_key_happens_once(served: Running) -> None:
     assert different.status == 409
 
 
-def test_calls_at_once_with_one_new_key_happen_once(served: Running) -> None:
+def test_concurrent_key_happens_once(served: Running) -> None:
     before = served.count()
     key = ("Idempotency-Key", "all at once")
     with ThreadPoolExecutor(8) as pool:
@@ -209,7 +209,7 @@ def test_projects_are_separate(served: Running, project: str) -> None:
 
 
 @pytest.mark.parametrize("project", ["%00", "%ff", "%ed%a0%80", "%", "%zz", "..%2f..", "%20", "%0d%0aX-A:%20b"])
-def test_an_odd_project_is_refused_or_kept_but_never_breaks(served: Running, project: str) -> None:
+def test_unusual_project_never_breaks_server(served: Running, project: str) -> None:
     reply = served.execute("remember", {"content": "odd"}, ("X-Athena-Project", project))
     assert reply.status in (200, 400, 422), reply
     assert reply.header("x-a") is None
@@ -219,7 +219,7 @@ def test_an_odd_project_is_refused_or_kept_but_never_breaks(served: Running, pro
 SAMPLE = re.compile(r'^([a-z_]+)(\{[a-z_]+="[^"\\\n]*"(,[a-z_]+="[^"\\\n]*")*\})? ([0-9.e+-]+|\+Inf|NaN)$')
 
 
-def test_the_figures_are_prometheus_text(served: Running) -> None:
+def test_metrics_are_prometheus_text(served: Running) -> None:
     served.call("stats")
     served.execute("remember", {"content": ""})
     reply = served.get("/metrics")
@@ -247,31 +247,31 @@ def test_the_figures_are_prometheus_text(served: Running) -> None:
     assert buckets[-1] >= 1
 
 
-def test_unknown_operations_make_no_new_figures(served: Running) -> None:
+def test_unknown_operations_add_no_metrics(served: Running) -> None:
     for number in range(20):
         served.execute(f"made_up_{number}", {})
     assert "made_up" not in served.get("/metrics").body.decode()
 
 
-def test_the_server_says_what_it_is(served: Running) -> None:
+def test_server_describes_itself(served: Running) -> None:
     made = served.get("/info").json
     assert {"name", "version", "tools", "project", "backend"} <= set(made)
     assert made["tools"] == len(names(served))
     assert str(served.home) not in json.dumps(made)
 
 
-def test_health_tells_nothing_but_live_and_ready(served: Running) -> None:
+def test_health_shows_only_live_and_ready(served: Running) -> None:
     assert served.ask("GET", "/health", [served.right[0]]).json == {"live": True, "ready": True}
 
 
-def test_several_requests_on_one_connection_are_answered_in_order(served: Running) -> None:
+def test_pipelined_requests_answer_in_order(served: Running) -> None:
     with served.connect() as connection:
         for path, status in (("/info", 200), ("/nothing", 404), ("/health", 200), ("/tools/remember", 200)):
             connection.sendall(request("GET", path, served.right))
             assert read(connection).status == status
 
 
-def test_a_small_call_on_an_open_connection_waits_for_no_acknowledgement(served: Running) -> None:
+def test_small_call_has_no_delayed_ack(served: Running) -> None:
     """With Nagle's algorithm on, each answer that is written in two parts would take 40 ms."""
     connection = HTTPConnection("127.0.0.1", served.port, timeout=LONG)
     took = []
@@ -284,7 +284,7 @@ def test_a_small_call_on_an_open_connection_waits_for_no_acknowledgement(served:
     assert sorted(took[30:])[5] < 0.03, took  # a busy machine holds up some, the algorithm would hold up each
 
 
-def test_a_rename_that_is_repeated_after_another_rename_is_answered(served: Running) -> None:
+def test_repeated_rename_is_answered(served: Running) -> None:
     served.call("remember", ("X-Athena-Project", "first name"), content="renamed twice")
     key = ("Idempotency-Key", "rename once")
     served.call("rename_project", key, name="first name", to="second name")
@@ -292,7 +292,7 @@ def test_a_rename_that_is_repeated_after_another_rename_is_answered(served: Runn
     assert served.execute("rename_project", {"name": "first name", "to": "second name"}, key).status < 500
 
 
-def test_a_project_can_take_a_name_under_which_only_questions_were_asked(served: Running) -> None:
+def test_project_may_take_unused_name(served: Running) -> None:
     for project in ("has memories", "was only asked"):
         served.call("list_tags", ("X-Athena-Project", quote(project)))
         served.call("recall", ("X-Athena-Project", quote(project)), query="anything")

@@ -55,14 +55,14 @@ def programs(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("source", [*programs(PAGE), *programs(README), CONTRACT])
-def test_a_program_that_is_shown_runs(served: Running, source: str) -> None:
+def test_shown_program_runs(served: Running, source: str) -> None:
     program = source.replace("localhost:3000", f"localhost:{served.port}")
     given = surroundings(served.home)
     done = subprocess.run([sys.executable, "-c", program], env=given, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_requests_that_are_shown_are_answered(served: Running) -> None:
+def test_shown_requests_are_answered(served: Running) -> None:
     shown = next(match["body"] for match in BLOCK.finditer(PAGE) if match["kind"] == "sh")
     requests = shown[shown.index("curl") :].replace("localhost:3000", f"localhost:{served.port}")
     given = surroundings(served.home, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -73,7 +73,7 @@ def test_the_requests_that_are_shown_are_answered(served: Running) -> None:
     assert '"success":true' in done.stdout
 
 
-def test_a_server_whose_store_is_gone_is_live_but_not_ready(tmp_path: Path, server: postgres.Server) -> None:
+def test_lost_store_is_live_not_ready(tmp_path: Path, server: postgres.Server) -> None:
     url = server.create("gone")
     patience = rounds(1, 10)  # seconds in which the store may come back before a caller is told
     changed = f"from athena.storage.postgres.store import Postgres; Postgres.__init__.__defaults__ = ({patience},)"
@@ -90,7 +90,7 @@ def test_a_server_whose_store_is_gone_is_live_but_not_ready(tmp_path: Path, serv
 
 
 @pytest.mark.parametrize("left", ["", "\n"])
-def test_a_token_file_without_a_token_gets_one(tmp_path: Path, left: str) -> None:
+def test_empty_token_file_gets_token(tmp_path: Path, left: str) -> None:
     (tmp_path / "token").write_text(left)
     made = ensure_token({"ATHENA_HOME": str(tmp_path)})
     assert len(made) == 64
@@ -100,12 +100,12 @@ def test_a_token_file_without_a_token_gets_one(tmp_path: Path, left: str) -> Non
     assert [file.name for file in tmp_path.iterdir()] == ["token"]
 
 
-def test_a_whole_number_may_be_written_with_a_point(served: Running) -> None:
+def test_integral_float_is_integer(served: Running) -> None:
     assert served.execute("recall", b'{"query": "anything", "k": 5.0}').status == 200
     assert served.execute("recall", b'{"query": "anything", "k": 5.5}').status == 422
 
 
-def test_tags_have_a_length(served: Running) -> None:
+def test_tag_length_is_limited(served: Running) -> None:
     reply = served.execute("remember", {"content": "many tags", "tags": "x," * 1_000_000})
     assert reply.status == 422
     assert "tags" in reply.error["message"]

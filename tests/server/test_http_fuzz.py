@@ -146,7 +146,7 @@ def test_damaged_requests_break_nothing(served: Running) -> None:
 
 
 @pytest.mark.timeout(rounds(300, 3_600))
-def test_the_document_and_the_answers_agree(tmp_path: Path, served: Running) -> None:
+def test_openapi_matches_answers(tmp_path: Path, served: Running) -> None:
     """schemathesis makes calls from the OpenAPI document, right ones and wrong ones, and checks every answer."""
     program = Path(sys.executable).with_name("schemathesis")
     paths = sorted(served.get("/openapi.json").json["paths"])

@@ -56,9 +56,7 @@ def ask(served: Running, method: str, path: str, headers: list[tuple[str, str]])
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_a_request_made_for_another_site_is_refused_on_every_route_and_changes_nothing(
-    served: Running, site: str
-) -> None:
+def test_foreign_host_or_origin_is_refused(served: Running, site: str) -> None:
     headers = [(name, value.format(port=served.port)) for name, value in SITES[site]]
     before = served.count()
     for method, path in ROUTES:
@@ -70,7 +68,7 @@ def test_a_request_made_for_another_site_is_refused_on_every_route_and_changes_n
 
 
 @pytest.mark.parametrize("site", ["evil.com", "evil.com:80", "localhost:{port}@evil.com"])
-def test_a_whole_address_in_the_request_line_reaches_nothing(served: Running, site: str) -> None:
+def test_absolute_request_url_is_refused(served: Running, site: str) -> None:
     before = served.count()
     for method, path in ROUTES:
         reply = ask(served, method, f"http://{site.format(port=served.port)}{path}", served.right)
@@ -81,7 +79,7 @@ def test_a_whole_address_in_the_request_line_reaches_nothing(served: Running, si
 
 
 @pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
-def test_our_own_names_are_answered_also_for_a_page_of_our_own(served: Running, host: str) -> None:
+def test_own_names_are_answered(served: Running, host: str) -> None:
     name = host.format(port=served.port)
     given = [("Host", name), ("Authorization", f"Bearer {served.token}")]
     for more in ([], [("Origin", f"http://{name}")], [("Sec-Fetch-Site", "same-origin")], [("Sec-Fetch-Site", "none")]):
@@ -92,7 +90,7 @@ def test_our_own_names_are_answered_also_for_a_page_of_our_own(served: Running, 
     "shown",
     [None, "", "Bearer", "Bearer ", "Bearer wrong", "Bearer {token}x", "Basic {token}", "{token}", "Bearer \xe9"],
 )
-def test_without_the_token_every_route_but_health_is_closed(served: Running, shown: str | None) -> None:
+def test_token_is_required_except_health(served: Running, shown: str | None) -> None:
     before = served.count()
     given = [("Host", f"localhost:{served.port}")]
     if shown is not None:
@@ -109,14 +107,14 @@ def test_without_the_token_every_route_but_health_is_closed(served: Running, sho
     assert served.count() == before
 
 
-def test_two_authorizations_are_refused_though_one_is_right(served: Running) -> None:
+def test_two_authorization_headers_are_refused(served: Running) -> None:
     reply = served.get("/info", ("Authorization", "Bearer wrong"))
     assert reply.status == 400
     assert reply.error["code"] == "malformed"
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_with_the_token_every_route_answers(served: Running, scheme: str) -> None:
+def test_token_opens_every_route(served: Running, scheme: str) -> None:
     given = [("Host", f"localhost:{served.port}"), ("Authorization", f"{scheme} {served.token}")]
     for path in (*GETS, "/openapi.json"):
         reply = served.ask("GET", path, given)
@@ -128,13 +126,13 @@ def test_with_the_token_every_route_answers(served: Running, scheme: str) -> Non
     served.call("forget", memory_id=reply.json["data"]["hash"])
 
 
-def test_many_wrong_tokens_do_not_lock_the_owner_out(served: Running) -> None:
+def test_wrong_tokens_do_not_lock_owner(served: Running) -> None:
     given = [("Host", f"localhost:{served.port}"), ("Authorization", "Bearer guess")]
     assert {served.ask("GET", "/info", given).status for _ in range(60)} == {401}
     assert served.get("/info").status == 200
 
 
-def test_a_caller_who_hangs_up_at_once_is_not_taken_for_the_owner(served: Running) -> None:
+def test_early_hangup_is_not_owner(served: Running) -> None:
     """A broken connection has no address, as a Unix socket has none; only the latter is trusted."""
     before = served.count()
     for number in range(rounds_of_hanging_up := 300):
@@ -152,7 +150,7 @@ def test_a_caller_who_hangs_up_at_once_is_not_taken_for_the_owner(served: Runnin
 
 
 @pytest.mark.parametrize("forged", ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "X-Forwarded-Host"])
-def test_what_a_proxy_would_say_changes_nothing(served: Running, forged: str) -> None:
+def test_proxy_headers_change_nothing(served: Running, forged: str) -> None:
     given = [("Host", f"localhost:{served.port}"), (forged, "")]
     assert served.ask("GET", "/info", given).status == 401
     assert served.get("/info", (forged, "https")).status == 200
@@ -170,7 +168,7 @@ def test_what_a_proxy_would_say_changes_nothing(served: Running, forged: str) ->
         "application/json, text/plain",
     ],
 )
-def test_a_body_of_a_kind_that_a_form_can_send_is_refused(served: Running, kind: str | None) -> None:
+def test_form_content_type_is_refused(served: Running, kind: str | None) -> None:
     before = served.count()
     given = [*served.right, *([("Content-Type", kind)] if kind else [])]
     reply = served.ask("POST", "/tools/remember/execute", given, BODY)
@@ -181,7 +179,7 @@ def test_a_body_of_a_kind_that_a_form_can_send_is_refused(served: Running, kind:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
-def test_execute_is_a_post_and_nothing_else(served: Running, method: str) -> None:
+def test_execute_accepts_only_post(served: Running, method: str) -> None:
     with served.connect() as connection:
         connection.sendall(request(method, "/tools/remember/execute", served.right))
         reply = Reply(0, [], b"")
@@ -195,7 +193,7 @@ def test_execute_is_a_post_and_nothing_else(served: Running, method: str) -> Non
 
 
 @pytest.mark.parametrize("path", [*GETS, "/openapi.json"])
-def test_discovery_is_a_get(served: Running, path: str) -> None:
+def test_discovery_accepts_only_get(served: Running, path: str) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         reply = served.ask(method, path, [*served.right, ("Content-Type", "application/json")], b"{}")
         assert reply.status == 405, (method, path)
@@ -223,14 +221,14 @@ def test_discovery_is_a_get(served: Running, path: str) -> None:
         "/HEALTH",
     ],
 )
-def test_what_does_not_exist_is_not_found(served: Running, path: str) -> None:
+def test_unknown_path_is_not_found(served: Running, path: str) -> None:
     reply = served.get(path)
     assert reply.status == 404, reply
     assert reply.error["code"] == "not_found"
     secured(reply)
 
 
-def test_an_unknown_tool_is_not_found_and_the_nearest_is_named(served: Running) -> None:
+def test_unknown_tool_error_suggests_name(served: Running) -> None:
     reply = served.execute("remembr", {})
     assert reply.status == 404
     assert "remember" in json.dumps(reply.error)
@@ -239,12 +237,12 @@ def test_an_unknown_tool_is_not_found_and_the_nearest_is_named(served: Running) 
 @pytest.mark.parametrize(
     "upgrade", [[("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Key", "x")], [("Upgrade", "h2c")]]
 )
-def test_no_other_protocol_is_spoken(served: Running, upgrade: list[tuple[str, str]]) -> None:
+def test_upgrade_is_refused(served: Running, upgrade: list[tuple[str, str]]) -> None:
     assert served.get("/tools/discover", *upgrade).status in (200, 400, 403, 404)
     assert served.ask("GET", "/tools/discover", [served.right[0], *upgrade]).status in (400, 401, 403)
 
 
-def test_the_token_stands_in_no_log(served: Running) -> None:
+def test_token_is_not_logged(served: Running) -> None:
     served.get("/info")
     served.get("/nothing?x=1")
     served.send(b"GET / HTTP/1.1\r\nAuthorization: Bearer " + served.token.encode() + b"\r\n broken\r\n\x00\r\n\r\n")

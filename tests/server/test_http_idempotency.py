@@ -28,7 +28,7 @@ def key(name: str) -> tuple[str, str]:
     return "Idempotency-Key", name
 
 
-def test_a_key_of_another_call_is_refused_whatever_differs(served: Running) -> None:
+def test_key_of_other_call_is_refused(served: Running) -> None:
     one, two = (served.call("remember", content=f"to be forgotten {n}")["id"] for n in "ab")
     assert served.call("forget", key("forget"), memory_id=one) is True
     assert served.execute("forget", {"memory_id": two}, key("forget")).status == 409
@@ -39,7 +39,7 @@ def test_a_key_of_another_call_is_refused_whatever_differs(served: Running) -> N
     assert served.execute("remember", {"content": "with tags", "tags": ["b"]}, key("remember")).status == 409
 
 
-def test_a_document_deleted_twice_by_one_call_was_deleted_once(served: Running, tmp_path: Path) -> None:
+def test_repeated_delete_counts_once(served: Running, tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("# A page\n\nwith a paragraph")
     served.call("ingest_document", path=str(tmp_path / "page.md"))
     (source,) = [one["source"] for one in served.call("list_documents")]
@@ -48,7 +48,7 @@ def test_a_document_deleted_twice_by_one_call_was_deleted_once(served: Running, 
     assert served.execute("delete_document", {"source": source}).status == 404
 
 
-def test_what_was_purged_since_is_said_to_be_gone(served: Running) -> None:
+def test_purged_result_is_reported_gone(served: Running) -> None:
     made = served.call("remember", key("purged"), content="to be purged")
     served.call("purge", memory_ids=[made["id"]], expect=1)
     reply = served.execute("remember", {"content": "to be purged"}, key("purged"))
@@ -56,7 +56,7 @@ def test_what_was_purged_since_is_said_to_be_gone(served: Running) -> None:
     assert "removed for good" in reply.error["message"]
 
 
-def test_looking_at_the_health_is_no_call(served: Running) -> None:
+def test_health_is_not_logged_as_call(served: Running) -> None:
     for pause in (1.1, 0):  # the store is asked again after a second
         assert served.get("/health").status == 200
         assert served.get("/metrics").status == 200
@@ -70,7 +70,7 @@ def test_looking_at_the_health_is_no_call(served: Running) -> None:
     assert not seen() & {"health", "stats"}
 
 
-def test_a_long_write_keeps_no_read_waiting(served: Running) -> None:
+def test_long_write_does_not_block_reads(served: Running) -> None:
     served.call("remember", content="something to find")
     done = threading.Event()
 
@@ -91,29 +91,29 @@ def test_a_long_write_keeps_no_read_waiting(served: Running) -> None:
     assert answered >= 2
 
 
-def test_an_unknown_parameter_with_a_long_name_is_refused_at_once(served: Running) -> None:
+def test_long_unknown_parameter_is_refused(served: Running) -> None:
     began = time.monotonic()
     assert served.execute("recall", {"query": "x", "y" * 5_000_000: 1}).status == 422
     assert time.monotonic() - began < LONG / 2
 
 
 @pytest.mark.parametrize("name", ["Idempotency-Key", "X-Athena-Project"])
-def test_two_of_a_header_that_decides_are_refused(served: Running, name: str) -> None:
+def test_duplicate_header_is_refused(served: Running, name: str) -> None:
     assert served.execute("recall", {"query": "x"}, (name, "a"), (name, "b")).status == 400
 
 
-def test_two_ways_to_tell_the_end_of_a_body_are_refused(served: Running) -> None:
+def test_ambiguous_body_length_is_refused(served: Running) -> None:
     assert served.execute("recall", {"query": "x"}, ("Transfer-Encoding", "chunked")).status == 400
 
 
-def test_lines_that_are_not_wanted_are_not_sent(served: Running) -> None:
+def test_unwanted_lines_are_not_sent(served: Running) -> None:
     refused = served.execute("list_memories", {}, ("Accept", "application/x-ndjson;q=0, application/json"))
     assert refused.header("content-type") == "application/json"
     wanted = served.execute("list_memories", {}, ("Accept", "text/html, application/x-ndjson"))
     assert wanted.header("content-type") == "application/x-ndjson"
 
 
-def test_few_files_are_enough_for_many_connections(tmp_path: Path) -> None:
+def test_many_connections_need_few_descriptors(tmp_path: Path) -> None:
     """With room for 200 files in all, 400 callers who say nothing keep nobody out, and the log stays short."""
     limited = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))"
     command = [*serving_with(limited, f"athena.server.serve.HEAD_TIMEOUT_S = {HURRY}"), "--port", "0"]
@@ -144,7 +144,7 @@ def test_few_files_are_enough_for_many_connections(tmp_path: Path) -> None:
         process.communicate()
 
 
-def test_the_log_is_json_and_holds_no_token(served: Running) -> None:
+def test_log_is_json_without_token(served: Running) -> None:
     served.get(f"/info/{served.token}")
     served.send(b"nonsense\r\n\r\n")
     lines = served.log.read_text().splitlines()

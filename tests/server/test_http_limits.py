@@ -76,7 +76,7 @@ def post(served: Running, *headers: tuple[str, str]) -> bytes:
     return request("POST", "/tools/remember/execute", given)
 
 
-def test_a_body_that_is_announced_as_too_large_is_refused_at_once(served: Running) -> None:
+def test_announced_large_body_is_refused(served: Running) -> None:
     for length in ("104857600", "16777217", "9" * 19, "9" * 5_000):
         reply = served.send(post(served, ("Content-Length", length)))  # and nothing of it
         assert reply.status == (413 if len(length) < 100 else 400), reply
@@ -84,7 +84,7 @@ def test_a_body_that_is_announced_as_too_large_is_refused_at_once(served: Runnin
         secured(reply)
 
 
-def test_a_body_in_pieces_is_cut_off_at_the_limit_while_others_are_answered(served: Running) -> None:
+def test_chunked_body_stops_at_limit(served: Running) -> None:
     before = served.resident()
     piece = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
     with served.connect() as connection:
@@ -101,7 +101,7 @@ def test_a_body_in_pieces_is_cut_off_at_the_limit_while_others_are_answered(serv
     assert served.resident() - before < 150
 
 
-def test_the_largest_text_passes(served: Running) -> None:
+def test_largest_text_is_accepted(served: Running) -> None:
     made = served.execute("remember", {"content": "word " * 800_000})
     assert made.status == 200, made
     assert served.execute("forget", {"memory_id": made.json["data"]["hash"]}).status == 200
@@ -144,7 +144,7 @@ BODIES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_body_that_is_wrong_is_refused_and_changes_nothing(served: Running, name: str) -> None:
+def test_invalid_body_changes_nothing(served: Running, name: str) -> None:
     before = served.count()
     reply = served.execute("remember", BODIES[name])
     assert reply.status in (400, 422), reply
@@ -154,7 +154,7 @@ def test_a_body_that_is_wrong_is_refused_and_changes_nothing(served: Running, na
 
 
 @pytest.mark.parametrize("where", ["content", "tags", "metadata", "memory_type"])
-def test_half_a_surrogate_pair_never_breaks_an_answer(served: Running, where: str) -> None:
+def test_lone_surrogate_never_breaks_answer(served: Running, where: str) -> None:
     given = {"content": "a text", where: {"k\ud800": "v\udfff"} if where == "metadata" else "odd \ud800 text"}
     reply = served.execute("remember", given)
     assert reply.status in (200, 400, 422), reply
@@ -180,14 +180,14 @@ def test_long_headers_are_refused(served: Running, name: str, value: str) -> Non
         secured(reply)
 
 
-def test_many_headers_and_long_addresses_are_refused(served: Running) -> None:
+def test_many_headers_and_long_urls_refused(served: Running) -> None:
     many = served.get("/info", *[(f"X-{number}", "x") for number in range(5_000)])
     assert many.status in (400, 431, 0)
     assert served.get("/tools/" + "a" * 100_000).status in (400, 414, 0)
     assert served.get("/tools/" + "a" * 5_000).status == 404
 
 
-def test_idempotency_keys_and_projects_have_a_length(served: Running) -> None:
+def test_key_and_project_length_limited(served: Running) -> None:
     for name, value in (
         ("Idempotency-Key", "x" * 201),
         ("X-Athena-Project", "x" * 9_001),
@@ -213,7 +213,7 @@ def unfinished(served: Running) -> Generator[list[socket.socket]]:
             one.close()
 
 
-def test_five_hundred_callers_who_never_finish_a_request_keep_nobody_waiting(served: Running) -> None:
+def test_unfinished_requests_do_not_block_others(served: Running) -> None:
     with unfinished(served) as waiting:
         for _ in range(20):
             assert served.get("/tools/discover").status == 200
@@ -224,14 +224,14 @@ def test_five_hundred_callers_who_never_finish_a_request_keep_nobody_waiting(ser
                     one.recv(1)
 
 
-def test_a_caller_who_never_finishes_a_request_does_not_stay_for_ever(hurried: Running) -> None:
+def test_unfinished_request_times_out(hurried: Running) -> None:
     with unfinished(hurried) as waiting:
         for one in waiting:
             with suppress(ConnectionResetError):
                 assert one.recv(1) in (b"", b"H")
 
 
-def test_a_body_that_breaks_off_is_no_fault_of_ours(served: Running) -> None:
+def test_truncated_body_is_no_server_error(served: Running) -> None:
     before = served.count()
     for number in range(50):
         with served.connect() as connection:
@@ -249,7 +249,7 @@ def on_the_socket(path: str, data: bytes) -> tuple[int, bytes]:
         return reply.status, reply.body
 
 
-def test_its_owner_needs_no_token_on_the_unix_socket_and_nobody_else_can_open_it(served: Running) -> None:
+def test_unix_socket_needs_no_token(served: Running) -> None:
     path = served.home / "athena.sock"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     status, body = on_the_socket(str(path), request("GET", "/info", [("Host", "athena")]))
@@ -258,7 +258,7 @@ def test_its_owner_needs_no_token_on_the_unix_socket_and_nobody_else_can_open_it
 
 
 @pytest.mark.parametrize("runtime", ["short", "long" * 40, ""])
-def test_a_home_with_a_long_path_has_a_socket_too(tmp_path: Path, runtime: str) -> None:
+def test_long_home_path_has_socket(tmp_path: Path, runtime: str) -> None:
     home = tmp_path / ("long" * 30) / ("longer" * 20)
     home.mkdir(parents=True)
     with running(tmp_path, home=home, XDG_RUNTIME_DIR=str(tmp_path / runtime) if runtime else "") as made:
@@ -270,7 +270,7 @@ def test_a_home_with_a_long_path_has_a_socket_too(tmp_path: Path, runtime: str) 
     assert not os.path.exists(facts["socket"])
 
 
-def test_a_folder_for_the_socket_that_others_could_change_is_not_used(tmp_path: Path) -> None:
+def test_insecure_socket_folder_is_refused(tmp_path: Path) -> None:
     home = tmp_path / ("long" * 30)
     home.mkdir()
     with tempfile.TemporaryDirectory() as short:  # a socket's path may not be as long as those of pytest
@@ -291,7 +291,7 @@ def serve(home: Path, *words: str, **environment: str) -> subprocess.CompletedPr
     return subprocess.run([*SERVE, *words], env=given, capture_output=True, text=True, timeout=LONG)
 
 
-def test_a_second_server_of_a_home_says_who_serves_it(served: Running) -> None:
+def test_second_server_names_first(served: Running) -> None:
     done = serve(served.home, "--port", "0")
     assert done.returncode == 4, done
     assert str(served.process.pid) in done.stderr
@@ -300,7 +300,7 @@ def test_a_second_server_of_a_home_says_who_serves_it(served: Running) -> None:
     assert served.get("/info").status == 200
 
 
-def test_a_port_that_is_taken_is_said_clearly(served: Running, tmp_path: Path) -> None:
+def test_taken_port_error_is_clear(served: Running, tmp_path: Path) -> None:
     done = serve(tmp_path / "other", "--port", str(served.port))
     assert done.returncode == 8, done
     assert re.search(rf"127\.0\.0\.1:{served.port} cannot be used: Address already in use", done.stderr)
@@ -309,14 +309,14 @@ def test_a_port_that_is_taken_is_said_clearly(served: Running, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_no_token_is_only_for_this_machine(tmp_path: Path, host: str) -> None:
+def test_no_token_requires_loopback(tmp_path: Path, host: str) -> None:
     done = serve(tmp_path / "home", "--port", "0", "--no-auth", "--host", host)
     assert done.returncode == 8, done
     assert "this machine only" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_without_a_token_the_server_warns_and_still_refuses_web_pages(tmp_path: Path) -> None:
+def test_no_token_warns_and_refuses_pages(tmp_path: Path) -> None:
     with running(tmp_path, "--port", "0", "--no-auth") as made:
         given = [("Host", f"localhost:{made.port}")]
         assert made.ask("GET", "/info", given).status == 200
@@ -325,7 +325,7 @@ def test_without_a_token_the_server_warns_and_still_refuses_web_pages(tmp_path: 
         assert "WARNING" in made.log.read_text()
 
 
-def test_the_token_is_made_once_by_however_many_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+def test_token_is_created_once_and_private(tmp_path: Path) -> None:
     home = tmp_path / "home"
     words = [sys.executable, "-m", "athena", "token"]
     given = surroundings(home)
@@ -340,11 +340,11 @@ def test_the_token_is_made_once_by_however_many_and_only_its_owner_reads_it(tmp_
 
 
 @pytest.mark.parametrize("way", ["announced", "in pieces"])
-def test_a_body_that_does_not_come_is_given_up(slow: dict[str, Future[tuple[int, str, float]]], way: str) -> None:
+def test_missing_body_times_out(slow: dict[str, Future[tuple[int, str, float]]], way: str) -> None:
     status, code, took = slow[way].result(2 * LONG)
     assert (status, code) == (408, "too_slow")
     assert took > 0.75 * ARRIVES
 
 
-def test_one_byte_at_a_time_does_not_hold_a_connection(slow: dict[str, Future[tuple[int, str, float]]]) -> None:
+def test_slow_bytes_do_not_hold_connection(slow: dict[str, Future[tuple[int, str, float]]]) -> None:
     assert slow["a byte at a time"].result(2 * LONG)[2] < LONG

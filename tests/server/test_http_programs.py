@@ -14,7 +14,7 @@ from patience import held, until
 pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
 
 
-def test_programs_over_http_do_not_hold_up_anybody(tmp_path: Path) -> None:
+def test_programs_do_not_block_others(tmp_path: Path) -> None:
     with running(tmp_path) as server, AthenaClient(f"http://localhost:{server.port}", token=server.token) as client:
         client.remember(content="Tea is at four")
         done = client.execute_code("x = 20\nx + len(memory.list_memories(k=5))")

@@ -15,7 +15,7 @@ PROGRAM = str(Path(__file__).parent.parent / "gateway" / "misbehaving.py")
 
 
 @pytest.mark.sqlite_only("the servers of a home are the same for both")
-def test_servers_are_categories_over_http_and_come_while_the_server_runs(tmp_path: Path) -> None:
+def test_servers_appear_as_categories(tmp_path: Path) -> None:
     with running(tmp_path) as server, AthenaClient(f"http://localhost:{server.port}", token=server.token) as client:
         before = client.discover_tools()["total_tools"]
         words = ("servers", "add", "fine", "--json", "--", sys.executable, PROGRAM, "fine")

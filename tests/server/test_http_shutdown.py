@@ -76,7 +76,7 @@ def stored(home: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_every_text_that_was_acknowledged_is_kept(tmp_path: Path, how: signal.Signals) -> None:
+def test_acknowledged_text_survives_shutdown(tmp_path: Path, how: signal.Signals) -> None:
     with running(tmp_path) as served:
         callers = Callers(served)
         callers.start()
@@ -96,7 +96,7 @@ def test_every_text_that_was_acknowledged_is_kept(tmp_path: Path, how: signal.Si
     assert (served.home / "server.json").read_text() == ""
 
 
-def test_a_home_can_be_served_again_after_its_server_was_killed(tmp_path: Path) -> None:
+def test_killed_servers_home_is_reusable(tmp_path: Path) -> None:
     with running(tmp_path) as first:
         made = first.call("remember", content="before the kill")
         first.process.kill()
@@ -106,7 +106,7 @@ def test_a_home_can_be_served_again_after_its_server_was_killed(tmp_path: Path) 
             assert second.call("get_memory", memory_id=made["hash"])["content"] == "before the kill"
 
 
-def test_calls_that_take_too_long_when_it_stops_are_told_so(tmp_path: Path) -> None:
+def test_unfinished_calls_are_told_on_shutdown(tmp_path: Path) -> None:
     with running(tmp_path, command=serving_with("athena.server.serve.DRAIN_TIMEOUT_S = 1")) as served:
         items = [f"note {number}, which the model has to read before it is kept" for number in range(3_000)]
         body = json.dumps({"items": items}).encode()
@@ -126,7 +126,7 @@ def test_calls_that_take_too_long_when_it_stops_are_told_so(tmp_path: Path) -> N
     assert "Traceback" not in served.log.read_text()
 
 
-def test_a_signal_in_the_middle_of_a_line_of_the_log_stops_it_too(tmp_path: Path) -> None:
+def test_signal_during_log_write_stops_server(tmp_path: Path) -> None:
     script = """
 import io, os, signal, sys
 

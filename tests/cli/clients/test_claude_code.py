@@ -90,7 +90,7 @@ def told(request: dict[str, Any]) -> str:
     return str(found).partition("<athena-memory>")[2].partition("</athena-memory>")[0]
 
 
-def test_sessions_know_what_is_remembered_and_what_the_last_one_did(desk: Desk, claude: str) -> None:
+def test_claude_sessions_recall_memories_and_work(desk: Desk, claude: str) -> None:
     assert desk.init("--dry-run")["changed"]
     assert desk.settings.read_text() == SETTINGS
     assert desk.init()["changed"]
@@ -124,7 +124,7 @@ def test_sessions_know_what_is_remembered_and_what_the_last_one_did(desk: Desk, 
     assert desk.init("--remove")["changed"] == []
 
 
-def test_a_project_alone_has_it_in_its_own_settings(desk: Desk) -> None:
+def test_project_scope_writes_project_settings(desk: Desk) -> None:
     local = desk.project / ".claude" / "settings.local.json"
     desk.init("--project")
     assert json.loads(local.read_text())["enabledPlugins"] == {"athena@athena": True}
@@ -152,7 +152,7 @@ def test_a_project_alone_has_it_in_its_own_settings(desk: Desk) -> None:
     assert desk.marketplaces == {}
 
 
-def test_settings_that_are_broken_are_left_alone(desk: Desk) -> None:
+def test_broken_settings_are_left_alone(desk: Desk) -> None:
     desk.settings.write_text('{"model": ')
     done = desk.run(sys.executable, "-m", "athena", "init", "claude-code")
     assert done.returncode == 2
@@ -160,7 +160,7 @@ def test_settings_that_are_broken_are_left_alone(desk: Desk) -> None:
     assert desk.settings.read_text() == '{"model": '
 
 
-def test_a_marketplace_of_that_name_from_elsewhere_is_left_alone(desk: Desk) -> None:
+def test_foreign_marketplace_is_left_alone(desk: Desk) -> None:
     other = {"extraKnownMarketplaces": {"athena": {"source": {"source": "github", "repo": "someone/athena"}}}}
     desk.settings.write_text(json.dumps(other))
     done = desk.run(sys.executable, "-m", "athena", "init", "claude-code")
@@ -170,7 +170,7 @@ def test_a_marketplace_of_that_name_from_elsewhere_is_left_alone(desk: Desk) -> 
     assert json.loads(desk.settings.read_text()) == other
 
 
-def test_the_plugin_satisfies_the_clients_own_validator(desk: Desk, claude: str, tmp_path: Path) -> None:
+def test_plugin_passes_clients_validator(desk: Desk, claude: str, tmp_path: Path) -> None:
     for name, text in plugin.render_files(
         "/home/me/athena/bin/athena-hook", "/home/me/athena/bin/athena-mcp", []
     ).items():
@@ -186,7 +186,7 @@ def test_the_plugin_satisfies_the_clients_own_validator(desk: Desk, claude: str,
     assert validate(tmp_path / "plugin") == 1
 
 
-def test_without_its_command_it_finds_the_plugin_in_a_folder(claude: str, tmp_path: Path) -> None:
+def test_plugin_folder_is_found_without_command(claude: str, tmp_path: Path) -> None:
     desk = Desk(tmp_path, None)
     try:
         assert desk.init()["changed"]

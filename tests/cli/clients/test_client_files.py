@@ -112,7 +112,7 @@ def sample(desk: Desk, kind: str = "spaces") -> str:
     return TOML if desk.file.suffix == ".toml" else JSONS[kind].replace("KEY", desk.key)
 
 
-def test_nothing_is_there_and_nothing_is_left(desk: Desk) -> None:
+def test_install_then_remove_leaves_nothing(desk: Desk) -> None:
     planned = clients.plan_setup(desk.client, desk.place, False)
     assert "athena-mcp" in planned[0].format_diff()
     assert str(desk.file) in planned[0].format_diff()
@@ -126,7 +126,7 @@ def test_nothing_is_there_and_nothing_is_left(desk: Desk) -> None:
     assert desk.take() == []
 
 
-def test_what_others_wrote_stays_as_it_is_and_where_it_is(desk: Desk) -> None:
+def test_foreign_entries_stay_in_place(desk: Desk) -> None:
     before = desk.write(sample(desk))
     desk.file.chmod(0o640)
     desk.put()
@@ -143,7 +143,7 @@ def test_what_others_wrote_stays_as_it_is_and_where_it_is(desk: Desk) -> None:
 
 @pytest.mark.parametrize("kind", JSONS)
 @pytest.mark.parametrize("name", ["cursor", "gemini"])
-def test_every_way_to_write_json_is_given_back_byte_for_byte(name: str, kind: str, tmp_path: Path) -> None:
+def test_json_layouts_survive_byte_for_byte(name: str, kind: str, tmp_path: Path) -> None:
     desk = Desk(tmp_path, name, "user")
     before = desk.write(sample(desk, kind))
     said = json_edit.parse(before) if before else {}
@@ -157,7 +157,7 @@ def test_every_way_to_write_json_is_given_back_byte_for_byte(name: str, kind: st
     assert desk.text == before
 
 
-def test_a_table_has_the_line_ends_of_the_others_and_takes_no_empty_line_with_it(tmp_path: Path) -> None:
+def test_toml_table_keeps_line_endings(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "codex", "user")
     before = desk.write(TOML.replace("\n", "\r\n"))
     desk.put()
@@ -168,7 +168,7 @@ def test_a_table_has_the_line_ends_of_the_others_and_takes_no_empty_line_with_it
     assert desk.text == before + more
 
 
-def test_what_others_change_meanwhile_is_kept_when_we_go(desk: Desk) -> None:
+def test_changes_by_others_survive_removal(desk: Desk) -> None:
     before = desk.write(sample(desk))
     desk.put()
 
@@ -183,7 +183,7 @@ def test_what_others_change_meanwhile_is_kept_when_we_go(desk: Desk) -> None:
     assert desk.text == change(before)
 
 
-def test_an_entry_of_an_older_set_up_is_replaced(desk: Desk) -> None:
+def test_older_entry_is_replaced(desk: Desk) -> None:
     desk.write(sample(desk))
     desk.put()
     desk.write(desk.text.replace(desk.place.home, "/elsewhere/athena"))
@@ -196,7 +196,7 @@ def test_an_entry_of_an_older_set_up_is_replaced(desk: Desk) -> None:
         assert json_edit.parse(desk.text) == json_edit.parse(sample(desk))
 
 
-def test_what_somebody_changed_in_our_entry_is_kept(desk: Desk) -> None:
+def test_users_changes_to_entry_are_kept(desk: Desk) -> None:
     before = desk.write(sample(desk))
     desk.put()
     assert not clients.is_setup_modified(desk.client, desk.place)
@@ -218,7 +218,7 @@ def test_what_somebody_changed_in_our_entry_is_kept(desk: Desk) -> None:
     assert desk.text == before
 
 
-def test_hooks_keep_the_time_that_somebody_gave_them(tmp_path: Path) -> None:
+def test_hooks_keep_users_timeout(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "gemini", "user")
     desk.put()
     desk.write(desk.text.replace('"timeout": 10000', '"timeout": 2000').replace(desk.place.home, "/elsewhere/athena"))
@@ -229,7 +229,7 @@ def test_hooks_keep_the_time_that_somebody_gave_them(tmp_path: Path) -> None:
     assert clients.is_setup_modified(desk.client, desk.place)
 
 
-def test_a_broken_file_is_left_alone(desk: Desk) -> None:
+def test_broken_file_is_left_alone(desk: Desk) -> None:
     for broken in ("{", '{"a": 1} x', "[mcp_servers", '{"a": tru}', "\x00"):
         before = desk.write(broken)
         with pytest.raises(InvalidInput, match=desk.file.name):
@@ -246,7 +246,7 @@ def test_a_broken_file_is_left_alone(desk: Desk) -> None:
     assert desk.file.read_bytes() == b"\xff\xfe{}"
 
 
-def test_somebody_elses_server_of_that_name_is_left_alone(desk: Desk) -> None:
+def test_foreign_server_of_same_name_stays(desk: Desk) -> None:
     toml = '[mcp_servers.athena]\ncommand = "theirs"\n'
     other = json.dumps({desk.key: {"athena": {"command": "theirs"}}})
     before = desk.write(toml if desk.file.suffix == ".toml" else other)
@@ -256,7 +256,7 @@ def test_somebody_elses_server_of_that_name_is_left_alone(desk: Desk) -> None:
     assert desk.text == before
 
 
-def test_a_command_that_only_looks_like_ours_is_left_alone(desk: Desk, tmp_path: Path) -> None:
+def test_similar_command_is_left_alone(desk: Desk, tmp_path: Path) -> None:
     script = tmp_path / "bin" / "athena-mcp"
     script.write_text("#!/bin/sh\n# A server for another Athena\n")
     for theirs in ("/opt/aws/bin/athena-mcp-server", "/opt/athena-mcp", "bin/athena-mcp", str(script)):
@@ -269,7 +269,7 @@ def test_a_command_that_only_looks_like_ours_is_left_alone(desk: Desk, tmp_path:
         assert desk.text == before
 
 
-def test_a_launcher_in_another_home_is_ours(desk: Desk, tmp_path: Path) -> None:
+def test_launcher_in_other_home_is_ours(desk: Desk, tmp_path: Path) -> None:
     launcher.install_launchers(str(tmp_path / "old"))
     desk.write(sample(desk))
     desk.put()
@@ -280,7 +280,7 @@ def test_a_launcher_in_another_home_is_ours(desk: Desk, tmp_path: Path) -> None:
     assert desk.text.count(desk.place.home) == before
 
 
-def test_an_entry_around_ours_stays(tmp_path: Path) -> None:
+def test_group_around_our_hook_stays(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "cursor", "user")
     around = {"command": "nice", "args": [desk.place.mcp_path]}
     before = desk.write(json.dumps({"mcpServers": {"athena": around}}))
@@ -291,7 +291,7 @@ def test_an_entry_around_ours_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["gemini", "codex"])
-def test_only_our_commands_leave_a_list_of_hooks(name: str, tmp_path: Path) -> None:
+def test_removal_takes_only_our_hooks(name: str, tmp_path: Path) -> None:
     desk = Desk(tmp_path, name, "user")
     file = desk.file.with_name("hooks.json") if name == "codex" else desk.file
     event = "Stop" if name == "codex" else "AfterAgent"
@@ -316,7 +316,7 @@ def test_only_our_commands_leave_a_list_of_hooks(name: str, tmp_path: Path) -> N
     }
 
 
-def test_of_hooks_of_ours_that_are_the_same_one_is_left(tmp_path: Path) -> None:
+def test_duplicate_hooks_are_reduced_to_one(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "gemini", "user")
     desk.put()
     once = desk.text
@@ -333,7 +333,7 @@ def test_of_hooks_of_ours_that_are_the_same_one_is_left(tmp_path: Path) -> None:
     assert not desk.file.exists()
 
 
-def test_an_entry_that_somebody_wrote_by_hand_comes_back(desk: Desk) -> None:
+def test_handwritten_entry_is_restored(desk: Desk) -> None:
     toml = '[mcp_servers.athena]\ncommand = "athena"\nargs = ["mcp"]\n'
     other = json.dumps({desk.key: {"athena": {"command": "athena", "args": ["mcp"]}}})
     before = desk.write(toml if desk.file.suffix == ".toml" else other)
@@ -345,7 +345,7 @@ def test_an_entry_that_somebody_wrote_by_hand_comes_back(desk: Desk) -> None:
     assert desk.text == before
 
 
-def test_an_entry_that_somebody_wrote_by_hand_comes_back_after_other_changes_too(desk: Desk) -> None:
+def test_handwritten_entry_survives_other_changes(desk: Desk) -> None:
     command(desk, "codex", "exit 3")  # which would forget what else was in it
     more = '[mcp_servers.athena.env]\nA = "1"\n\n# mine\n[mcp_servers.athena.tools.recall]\napproval_mode = "approve"\n'
     first = '[mcp_servers.athena]\ncommand = "athena"\nargs = [\n  "mcp", "--tools", "code",\n]\n'
@@ -372,7 +372,7 @@ def test_an_entry_that_somebody_wrote_by_hand_comes_back_after_other_changes_too
     assert desk.take() == []
 
 
-def test_tables_written_by_hand_come_back_whatever_was_put_into_ours(tmp_path: Path) -> None:
+def test_handwritten_tables_are_restored(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "codex", "user")
     one, two = '[mcp_servers.athena]\ncommand = "athena"\nargs = ["mcp"]\n', '[mcp_servers.athena.env]\nA = "1"\n'
     for before, now in ((f"{one}\n{two}", ""), (one, f"\n{two}")):
@@ -383,7 +383,7 @@ def test_tables_written_by_hand_come_back_whatever_was_put_into_ours(tmp_path: P
         assert tomllib.loads(desk.text) == {**tomllib.loads(before), "other": {}}
 
 
-def test_tables_that_somebody_put_into_ours_stay(tmp_path: Path) -> None:
+def test_tables_added_inside_ours_stay(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "codex", "user")
     desk.put()
     more = '\n[mcp_servers.athena.env]\nA = "1"\n\n[mcp_servers.athena.tools.recall]\napproval_mode = "approve"\n'
@@ -396,7 +396,7 @@ def test_tables_that_somebody_put_into_ours_stay(tmp_path: Path) -> None:
     assert not desk.file.exists()
 
 
-def test_a_link_stays_a_link(desk: Desk, tmp_path: Path) -> None:
+def test_symlink_stays_symlink(desk: Desk, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles"
     real.write_text(sample(desk))
     desk.file.parent.mkdir(parents=True)
@@ -409,7 +409,7 @@ def test_a_link_stays_a_link(desk: Desk, tmp_path: Path) -> None:
     assert real.read_text() == sample(desk)
 
 
-def test_where_nobody_may_write_nothing_happens(desk: Desk) -> None:
+def test_unwritable_file_is_not_changed(desk: Desk) -> None:
     Path(desk.place.home).write_text("no folder")
     with pytest.raises(Denied, match="cannot be written"):
         desk.put()
@@ -433,7 +433,7 @@ def test_where_nobody_may_write_nothing_happens(desk: Desk) -> None:
         assert desk.text == before
 
 
-def test_a_value_that_is_no_object_is_not_written_over(tmp_path: Path) -> None:
+def test_value_of_wrong_type_is_kept(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "gemini", "user")
     for text in ('{"mcpServers": []}', '{"hooks": 1}', '{"hooks": {"SessionStart": {}}}', "[]", '{"a": 1, "a": 2}'):
         before = desk.write(text)
@@ -442,7 +442,7 @@ def test_a_value_that_is_no_object_is_not_written_over(tmp_path: Path) -> None:
         assert desk.text == before
 
 
-def test_tables_that_are_written_inside_others_are_not_guessed_at(tmp_path: Path) -> None:
+def test_inline_tables_are_not_edited(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "codex", "user")
     before = desk.write('mcp_servers = {other = {command = "x"}}\n')
     with pytest.raises(Conflict):
@@ -468,7 +468,7 @@ def claude(folder: Path, remove: bool = False) -> list[Any]:
     return clients.apply_setup(CLIENTS["claude-code"], place, remove)
 
 
-def test_files_that_we_did_not_write_are_neither_written_over_nor_removed(tmp_path: Path, skill: Path) -> None:
+def test_foreign_files_are_kept(tmp_path: Path, skill: Path) -> None:
     mine = {"README.md": "mine", ".mcp.json": '{"mcpServers": {"athena": {"command": "mine"}}}'}
     skill.mkdir(parents=True)
     for name, text in mine.items():
@@ -485,9 +485,7 @@ def test_files_that_we_did_not_write_are_neither_written_over_nor_removed(tmp_pa
     assert {path.name: path.read_text() for path in skill.rglob("*") if path.is_file()} == mine
 
 
-def test_files_that_we_wrote_are_renewed_and_removed_as_long_as_nobody_changed_them(
-    tmp_path: Path, skill: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unchanged_own_files_are_renewed(tmp_path: Path, skill: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claude(tmp_path)
     texts = plugin.render_files
     monkeypatch.setattr(plugin, "render_files", lambda *given: {**texts(*given), "README.md": "a newer one"})  # newer
@@ -505,7 +503,7 @@ def test_files_that_we_wrote_are_renewed_and_removed_as_long_as_nobody_changed_t
     assert not (tmp_path / "athena" / "clients.json").exists()
 
 
-def test_a_server_beside_ours_in_the_plugins_folder_stays(tmp_path: Path, skill: Path) -> None:
+def test_foreign_server_in_plugin_folder_stays(tmp_path: Path, skill: Path) -> None:
     claude(tmp_path)
     servers = skill / ".mcp.json"
     servers.write_text(json_edit.set_value(servers.read_text(), ("mcpServers", "mine"), {"command": "mine"}))
@@ -525,7 +523,7 @@ def command(desk: Desk, name: str, script: str) -> None:
     path.chmod(0o755)
 
 
-def test_a_clients_own_command_is_asked_first(tmp_path: Path) -> None:
+def test_clients_own_command_runs_first(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "codex", "user")
     before = desk.write(TOML)
     tidy = f"""
@@ -547,7 +545,7 @@ mv "{desk.file}.new" "{desk.file}" """
     ]
 
 
-def test_a_command_that_does_nothing_is_helped(tmp_path: Path) -> None:
+def test_silent_command_falls_back_to_file(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "vscode", "user")
     command(desk, "code", "exit 0")
     desk.put()
@@ -557,7 +555,7 @@ def test_a_command_that_does_nothing_is_helped(tmp_path: Path) -> None:
     assert not desk.file.exists()
 
 
-def test_a_command_that_fails_is_said(tmp_path: Path) -> None:
+def test_failed_command_is_reported(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "codex", "user")
     before = desk.write(TOML)
     command(desk, "codex", "echo 'the disk is full' >&2; exit 3")
@@ -566,7 +564,7 @@ def test_a_command_that_fails_is_said(tmp_path: Path) -> None:
     assert desk.text == before
 
 
-def test_two_at_once_both_remember_what_was_there(tmp_path: Path) -> None:
+def test_concurrent_setups_keep_original_entry(tmp_path: Path) -> None:
     slow, quick = Desk(tmp_path, "codex", "user"), Desk(tmp_path, "gemini", "user")
     wait = 'n=0; while [ ! -e "$0.go" ] && [ $n -lt 1200 ]; do sleep 0.05; n=$((n+1)); done'
     command(slow, "codex", f': >"$0.begun"; {wait}')
@@ -585,7 +583,7 @@ def test_two_at_once_both_remember_what_was_there(tmp_path: Path) -> None:
     assert {str(slow.file), str(quick.file)} <= set(kept)
 
 
-def test_what_somebody_writes_just_then_is_not_lost(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_user_write_is_not_lost(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     before = desk.write(sample(desk))
     theirs, keep = f"{before}\n", BackupRecord.save_original
 
@@ -605,7 +603,7 @@ def test_what_somebody_writes_just_then_is_not_lost(desk: Desk, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "7"])
-def test_a_record_that_is_damaged_is_said_so(tmp_path: Path, text: str) -> None:
+def test_damaged_record_is_reported(tmp_path: Path, text: str) -> None:
     desk = Desk(tmp_path, "cursor", "user")
     Path(desk.place.home).mkdir()
     (Path(desk.place.home) / "clients.json").write_text(text)
@@ -634,9 +632,7 @@ def run(*words: str) -> int:
     return athena(args=["init", *words], prog_name="athena", standalone_mode=False)
 
 
-def test_the_command_says_what_it_did_what_it_costs_and_how_to_undo_it(
-    user: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_init_reports_changes_cost_and_undo(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("gemini", "--dry-run") == 0
     assert '+    "athena": {' in capsys.readouterr().out
     assert not (user / ".gemini").exists()
@@ -658,7 +654,7 @@ def test_the_command_says_what_it_did_what_it_costs_and_how_to_undo_it(
     assert not (user / ".gemini").exists()
 
 
-def test_a_project_is_the_git_root(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_project_is_git_root(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("cursor", "--project") == 0
     said = capsys.readouterr().out
     assert f"do not share {user / 'harbour' / '.cursor' / 'mcp.json'}\n" in said
@@ -674,7 +670,7 @@ def test_a_project_is_the_git_root(user: Path, capsys: pytest.CaptureFixture[str
     assert not (user / ".cursor").exists()
 
 
-def test_a_command_is_shown_with_the_file_that_it_changes(
+def test_command_is_shown_with_its_file(
     user: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (user / "bin").mkdir()
@@ -694,7 +690,7 @@ def test_a_command_is_shown_with_the_file_that_it_changes(
 
 
 @pytest.mark.parametrize("name", ["codex", "gemini"])
-def test_a_project_gets_no_second_hooks(user: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_project_gets_no_second_hooks(user: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(name) == 0
     assert run(name, "--project") == 0
     assert "it is set up for all projects already" in capsys.readouterr().out
@@ -710,7 +706,7 @@ def test_a_project_gets_no_second_hooks(user: Path, name: str, capsys: pytest.Ca
     assert not (user / "harbour" / f".{name}").exists()
 
 
-def test_a_server_that_somebody_added_to_claude_code_is_named(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_claude_server_is_named(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = {"mcpServers": {"athena": {"type": "stdio", "command": ".venv/bin/athena", "args": ["mcp"]}, "x": {}}}
     harbour = str(user / "harbour")
     (user / ".claude.json").write_text(json.dumps({"projects": {harbour: own, "/other": {"mcpServers": None}}}))
@@ -725,7 +721,7 @@ def test_a_server_that_somebody_added_to_claude_code_is_named(user: Path, capsys
     assert json.loads(capsys.readouterr().out)["notes"] == []
 
 
-def test_what_makes_no_sense_is_refused(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contradictory_options_are_refused(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("windsurf", "--project") == 2
     assert "--user" in capsys.readouterr().err
     assert run("cursor", "--project", "--user") == 2
@@ -738,7 +734,7 @@ def test_what_makes_no_sense_is_refused(user: Path, capsys: pytest.CaptureFixtur
     assert "cannot be set up" in capsys.readouterr().out
 
 
-def test_names_and_hooks_are_those_of_the_clients(tmp_path: Path) -> None:
+def test_names_and_hooks_match_clients(tmp_path: Path) -> None:
     assert tuple(CLIENTS) == CLIENT_NAMES
     place = SetupTarget(str(tmp_path), tmp_path, None, {"PATH": ""})
     with_hooks = [
@@ -752,14 +748,14 @@ def test_names_and_hooks_are_those_of_the_clients(tmp_path: Path) -> None:
 # --- the plugin -------------------------------------------------------------------------------------------------------
 
 
-def test_the_plugin_in_the_repository_is_up_to_date() -> None:
+def test_plugin_in_repository_is_current() -> None:
     found = plugin_files.wanted()
     assert [path.name for path, text in found.items() if path.read_text("utf-8") != text] == []
     assert {path for path in (ROOT / "plugins" / "claude-code").rglob("*") if path.is_file()} <= set(found)
     assert os.access(ROOT / "plugins" / "claude-code" / "hooks" / "athena-hook", os.X_OK)
 
 
-def test_every_event_of_the_plugin_is_one_that_we_answer() -> None:
+def test_plugin_events_are_answered() -> None:
     made = json.loads(plugin.render_files("/x", "/y", [])["hooks/hooks.json"])["hooks"]
     for (group,) in made.values():
         (hook,) = group["hooks"]
@@ -767,7 +763,7 @@ def test_every_event_of_the_plugin_is_one_that_we_answer() -> None:
         assert hook["timeout"] > 5
 
 
-def test_what_the_skill_teaches_is_there(isolated: App) -> None:
+def test_skill_names_existing_operations(isolated: App) -> None:
     skill = plugin.render_files()["skills/athena/SKILL.md"]
     taught = set(re.findall(r"`(\w+)\.(\w+)[(`]", skill))
     assert len(taught) >= 5
@@ -778,7 +774,7 @@ def test_what_the_skill_teaches_is_there(isolated: App) -> None:
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_every_page_says_what_it_costs_and_how_to_see_limit_and_remove_it(name: str) -> None:
+def test_pages_document_cost_and_removal(name: str) -> None:
     page = (ROOT / "docs" / "clients" / f"{name}.md").read_text("utf-8")
     parts = {match[1]: match[2] for match in re.finditer(r"^\*\*([\w ]+)\.\*\* (.*?)(?=^\*\*|\Z)", page, re.M | re.S)}
     assert {"What it installs", "What it costs", "See", "Limit", "Remove"} <= set(parts)
@@ -789,13 +785,13 @@ def test_every_page_says_what_it_costs_and_how_to_see_limit_and_remove_it(name: 
     assert f"athena init {name} --remove" in parts["Remove"]
 
 
-def test_tokens_are_what_is_said() -> None:
+def test_documented_token_counts_are_right() -> None:
     head = plugin.render_files()["skills/athena/SKILL.md"].split("---")[1]
     assert tokens.count_tokens_exactly(head) <= SKILL_TOKENS
     assert tokens.count_tokens_exactly(tools.INSTRUCTIONS) <= INSTRUCTIONS_TOKENS
 
 
-def test_a_plugin_that_nobody_set_up_finds_athena_or_says_nothing(tmp_path: Path) -> None:
+def test_unconfigured_plugin_finds_athena(tmp_path: Path) -> None:
     script = tmp_path / "athena-hook"
     script.write_text(plugin.render_files()["hooks/athena-hook"])
     (tmp_path / "home" / "bin").mkdir(parents=True)
@@ -816,7 +812,7 @@ def test_a_plugin_that_nobody_set_up_finds_athena_or_says_nothing(tmp_path: Path
     assert said(f"{tmp_path}:/usr/bin:/bin") == (0, "")
 
 
-def test_a_plugin_that_nobody_set_up_runs_nothing_of_the_folder_that_it_is_in(tmp_path: Path) -> None:
+def test_unconfigured_plugin_ignores_working_folder(tmp_path: Path) -> None:
     (tmp_path / "athena" / "bin").mkdir(parents=True)
     launched = tmp_path / "athena" / "bin" / "athena-hook"
     launched.write_text("#!/bin/sh\necho ran\n")
@@ -834,7 +830,7 @@ def test_a_plugin_that_nobody_set_up_runs_nothing_of_the_folder_that_it_is_in(tm
     assert said(str(tmp_path)) == b"ran\n" or sys.platform == "darwin"
 
 
-def test_the_launcher_of_the_server_says_what_is_missing(tmp_path: Path) -> None:
+def test_server_launcher_reports_missing_package(tmp_path: Path) -> None:
     launcher.install_launchers(str(tmp_path))
     script = tmp_path / "bin" / "athena-mcp"
     script.write_text(script.read_text().replace(shlex.quote(sys.executable), "/nowhere/python3"))
@@ -843,7 +839,7 @@ def test_the_launcher_of_the_server_says_what_is_missing(tmp_path: Path) -> None
     assert "no Python at /nowhere/python3; run athena init again" in done.stderr
 
 
-def test_the_launcher_of_the_server_serves_its_own_home_and_the_folder_that_it_is_told(tmp_path: Path) -> None:
+def test_server_launcher_uses_home_and_folder(tmp_path: Path) -> None:
     home = Home(tmp_path / """it's $(touch x) "here" `y`""")
     home.install()
     (tmp_path / "harbour" / ".git").mkdir(parents=True)
@@ -879,9 +875,7 @@ FILES = some.dictionaries(some.text(max_size=5), VALUES, max_size=4)
 
 
 @given(FILES, some.sampled_from([None, 1, 4, "\t"]), some.dictionaries(some.text(min_size=1, max_size=5), VALUES))
-def test_any_json_gets_our_member_and_loses_it_again(
-    said: dict[str, Any], indent: Any, servers: dict[str, Any]
-) -> None:
+def test_any_json_round_trips(said: dict[str, Any], indent: Any, servers: dict[str, Any]) -> None:
     said = {**said, "servers": {key: value for key, value in servers.items() if key != "athena"}}
     text = json.dumps(said, indent=indent, ensure_ascii=False)
     with_us = json_edit.set_value(text, ("servers", "athena"), {"command": "x"})
@@ -898,7 +892,7 @@ GROUPS = some.lists(some.fixed_dictionaries({"hooks": some.lists(COMMANDS, max_s
 
 @settings(max_examples=40)
 @given(GROUPS, some.sampled_from([None, 1, 4, "\t"]), some.data())
-def test_any_list_of_hooks_gets_our_command_and_loses_it_again(groups: list[Any], indent: Any, data: Any) -> None:
+def test_any_hook_list_round_trips(groups: list[Any], indent: Any, data: Any) -> None:
     text = json.dumps({"hooks": {"Stop": groups}}, indent=indent)
     ours = {"hooks": [{"type": "command", "command": "/nowhere/bin/athena-hook stop"}]}
     path = ("hooks", "Stop")
@@ -915,7 +909,7 @@ def test_any_list_of_hooks_gets_our_command_and_loses_it_again(groups: list[Any]
 
 
 @given(some.dictionaries(some.from_regex(r"[a-z]{1,5}", fullmatch=True), some.integers() | some.booleans(), max_size=3))
-def test_any_toml_gets_our_table_and_loses_it_again(said: dict[str, Any]) -> None:
+def test_any_toml_round_trips(said: dict[str, Any]) -> None:
     text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in said.items())
     with_us = toml_edit.set_value(text, ("servers", "athena"), {"command": 'a "quoted" \\ path'})
     assert tomllib.loads(with_us) == {**said, "servers": {"athena": {"command": 'a "quoted" \\ path'}}}

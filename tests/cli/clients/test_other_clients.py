@@ -41,7 +41,7 @@ WORDS = {"codex": TRUSTED, "gemini": ["--skip-trust", "--approval-mode", "yolo",
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_sessions_know_what_is_remembered_and_what_the_last_one_did(name: str, tmp_path: Path) -> None:
+def test_client_sessions_recall_memories_and_work(name: str, tmp_path: Path) -> None:
     try:
         program = node_packages.command(node_packages.codex() if name == "codex" else node_packages.GEMINI)
     except node_packages.Unobtainable as error:

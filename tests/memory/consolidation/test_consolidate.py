@@ -53,7 +53,7 @@ def everything(app: App) -> dict[str, Any]:
     return found
 
 
-def test_what_says_the_same_becomes_one_and_can_be_taken_back(isolated: App) -> None:
+def test_equal_memories_merge_and_undo(isolated: App) -> None:
     api.store(SAME[0], tags="old", metadata={"who": "Ann"})
     api.store(SAME[1], tags="new")
     api.store(SAME[2])
@@ -69,7 +69,7 @@ def test_what_says_the_same_becomes_one_and_can_be_taken_back(isolated: App) -> 
     assert api.health().count == 3
 
 
-def test_what_differs_in_one_word_is_never_merged_but_contradicts(isolated: App) -> None:
+def test_one_word_difference_contradicts(isolated: App) -> None:
     old, new = (api.store(text) for text in OPPOSED)
     done = api.consolidate(strategy="quality")
     assert [(p["type"], p["merged"]) for p in done["patterns"]] == [("contradiction", False)]
@@ -78,7 +78,7 @@ def test_what_differs_in_one_word_is_never_merged_but_contradicts(isolated: App)
     assert api.get(old).importance < 0.5 < api.get(new).importance
 
 
-def test_a_contradicted_memory_fades_is_linked_and_comes_back(app: App) -> None:
+def test_contradicted_memory_fades_and_returns(app: App) -> None:
     old, new = (call(app, "remember", content=text) for text in OPPOSED)
     call(app, "consolidate")
     shown = call(app, "get_memory", memory_id=old.id)
@@ -90,7 +90,7 @@ def test_a_contradicted_memory_fades_is_linked_and_comes_back(app: App) -> None:
     assert call(app, "list_patterns") == []
 
 
-def test_the_newer_of_two_memories_is_found_first_and_the_older_says_so(app: App) -> None:
+def test_newer_memory_ranks_first(app: App) -> None:
     old = call(app, "remember", content="We deploy on Fridays at 15:00")
     new = call(app, "remember", content="Deploys run on Tuesdays at 10:00 since the release train, see the wiki")
     call(app, "remember", content="Lunch is at noon")
@@ -113,7 +113,7 @@ async def _contradict(app: App, tx: Any, made: Call, old: int, new: int) -> None
     )
 
 
-def test_what_consolidation_fades_comes_after_what_it_strengthens(app: App) -> None:
+def test_faded_ranks_after_strengthened(app: App) -> None:
     for text in ("Deploys run on Fridays at 15:00", "Deploys run on Tuesdays at 15:00", "Bob owns search"):
         call(app, "remember", content=text)
     assert call(app, "consolidate").faded == 1
@@ -122,13 +122,13 @@ def test_what_consolidation_fades_comes_after_what_it_strengthens(app: App) -> N
 
 
 @pytest.mark.parametrize("strategy", ["minimal", "speed", "balanced", "quality"])
-def test_memories_with_other_values_are_no_near_duplicates(app: App, strategy: str) -> None:
+def test_different_values_are_no_duplicates(app: App, strategy: str) -> None:
     call(app, "remember", content="The public API allows 100 requests per minute per key")
     call(app, "remember", content="The public API allows 250 requests per minute per key")
     assert {one.type for one in call(app, "consolidate", strategy=strategy).patterns} <= {"contradiction"}
 
 
-def test_a_dry_run_says_what_a_run_then_does(app: App) -> None:
+def test_dry_run_predicts_run(app: App) -> None:
     worked(app)
     for text in SAME[:2]:
         call(app, "remember", content=text)
@@ -147,7 +147,7 @@ def test_a_dry_run_says_what_a_run_then_does(app: App) -> None:
     assert call(app, "verify").ok
 
 
-def test_only_lessons_become_memories_and_none_is_a_topic(app: App) -> None:
+def test_only_lessons_become_memories(app: App) -> None:
     record(app, week(app.store.clock()))
     call(app, "remember", content="The integration tests need docker compose up first", tags=["tests"])
     done = call(app, "consolidate")
@@ -160,13 +160,13 @@ def test_only_lessons_become_memories_and_none_is_a_topic(app: App) -> None:
     assert [one.topic for one in (*known.well_covered, *known.thin, *known.stale)] == ["tests"]
 
 
-def test_the_careful_strategy_only_reports(isolated: App) -> None:
+def test_careful_strategy_only_reports(isolated: App) -> None:
     api.store_batch(SAME)
     assert api.consolidate(strategy="minimal")["merged"] == 0
     assert api.health().count == 3
 
 
-def test_tags_that_come_up_together_are_a_topic(isolated: App) -> None:
+def test_tags_seen_together_become_topic(isolated: App) -> None:
     for i in range(4):
         api.store(f"auth login number {i} {'xyz' * i}", tags=["auth", "login"])
         api.store(f"lunch menu number {i} {'abc' * i}", tags=["food"])
@@ -177,7 +177,7 @@ def test_tags_that_come_up_together_are_a_topic(isolated: App) -> None:
     assert 0 < topics[0]["confidence"] <= 1
 
 
-def test_a_dry_run_changes_nothing_at_all(app: App) -> None:
+def test_dry_run_changes_nothing(app: App) -> None:
     worked(app)
     before = everything(app)
     found = call(app, "consolidate", days_back=60, dry_run=True)
@@ -187,7 +187,7 @@ def test_a_dry_run_changes_nothing_at_all(app: App) -> None:
     assert call(app, "consolidation_status") == []
 
 
-def test_a_second_run_finds_nothing_new_and_does_little(app: App) -> None:
+def test_second_run_finds_nothing_new(app: App) -> None:
     worked(app)
     first = call(app, "consolidate", days_back=60)
     assert first.new == len(first.patterns) > 3
@@ -202,7 +202,7 @@ def test_a_second_run_finds_nothing_new_and_does_little(app: App) -> None:
     assert everything(app)["pattern"] == after["pattern"]
 
 
-def test_all_that_a_run_did_is_one_change_to_undo(app: App) -> None:
+def test_run_is_undone_as_one_change(app: App) -> None:
     worked(app)
     call(app, "remember", content=SAME[0])
     call(app, "remember", content=SAME[1])
@@ -220,7 +220,7 @@ def test_all_that_a_run_did_is_one_change_to_undo(app: App) -> None:
     assert (again.merged, again.faded, again.strengthened, again.promoted) == (0, 0, 0, 0)
 
 
-def test_more_of_the_same_brings_a_pattern_up_to_date(app: App) -> None:
+def test_repeated_events_update_pattern(app: App) -> None:
     worked(app)
     call(app, "consolidate", days_back=60)
     count = len(call(app, "list_patterns"))
@@ -234,7 +234,7 @@ def test_more_of_the_same_brings_a_pattern_up_to_date(app: App) -> None:
     assert len(call(app, "list_patterns")) == count
 
 
-def test_a_pattern_shows_its_evidence(app: App) -> None:
+def test_pattern_shows_evidence(app: App) -> None:
     worked(app)
     call(app, "consolidate", days_back=60)
     listed = call(app, "list_patterns", min_confidence=0.5)
@@ -247,7 +247,7 @@ def test_a_pattern_shows_its_evidence(app: App) -> None:
     assert call(app, "get_memory", memory_id=lesson.memory).memory_type == "lesson"
 
 
-def test_strategies_differ_in_what_they_find_and_change(app: App) -> None:
+def test_strategies_differ(app: App) -> None:
     worked(app, size=600)
     for text in SAME[:2]:
         call(app, "remember", content=text)
@@ -267,7 +267,7 @@ def test_strategies_differ_in_what_they_find_and_change(app: App) -> None:
     assert done == {"minimal": (0, False), "speed": (1, False), "balanced": (1, True), "quality": (1, True)}
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(app: App) -> None:
+def test_interrupted_run_resumes(app: App) -> None:
     worked(app)
     before = everything(app)
     stages: list[str] = []
@@ -292,7 +292,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(app: App) -> None:
     assert call(app, "consolidation_status")[0].state == "done"
 
 
-def test_many_new_events_make_a_run_due(app: App) -> None:
+def test_many_new_events_make_run_due(app: App) -> None:
     scope = app.create_context(PROJECT, "test").scope
     assert not run_sync(run.is_due(app.store, scope))
     worked(app, size=600)
@@ -301,7 +301,7 @@ def test_many_new_events_make_a_run_due(app: App) -> None:
     assert not run_sync(run.is_due(app.store, scope))
 
 
-def test_a_purge_leaves_no_word_in_a_pattern(app: App, engine: Engine, tmp_path: Path) -> None:
+def test_purge_leaves_no_word_in_pattern(app: App, engine: Engine, tmp_path: Path) -> None:
     old, new = (call(app, "remember", content=f"{text[:-1]} in Xylophonia.") for text in OPPOSED)
     call(app, "consolidate")
     assert "Xylophonia" in call(app, "list_patterns")[0].summary
@@ -342,7 +342,7 @@ print("done", flush=True)
 
 @pytest.mark.sqlite_only("the process is killed, not the server")
 @pytest.mark.parametrize("stage", ["duplicates", "sequences", "contradictions", "changing", "inside", "done"])
-def test_a_kill_leaves_the_store_as_before_or_as_after(tmp_path: Path, engine: Engine, stage: str) -> None:
+def test_kill_leaves_store_before_or_after(tmp_path: Path, engine: Engine, stage: str) -> None:
     file = tmp_path / "athena.db"
     app = App(engine.open(file), _model)
     worked(app)
@@ -370,7 +370,7 @@ def test_a_kill_leaves_the_store_as_before_or_as_after(tmp_path: Path, engine: E
     app.close()
 
 
-def test_the_command_reports_what_it_found(isolated: App, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_reports_results(isolated: App, capsys: pytest.CaptureFixture[str]) -> None:
     for text in OPPOSED:
         api.store(text)
     assert athena(["consolidate", "--days", "1"], standalone_mode=False) == 0

@@ -44,12 +44,12 @@ def weights(app: App) -> dict[str, float]:
         ("Deploy with make ship", "deploy with make ship."),
     ],
 )
-def test_only_the_very_same_words_are_merged(app: App, one: str, other: str) -> None:
+def test_only_identical_words_merge(app: App, one: str, other: str) -> None:
     keep(app, one, other)
     assert call(app, "consolidate", strategy="quality").merged == 0
 
 
-def test_what_others_said_or_at_another_time_is_not_merged(app: App) -> None:
+def test_other_author_or_time_prevents_merge(app: App) -> None:
     for speaker, date, text in (("Ann", "2026-10-01", "I ran today."), ("Bob", "2026-10-01", "I ran today")):
         call(app, "remember", content=text, metadata={"speaker": speaker, "date": date})
     call(app, "remember", content=" I ran today. ", metadata={"speaker": "Bob", "date": "2026-10-02"})
@@ -69,7 +69,7 @@ def test_what_others_said_or_at_another_time_is_not_merged(app: App) -> None:
         ("The flag is enabled in staging.", "The flag is disabled in production."),
     ],
 )
-def test_another_thing_or_occasion_is_no_contradiction(one: str, other: str) -> None:
+def test_other_subject_is_no_contradiction(one: str, other: str) -> None:
     found = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
@@ -85,7 +85,7 @@ def test_another_thing_or_occasion_is_no_contradiction(one: str, other: str) -> 
         (f"{KEEPS.format(5)}. The owner is Ann.", KEEPS.format(9), False),
     ],
 )
-def test_only_a_stated_change_or_one_other_value_is_certain(one: str, other: str, certain: bool) -> None:
+def test_only_stated_changes_are_certain(one: str, other: str, certain: bool) -> None:
     found = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
@@ -93,14 +93,14 @@ def test_only_a_stated_change_or_one_other_value_is_certain(one: str, other: str
     assert found[0].details["certain"] is certain
 
 
-def test_what_is_not_certain_is_reported_and_linked_but_not_faded(app: App) -> None:
+def test_uncertain_contradiction_does_not_fade(app: App) -> None:
     old, new = keep(app, "Bob owns search", "Carol owns search")
     done = call(app, "consolidate")
     assert ([one.type for one in done.patterns], done.faded, done.strengthened) == (["contradiction"], 0, 0)
     assert [one.id for one in call(app, "get_memory", memory_id=old.id).related] == [new.id]
 
 
-def test_a_memory_fades_once_however_often_it_is_contradicted(app: App) -> None:
+def test_memory_fades_only_once(app: App) -> None:
     keep(app, KEEPS.format(5), KEEPS.format(7))
     assert call(app, "consolidate").faded == 1
     keep(app, KEEPS.format(9))
@@ -108,20 +108,20 @@ def test_a_memory_fades_once_however_often_it_is_contradicted(app: App) -> None:
     assert weights(app) == {KEEPS.format(5): 0.25, KEEPS.format(7): 0.275, KEEPS.format(9): 0.55}
 
 
-def test_a_long_series_of_readings_is_one_pattern_and_fades_nothing(app: App) -> None:
+def test_series_of_readings_fades_nothing(app: App) -> None:
     keep(app, *(KEEPS.format(i) for i in range(2, 40)), *(f"the shop got order {i}" for i in range(60)))
     done = call(app, "consolidate", strategy="quality")
     assert (len(done.patterns), done.faded) == (1, 0)
 
 
-def test_what_its_owner_holds_important_does_not_fade(app: App) -> None:
+def test_important_memory_does_not_fade(app: App) -> None:
     keep(app, KEEPS.format(5), importance=0.9)
     keep(app, KEEPS.format(9), importance=0.1)
     assert call(app, "consolidate").faded == 0
     assert weights(app) == {KEEPS.format(5): 0.9, KEEPS.format(9): 0.1}
 
 
-def test_what_was_undone_is_not_done_again(app: App) -> None:
+def test_undone_action_is_not_repeated(app: App) -> None:
     keep(app, KEEPS.format(5), KEEPS.format(9), "Maria likes tea", "Maria likes tea.")
     call(app, "consolidate", strategy="minimal")
     done = call(app, "consolidate")
@@ -145,7 +145,7 @@ def more_of_it(app: App) -> None:
     record(app, [Event(0, now - 60 + i, k, text, how, "more") for i, (k, text, how) in enumerate(steps)])
 
 
-def test_a_lesson_that_was_forgotten_stays_so(app: App) -> None:
+def test_forgotten_lesson_stays_forgotten(app: App) -> None:
     record(app, week(app.store.clock()))
     assert call(app, "consolidate").promoted == 1
     call(app, "forget", memory_id=lesson(app).id)
@@ -154,7 +154,7 @@ def test_a_lesson_that_was_forgotten_stays_so(app: App) -> None:
     assert lesson(app) is None
 
 
-def test_a_lesson_that_was_edited_stays_as_it_was_written(app: App) -> None:
+def test_edited_lesson_stays_edited(app: App) -> None:
     record(app, week(app.store.clock()))
     call(app, "consolidate")
     call(app, "update_memory", memory_id=lesson(app).id, content="Ask Ann first", tags=["mine"], importance=0.9)
@@ -163,7 +163,7 @@ def test_a_lesson_that_was_edited_stays_as_it_was_written(app: App) -> None:
     assert (lesson(app).content, lesson(app).tags, lesson(app).importance) == ("Ask Ann first", ("mine",), 0.9)
 
 
-def test_a_replayed_key_returns_what_it_did_and_swallows_nothing(app: App) -> None:
+def test_replayed_key_returns_first_result(app: App) -> None:
     def keyed() -> Any:
         return run_sync(app.catalog.get_operation("consolidate")(app.create_context(PROJECT, "test", "k")))
 
@@ -189,7 +189,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], Any]) -> None:
     monkeypatch.setattr(run, "_run_stages", late)  # moment
 
 
-def test_what_is_written_during_a_run_is_seen_by_the_next(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_during_run_reach_next_run(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(app, KEEPS.format(5))
     meanwhile(monkeypatch, lambda: keep(app, KEEPS.format(9)))
     assert call(app, "consolidate").new == 0
@@ -197,7 +197,7 @@ def test_what_is_written_during_a_run_is_seen_by_the_next(app: App, monkeypatch:
     assert call(app, "consolidate").skipped
 
 
-def test_a_purge_during_a_run_leaves_nothing(
+def test_purge_during_run_leaves_nothing(
     app: App, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = [one.id for one in keep(app, "The Quagmire keeps 5 days", "The Quagmire keeps 9 days")]
@@ -208,7 +208,7 @@ def test_a_purge_during_a_run_leaves_nothing(
 
 
 @pytest.mark.parametrize("purged", [False, True])
-def test_without_what_contradicts_it_a_memory_counts_again(app: App, purged: bool) -> None:
+def test_memory_recovers_without_contradiction(app: App, purged: bool) -> None:
     old, new = keep(app, KEEPS.format(5), KEEPS.format(9))
     pattern = call(app, "consolidate").patterns[0]
     assert weights(app)[old.content] == 0.25
@@ -223,7 +223,7 @@ def test_without_what_contradicts_it_a_memory_counts_again(app: App, purged: boo
     assert call(app, "memory_history", memory_id=old.id)[-1].action == "no longer faded"
 
 
-def test_a_purge_takes_the_twin_that_was_merged_away(app: App, engine: Engine, tmp_path: Path) -> None:
+def test_purge_removes_merged_twin(app: App, engine: Engine, tmp_path: Path) -> None:
     old, new = keep(app, "Deploy with xyzzy ship.", "Deploy with xyzzy ship")
     assert call(app, "consolidate").merged == 1
     call(app, "purge", memory_ids=[new.id], expect=1)
@@ -233,13 +233,13 @@ def test_a_purge_takes_the_twin_that_was_merged_away(app: App, engine: Engine, t
     assert b"xyzzy" not in engine.written(tmp_path)
 
 
-def test_nobody_else_can_say_that_a_memory_quotes_another(app: App) -> None:
+def test_quotes_relation_is_reserved(app: App) -> None:
     one, other = keep(app, "one", "two")
     with pytest.raises(InvalidInput):
         call(app, "relate_memories", memory_id=one.id, other_id=other.id, relation="quotes")
 
 
-def test_an_interrupted_run_goes_on_although_something_else_was_written(app: App) -> None:
+def test_interrupted_run_resumes_after_writes(app: App) -> None:
     record(app, week(app.store.clock()))
     scope = app.create_context(PROJECT, "test").scope
 
@@ -256,7 +256,7 @@ def test_an_interrupted_run_goes_on_although_something_else_was_written(app: App
     assert {"recurring", "sequence", "contradiction"} <= {one.type for one in done.patterns}
 
 
-def test_edits_of_any_file_at_any_time_do_not_recur() -> None:
+def test_scattered_edits_do_not_recur() -> None:
     chance = random.Random(3)
     files = [
         f"{name}.py"
@@ -271,7 +271,7 @@ def test_edits_of_any_file_at_any_time_do_not_recur() -> None:
     assert [one.summary for one in sequences.find_recurring(*group_events(events)) if one.confidence >= 0.4] == []
 
 
-def test_outcomes_that_mean_the_same_are_the_same(app: App) -> None:
+def test_synonymous_outcomes_are_equal(app: App) -> None:
     record(app, [Event(0, app.store.clock(), "test", "ran it", how, "s") for how in ("Failed", "error", "passed")])
     read = run_sync(consolidation_read.read_input(app.store, app.create_context(PROJECT, "test").scope, 0.0))
     assert [one.outcome for one in read.events] == ["failure", "failure", "success"]

@@ -22,7 +22,7 @@ def call(app: App, name: str, **arguments: Any) -> Any:
     return run_sync(app.catalog.get_operation(name)(app.create_context("shop", "test"), **arguments))
 
 
-def test_a_project_is_tended_once_a_night(engine: Engine) -> None:
+def test_project_is_consolidated_once_per_night(engine: Engine) -> None:
     clock = Clock(12)
     app = App(engine.in_memory(), MiniLM(), time=clock)
     call(app, "remember", content="something")
@@ -38,7 +38,7 @@ def test_a_project_is_tended_once_a_night(engine: Engine) -> None:
     app.close()
 
 
-def test_much_that_happened_is_enough_by_day(engine: Engine) -> None:
+def test_many_events_trigger_daytime_run(engine: Engine) -> None:
     clock = Clock(12)
     app = App(engine.in_memory(), MiniLM(), time=clock)
     items = [{"event_type": "action", "content": f"step {number}"} for number in range(499)]

@@ -54,7 +54,7 @@ def summary(engine: Engine, tmp_path: Path, url: str) -> str:
     return str(found[0].summary)
 
 
-def test_a_model_words_a_pattern_better(engine: Engine, tmp_path: Path) -> None:
+def test_model_rewords_pattern(engine: Engine, tmp_path: Path) -> None:
     better = "The deploy was every Friday at 15:00, but runs every Thursday at 15:00 by now."
     with model(lambda _: better) as (url, asked):
         assert summary(engine, tmp_path, url) == better
@@ -63,16 +63,16 @@ def test_a_model_words_a_pattern_better(engine: Engine, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["The deploy is at 16:00.", "Deploys vary.", "", "Ask Bob " * 60])
-def test_what_says_something_else_is_not_used(engine: Engine, tmp_path: Path, wrong: str) -> None:
+def test_changed_meaning_is_rejected(engine: Engine, tmp_path: Path, wrong: str) -> None:
     with model(lambda _: wrong) as (url, _asked):
         assert "contradicts the older" in summary(engine, tmp_path, url)
 
 
-def test_nothing_is_missing_without_the_model(engine: Engine, tmp_path: Path) -> None:
+def test_missing_model_loses_nothing(engine: Engine, tmp_path: Path) -> None:
     assert "contradicts the older" in summary(engine, tmp_path, "http://127.0.0.1:9")
 
 
-def test_numbers_and_names_must_be_the_same() -> None:
+def test_numbers_and_names_must_match() -> None:
     plain = "5 times, every Monday: backup of orders-db by Ann"
     assert is_faithful(plain, "Every Monday, 5 times so far, Ann made a backup of orders-db.")
     assert not is_faithful(plain, "Every Monday, 6 times so far, Ann made a backup of orders-db.")
@@ -80,7 +80,7 @@ def test_numbers_and_names_must_be_the_same() -> None:
     assert not is_faithful(plain, "Every Monday, 5 times so far, there was a backup.")
 
 
-def test_the_settings_name_the_model(tmp_path: Path) -> None:
+def test_settings_name_model(tmp_path: Path) -> None:
     found = settings.load_settings(
         {"ATHENA_HOME": str(tmp_path), "ATHENA_LLM_URL": "http://localhost:1", "ATHENA_LLM_MODEL": "m"}
     )

@@ -45,7 +45,7 @@ OPPOSED = [
 ]
 
 
-def test_what_was_planted_is_found_and_little_else() -> None:
+def test_planted_patterns_are_found() -> None:
     results = []
     for i, seed in enumerate(HELD_OUT):
         one = generate_stream(seed, SIZES[i % 3], recurring=2 + i % 3, sequences=1 + i % 3)
@@ -62,7 +62,7 @@ def test_what_was_planted_is_found_and_little_else() -> None:
         assert error <= 0.1, (kind, error)
 
 
-def test_nothing_is_found_in_noise() -> None:
+def test_noise_yields_no_patterns() -> None:
     for i in range(rounds(8, 60)):
         quiet = generate_noise(100_001 + 2 * i, SIZES[i % 3])
         assert [
@@ -72,14 +72,14 @@ def test_nothing_is_found_in_noise() -> None:
         ] == []
 
 
-def test_numbers_ids_and_endings_do_not_tell_kinds_apart() -> None:
+def test_numbers_do_not_split_kinds() -> None:
     one = compute_signature("Deploy of build 1f3a9c2e to production failed after 12.5 s (2026-03-01T10:00)")
     other = compute_signature("deploying builds 77 to prod: failed after 3 minutes")
     assert one == other
     assert "p99" in compute_signature("p99 latency is high")
 
 
-def test_what_happens_every_monday_is_said_to() -> None:
+def test_weekly_event_names_weekday() -> None:
     monday = 1_780_272_000.0  # 2026-06-01 00:00 UTC
     times = [monday + 43_200 + week * 7 * DAY for week in range(6)]
     assert sequences.describe_rhythm(times) == "every Monday"
@@ -99,14 +99,14 @@ def test_what_happens_every_monday_is_said_to() -> None:
     )
 
 
-def test_a_step_tried_again_within_minutes_happened_once() -> None:
+def test_quick_retry_counts_once() -> None:
     again = [Event(i, START_TIME_S + i * 20, "action", "upload of chunk 7 retried", "failure", "s1") for i in range(9)]
     found, vocabulary, background = group_events(again)
     assert len(found[0].occasions) == 1
     assert sequences.find_recurring(found, vocabulary, background) == []
 
 
-def test_the_newer_of_two_statements_contradicts_the_older() -> None:
+def test_newer_statement_contradicts_older() -> None:
     notes = [
         MinedMemory(2, START_TIME_S + DAY, "Deploys of billing moved from Friday to Monday."),
         MinedMemory(1, START_TIME_S, "Billing is deployed on Fridays."),
@@ -116,20 +116,20 @@ def test_the_newer_of_two_statements_contradicts_the_older() -> None:
     assert [(one.evidence, one.details["older"]) for one in found] == [((1, 2), 1)]
 
 
-def test_a_statement_says_of_what_it_speaks_and_which_value_it_gives() -> None:
+def test_statement_has_subject_and_value() -> None:
     one = parse_statement(1, START_TIME_S, "The billing API must not exceed 200 requests per minute on Mondays.")
     assert one.is_negated
     assert {(value.value_type, value.text) for value in one.values} == {("number request", "200"), ("weekday", "mon")}
     assert "bil" in " ".join(one.subject_stems)
 
 
-def test_names_that_are_mentioned_together_are_a_topic() -> None:
+def test_names_mentioned_together_are_topic() -> None:
     items = [(i, f"@ann changed `parse_date` in case {i}", ()) for i in range(5)]
     items += [(10 + i, f"@bob did not, nor did they {i}", ()) for i in range(10)]
     assert stages.find_topics(items)[0].details["topics"] == ["@ann", "parse_date"]
 
 
-def test_what_leads_to_failure_is_found_where_a_session_has_several_ends() -> None:
+def test_cause_of_failure_is_found() -> None:
     events = week(START_TIME_S)
     found, vocabulary, background = group_events(events)
     sequences.find_recurring(found, vocabulary, background)
@@ -155,7 +155,7 @@ def _runs(events: list[Event]) -> list[tuple[bool, str | None]]:
     ]
 
 
-def test_opposite_deeds_and_other_things_are_other_kinds() -> None:
+def test_opposite_actions_are_different_kinds() -> None:
     texts = [
         CARELESS, "edited billing/models.py", "read billing/models.py", "edited api/routes.py", "wrote a migration",
         "skipped the migration", "applied the migration", "ran the unit tests", "ran the integration tests",
@@ -165,7 +165,7 @@ def test_opposite_deeds_and_other_things_are_other_kinds() -> None:
     assert sorted(found) == sorted([text] for text in texts)
 
 
-def test_what_is_said_of_a_recurring_episode_is_literally_true() -> None:
+def test_recurring_episode_text_is_true() -> None:
     events = week(START_TIME_S)
     found = sequences.find_recurring(*group_events(events))
     for one in found:
@@ -184,7 +184,7 @@ def test_what_is_said_of_a_recurring_episode_is_literally_true() -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), AGREED)
-def test_another_subject_or_notation_is_no_contradiction(one: str, other: str) -> None:
+def test_other_subject_or_notation_no_contradiction(one: str, other: str) -> None:
     found = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
@@ -192,7 +192,7 @@ def test_another_subject_or_notation_is_no_contradiction(one: str, other: str) -
 
 
 @pytest.mark.parametrize(("one", "other"), OPPOSED)
-def test_what_says_otherwise_is_a_contradiction(one: str, other: str) -> None:
+def test_different_statement_is_contradiction(one: str, other: str) -> None:
     found = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )

@@ -8,7 +8,7 @@ from athena.errors import NotFound
 from athena.memory.documents.read import MAX_PIECE_CHARS, split_document
 
 
-def test_a_folder_is_kept_found_and_brought_up_to_date(isolated: App, tmp_path: Path) -> None:
+def test_folder_is_ingested_and_updated(isolated: App, tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "deploy.md").write_text(
@@ -30,12 +30,12 @@ def test_a_folder_is_kept_found_and_brought_up_to_date(isolated: App, tmp_path: 
     assert not any("blue script" in text or "red lever" in text for text in texts)
 
 
-def test_a_path_that_is_not_there_is_an_error(isolated: App, tmp_path: Path) -> None:
+def test_missing_path_is_error(isolated: App, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no file or folder"):
         api.ingest(tmp_path / "missing")
 
 
-def test_pieces_stand_under_their_heading_and_are_not_too_long() -> None:
+def test_chunks_have_heading_and_limit() -> None:
     text = (
         "# One\n\n" + "\n\n".join(f"Paragraph {i} of the first part. " * 10 for i in range(12)) + "\n\n# Two\n\nShort."
     )
@@ -45,5 +45,5 @@ def test_pieces_stand_under_their_heading_and_are_not_too_long() -> None:
     assert all(len(piece) <= MAX_PIECE_CHARS + 250 for piece in pieces)
 
 
-def test_a_text_without_breaks_is_cut_too() -> None:
+def test_text_without_breaks_is_split() -> None:
     assert "".join(split_document("x" * 10_000)).count("x") >= 1_600

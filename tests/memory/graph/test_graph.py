@@ -48,7 +48,7 @@ def graph(app: App) -> Caller:
     return made
 
 
-def test_what_was_made_is_read_back_in_its_order(graph: Caller) -> None:
+def test_graph_is_read_in_creation_order(graph: Caller) -> None:
     assert graph.read_graph() == {
         "entities": [ANN, BOB, ACME],
         "relations": [relation("Ann", "works at", "Acme"), relation("Bob", "knows", "Ann")],
@@ -56,7 +56,7 @@ def test_what_was_made_is_read_back_in_its_order(graph: Caller) -> None:
     assert graph.verify().ok
 
 
-def test_a_known_name_is_left_as_it_is(graph: Caller) -> None:
+def test_existing_entity_is_unchanged(graph: Caller) -> None:
     again = {"name": "Ann", "entityType": "robot", "observations": ["beeps"]}
     new = {"name": "Zoe", "entityType": "", "observations": ["is new", "is new"]}
     assert graph.create_entities(entities=[again, new]) == [{**new, "observations": ["is new"]}]
@@ -64,7 +64,7 @@ def test_a_known_name_is_left_as_it_is(graph: Caller) -> None:
     assert graph.create_relations(relations=[relation("Bob", "knows", "Ann")]) == []
 
 
-def test_observations_are_added_once_and_only_to_what_is_there(graph: Caller) -> None:
+def test_observation_is_added_once(graph: Caller) -> None:
     added = graph.add_observations(
         observations=[
             {"entityName": "Ann", "contents": ["likes tea", "has a cat", "has a cat"]},
@@ -86,7 +86,7 @@ def test_observations_are_added_once_and_only_to_what_is_there(graph: Caller) ->
     assert seen == ["likes tea", "lives in Oslo", "has a cat", "plays chess"]
 
 
-def test_an_opened_node_comes_with_every_relation_that_names_it(graph: Caller) -> None:
+def test_opened_node_has_all_relations(graph: Caller) -> None:
     assert graph.open_nodes(names=["Acme", "nobody"]) == {
         "entities": [ACME],
         "relations": [relation("Ann", "works at", "Acme")],
@@ -94,7 +94,7 @@ def test_an_opened_node_comes_with_every_relation_that_names_it(graph: Caller) -
     assert graph.open_nodes(names=[]) == {"entities": [], "relations": []}
 
 
-def test_a_deleted_entity_is_gone_with_its_relations_and_comes_back_whole_by_undo(graph: Caller) -> None:
+def test_deleted_entity_returns_by_undo(graph: Caller) -> None:
     before = graph.read_graph()
     assert graph.delete_entities(entityNames=["Ann", "nobody"]) == {
         "success": True,
@@ -108,14 +108,14 @@ def test_a_deleted_entity_is_gone_with_its_relations_and_comes_back_whole_by_und
     assert graph.verify().ok
 
 
-def test_an_entity_made_again_starts_anew_at_the_end(graph: Caller) -> None:
+def test_recreated_entity_starts_empty(graph: Caller) -> None:
     graph.delete_entities(entityNames=["Ann"])
     graph.create_entities(entities=[{**ANN, "observations": []}])
     assert [e["name"] for e in graph.read_graph()["entities"]] == ["Bob", "Acme", "Ann"]
     assert graph.open_nodes(names=["Ann"])["entities"][0]["observations"] == []
 
 
-def test_deleted_observations_and_relations_come_back_by_undo_in_order(graph: Caller) -> None:
+def test_undo_restores_observations_and_relations(graph: Caller) -> None:
     before = graph.read_graph()
     graph.delete_observations(
         deletions=[
@@ -134,7 +134,7 @@ def test_deleted_observations_and_relations_come_back_by_undo_in_order(graph: Ca
     assert graph.read_graph() == before
 
 
-def test_undo_takes_back_the_newest_change_whatever_it_was(graph: Caller) -> None:
+def test_undo_reverts_newest_change(graph: Caller) -> None:
     graph.remember(content="a plain memory")
     graph.create_relations(relations=[relation("Ann", "married", "Bob")])
     graph.add_observations(observations=[{"entityName": "Ann", "contents": ["new"]}])
@@ -151,7 +151,7 @@ def test_undo_takes_back_the_newest_change_whatever_it_was(graph: Caller) -> Non
     assert graph.verify().ok
 
 
-def test_search_finds_parts_of_words_then_words_and_meaning(graph: Caller) -> None:
+def test_search_nodes_matches_substrings_and_meaning(graph: Caller) -> None:
     graph.create_entities(
         entities=[
             {"name": "Garage", "entityType": "place", "observations": ["the automobile is parked there"]},
@@ -166,7 +166,7 @@ def test_search_finds_parts_of_words_then_words_and_meaning(graph: Caller) -> No
     assert len(graph.search_nodes(query="")["entities"]) == 5
 
 
-def test_search_graph_ranks_entities_by_their_best_row(graph: Caller) -> None:
+def test_search_graph_ranks_by_best_row(graph: Caller) -> None:
     graph.reembed(limit=1_000)  # the background would do it in a moment
     found = graph.search_graph(query="who drinks hot beverages like tea", max_results=2)
     assert found[0]["name"] == "Ann", found
@@ -176,12 +176,12 @@ def test_search_graph_ranks_entities_by_their_best_row(graph: Caller) -> None:
     assert len({one["name"] for one in found}) == len(found) == 2
 
 
-def test_entities_do_not_show_among_memories(graph: Caller) -> None:
+def test_entities_are_no_memories(graph: Caller) -> None:
     graph.remember(content="tea is served at four")
     assert [hit.content for hit in graph.recall(query="tea", k=10)] == ["tea is served at four"]
 
 
-def test_a_relation_tells_when_it_held(graph: Caller) -> None:
+def test_relation_has_validity_times(graph: Caller) -> None:
     graph.create_relations(relations=[relation("Bob", "works at", "Acme", since="2020-01-01", until="2022-12-31")])
     shown = graph.open_nodes(names=["Bob"])["relations"][-1]
     assert shown["since"] < shown["until"]
@@ -197,7 +197,7 @@ def test_a_relation_tells_when_it_held(graph: Caller) -> None:
         graph.create_relations(relations=[relation("a", "b", "c", since="2022", until="2020")])
 
 
-def test_neighbors_follow_depth_type_and_direction(graph: Caller) -> None:
+def test_neighbors_respect_depth_type_direction(graph: Caller) -> None:
     def names(**how: Any) -> list[tuple[str, int]]:
         return [(n["name"], n["distance"]) for n in graph.neighbors(name="Bob", **how)["neighbors"]]
 
@@ -212,7 +212,7 @@ def test_neighbors_follow_depth_type_and_direction(graph: Caller) -> None:
         graph.neighbors(name="nobody")
 
 
-def test_find_path_finds_the_shortest_way(graph: Caller) -> None:
+def test_find_path_returns_shortest(graph: Caller) -> None:
     graph.create_relations(relations=[relation("Acme", "owns", "Lab"), relation("Lab", "near", "Sea")])
     path = graph.find_path(source="Bob", target="Sea")
     assert path["names"] == ["Bob", "Ann", "Acme", "Lab", "Sea"]
@@ -223,7 +223,7 @@ def test_find_path_finds_the_shortest_way(graph: Caller) -> None:
     assert graph.find_path(source="Bob", target="Bob")["names"] == ["Bob"]
 
 
-def test_merging_is_one_change_and_undo_parts_the_two_again(graph: Caller) -> None:
+def test_merge_is_one_undoable_change(graph: Caller) -> None:
     before = graph.read_graph()
     merged = graph.merge_entities(source="Bob", into="Ann")
     assert merged["observations"] == ["likes tea", "lives in Oslo", "plays chess"]
@@ -238,7 +238,7 @@ def test_merging_is_one_change_and_undo_parts_the_two_again(graph: Caller) -> No
     assert graph.verify().ok
 
 
-def test_merging_moves_relations_and_keeps_when_they_held(graph: Caller) -> None:
+def test_merge_keeps_relations_and_times(graph: Caller) -> None:
     graph.create_entities(entities=[{"name": "Robert", "entityType": "person", "observations": ["plays chess"]}])
     graph.create_relations(
         relations=[relation("Robert", "likes", "Acme", since="2020"), relation("X", "saw", "Robert")]
@@ -253,7 +253,7 @@ def test_merging_moves_relations_and_keeps_when_they_held(graph: Caller) -> None
     assert "since" in made[1]
 
 
-def test_one_entity_is_made_or_added_to(graph: Caller) -> None:
+def test_upsert_creates_or_adds(graph: Caller) -> None:
     made = graph.create_entity(name="Zoe", entity_type="Task", metadata={"source": "chat"})
     assert (made["name"], made["entityType"], made["observations"], made["outcome"]) == ("Zoe", "Task", [], "new")
     again = graph.create_entity(name="Zoe", entity_type="Task", observations=["is due"])
@@ -261,7 +261,7 @@ def test_one_entity_is_made_or_added_to(graph: Caller) -> None:
     assert graph.verify().ok
 
 
-def test_what_is_known_everywhere_is_seen_and_one_name_is_one_entity(app: App, graph: Caller) -> None:
+def test_global_entity_is_shared_by_name(app: App, graph: Caller) -> None:
     everywhere = Caller(app, "user")
     everywhere.create_entities(
         entities=[{"name": "Ann", "entityType": "person", "observations": ["is tall"]}, {**ACME, "name": "Shared"}]
@@ -272,7 +272,7 @@ def test_what_is_known_everywhere_is_seen_and_one_name_is_one_entity(app: App, g
     assert Caller(app, "other").open_nodes(names=["Bob"])["entities"] == []
 
 
-def test_secrets_are_taken_out_and_empty_texts_refused(graph: Caller) -> None:
+def test_secrets_redacted_and_empty_text_refused(graph: Caller) -> None:
     key = "AKIA" + "IOSFODNN7EXAMPLE"
     graph.add_observations(observations=[{"entityName": "Ann", "contents": [f"her key is {key} now"]}])
     assert key not in str(graph.read_graph())
@@ -285,7 +285,7 @@ def test_secrets_are_taken_out_and_empty_texts_refused(graph: Caller) -> None:
         graph.create_entities(entities=[{"name": "x"}])
 
 
-def test_what_no_engine_can_store_is_asked_for_in_vain_but_harmless(graph: Caller) -> None:
+def test_unstorable_text_finds_nothing(graph: Caller) -> None:
     for odd in ("\0", "Ann\0", "\ud800"):
         assert [e["name"] for e in graph.open_nodes(names=[odd])["entities"]] == (["Ann"] if "Ann" in odd else [])
         graph.search_nodes(query=odd)
@@ -297,14 +297,14 @@ def test_what_no_engine_can_store_is_asked_for_in_vain_but_harmless(graph: Calle
     assert graph.open_nodes(names=["Ann"])["entities"] == [ANN]
 
 
-def test_a_name_cannot_pass_for_an_observation(graph: Caller) -> None:
+def test_name_is_never_observation(graph: Caller) -> None:
     number = graph.create_entity(name="Ann", entity_type="person")["id"]
     graph.create_entities(entities=[{"name": f"{number}\nlikes tea", "entityType": "x", "observations": []}])
     assert len(graph.read_graph()["entities"]) == 4
     assert graph.verify().ok
 
 
-def test_a_repeated_call_with_its_key_happens_once_and_says_the_same(app: App, graph: Caller) -> None:
+def test_repeated_key_happens_once(app: App, graph: Caller) -> None:
     keyed = Caller(app, key="k1")
     asked: dict[str, Any] = {"observations": [{"entityName": "Ann", "contents": ["once"]}]}
     assert keyed.add_observations(**asked) == keyed.add_observations(**asked)
@@ -319,7 +319,7 @@ def test_a_repeated_call_with_its_key_happens_once_and_says_the_same(app: App, g
     assert not [row for row in rows if "once" in row[0] or "Kim" in row[0]]
 
 
-def test_purge_leaves_no_trace_of_a_deleted_entity(app: App, graph: Caller) -> None:
+def test_purge_leaves_no_trace(app: App, graph: Caller) -> None:
     graph.create_relations(relations=[relation("Ann", "keeps", "xyzzy")])
     graph.delete_entities(entityNames=["Ann"])
     assert graph.purge(expect=3) == 3
@@ -329,7 +329,7 @@ def test_purge_leaves_no_trace_of_a_deleted_entity(app: App, graph: Caller) -> N
     assert graph.verify().ok
 
 
-def test_rows_that_wait_for_the_indexes_are_changed_and_deleted_like_any(graph: Caller) -> None:
+def test_unindexed_rows_are_edited_and_deleted(graph: Caller) -> None:
     graph.delete_observations(deletions=[{"entityName": "Ann", "observations": ["likes tea"]}])
     graph.undo()
     graph.merge_entities(source="Bob", into="Acme")
@@ -356,7 +356,7 @@ connect.close()
 """
 
 
-def test_two_processes_that_add_at_once_lose_nothing_and_double_nothing() -> None:
+def test_concurrent_processes_lose_nothing() -> None:
     from athena.app import connect
 
     app = connect.shared_app()
@@ -387,7 +387,7 @@ print("merged", flush=True)
 
 @pytest.mark.sqlite_only("what is killed is a process with the file open")
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.4, 0.6, 0.8])
-def test_a_merge_that_is_killed_has_happened_or_has_not(tmp_path: Path, part: float) -> None:
+def test_killed_merge_is_atomic(tmp_path: Path, part: float) -> None:
     from test_durability import _kill_after
 
     from athena.storage.sqlite.store import Sqlite
@@ -424,7 +424,7 @@ def test_a_merge_that_is_killed_has_happened_or_has_not(tmp_path: Path, part: fl
     app.close()
 
 
-def test_a_text_mentions_what_its_form_tells(app: App) -> None:
+def test_mentions_are_found_in_text(app: App) -> None:
     memory = Caller(app)
     memory.remember(
         content="@ann fixed parse_config() in src/app/main.py, see https://example.org/issues/7. "
@@ -448,7 +448,7 @@ def test_a_text_mentions_what_its_form_tells(app: App) -> None:
     }  # fmt: skip
 
 
-def test_a_memory_is_linked_to_the_entities_it_names(app: App, graph: Caller) -> None:
+def test_memory_links_to_named_entities(app: App, graph: Caller) -> None:
     graph.create_entities(
         entities=[{"name": name, "entityType": "place", "observations": []} for name in ("York", "New York")]
     )
@@ -472,7 +472,7 @@ def test_a_memory_is_linked_to_the_entities_it_names(app: App, graph: Caller) ->
     assert rows == []
 
 
-def test_an_entity_made_later_is_linked_to_what_named_it_before(graph: Caller) -> None:
+def test_later_entity_links_to_earlier_memory(graph: Caller) -> None:
     stored = graph.remember(content="Zaphod Beeblebrox called")
     graph.create_entity(name="Zaphod Beeblebrox", entity_type="person")
     assert [m.id for m in graph.mentions(name="zaphod beeblebrox")] == [stored.id]
@@ -486,7 +486,7 @@ def times(shown: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_relation_may_hold_at_several_times(graph: Caller) -> None:
+def test_relation_may_hold_several_times(graph: Caller) -> None:
     job = "Ann", "works at", "Globex"
     graph.create_relations(relations=[relation(*job, since="2024")])
     made = graph.create_relations(relations=[relation(*job, since="2020", until="2021")])
@@ -508,7 +508,7 @@ def test_a_relation_may_hold_at_several_times(graph: Caller) -> None:
     assert graph.verify().ok
 
 
-def test_only_what_holds_now_is_followed_unless_told(graph: Caller) -> None:
+def test_only_current_relations_are_followed(graph: Caller) -> None:
     graph.create_relations(
         relations=[
             relation("Ann", "worked at", "Old", since="2010", until="2012"),
@@ -526,7 +526,7 @@ def test_only_what_holds_now_is_followed_unless_told(graph: Caller) -> None:
     assert graph.find_path(source="Ann", target="Old", at="any")["found"]
 
 
-def test_a_merged_entity_has_the_mentions_of_both(graph: Caller) -> None:
+def test_merged_entity_has_both_mentions(graph: Caller) -> None:
     before = graph.remember(content="annie was here before anyone knew her").id
     graph.create_entities(entities=[{"name": "Annie", "entityType": "person", "observations": []}])
     first = graph.remember(content="Lunch with Annie on Tuesday").id
@@ -544,7 +544,7 @@ def test_a_merged_entity_has_the_mentions_of_both(graph: Caller) -> None:
     assert graph.verify().ok
 
 
-def test_names_go_along_through_two_merges(graph: Caller) -> None:
+def test_names_survive_two_merges(graph: Caller) -> None:
     graph.create_entities(entities=[{"name": name, "entityType": "", "observations": []} for name in ("Bobby", "Rob")])
     kept = graph.remember(content="Bobby won").id
     graph.merge_entities(source="Bobby", into="Bob")
@@ -553,14 +553,14 @@ def test_names_go_along_through_two_merges(graph: Caller) -> None:
     assert [one["name"] for one in graph.open_nodes(names=["Bobby"])["entities"]] == ["Rob"]
 
 
-def test_to_look_at_mentions_is_not_to_recall(graph: Caller) -> None:
+def test_reading_mentions_is_no_recall(graph: Caller) -> None:
     for i in range(4):
         graph.remember(content=f"Ann did thing {i}")
     graph.mentions(name="Ann", k=1)
     assert graph.stats()["most_recalled"] == []
 
 
-def test_a_purge_takes_a_merged_name_away(graph: Caller) -> None:
+def test_purge_removes_merged_name(graph: Caller) -> None:
     graph.create_entities(entities=[{"name": "Zorblax", "entityType": "person", "observations": []}])
     graph.merge_entities(source="Zorblax", into="Ann")
     graph.purge(expect=graph.purge(dry_run=True))

@@ -26,7 +26,7 @@ def entity(name: str, *observations: str) -> dict[str, Any]:
     return {"name": name, "entityType": "thing", "observations": list(observations)}
 
 
-def test_metadata_of_an_entity_are_returned_merged_and_undone(app: App) -> None:
+def test_entity_metadata_merges_and_undoes(app: App) -> None:
     graph = Caller(app)
     made = graph.create_entity(name="K", entity_type="a", metadata={"u": 1, "v": 1})
     assert made["metadata"] == {"u": 1, "v": 1}
@@ -43,7 +43,7 @@ def test_metadata_of_an_entity_are_returned_merged_and_undone(app: App) -> None:
     assert graph.verify().ok
 
 
-def test_secrets_that_were_taken_out_are_told(app: App) -> None:
+def test_redaction_is_reported(app: App) -> None:
     graph = Caller(app)
     made = graph.create_entity(name=f"E {SECRET}", entity_type="x", observations=[SECRET], metadata={"a": SECRET})
     assert len(made["redacted"]) == 3
@@ -59,7 +59,7 @@ def test_secrets_that_were_taken_out_are_told(app: App) -> None:
     assert not [row for row in read_sql(app, "SELECT metadata, content FROM memories") if SECRET in str(row)]
 
 
-def test_a_repeated_merge_says_that_its_result_was_deleted(app: App) -> None:
+def test_repeated_merge_reports_deleted_result(app: App) -> None:
     graph, keyed = Caller(app), Caller(app, key="m1")
     graph.create_entities(entities=[entity("M1"), entity("M2")])
     keyed.merge_entities(source="M1", into="M2")
@@ -68,7 +68,7 @@ def test_a_repeated_merge_says_that_its_result_was_deleted(app: App) -> None:
         keyed.merge_entities(source="M1", into="M2")
 
 
-def test_a_project_deletes_and_merges_only_what_is_its_own(app: App) -> None:
+def test_project_changes_only_own_entities(app: App) -> None:
     graph, everywhere = Caller(app), Caller(app, "user")
     everywhere.create_entities(entities=[entity("Shared", "o"), entity("Other")])
     everywhere.create_relations(relations=[relation("Shared", "is", "Other")])
@@ -84,7 +84,7 @@ def test_a_project_deletes_and_merges_only_what_is_its_own(app: App) -> None:
     assert graph.open_nodes(names=["Shared"]) == {"entities": [], "relations": []}
 
 
-def test_undo_passes_over_what_another_project_made_anew(app: App) -> None:
+def test_undo_skips_entity_recreated_elsewhere(app: App) -> None:
     graph, everywhere = Caller(app), Caller(app, "user")
     graph.remember(content="the change before")
     everywhere.create_entities(entities=[entity("Shared", "o")])
@@ -97,7 +97,7 @@ def test_undo_passes_over_what_another_project_made_anew(app: App) -> None:
     assert graph.verify().ok
 
 
-def test_whatever_has_an_id_is_forgotten_restored_and_purged_by_it(app: App) -> None:
+def test_forget_restore_purge_accept_id(app: App) -> None:
     call = Caller(app)
     event = call.record_event(event_type="a", content="private pin is zebra")
     task = call.create_task(title="feed the zebra")
@@ -115,7 +115,7 @@ def test_whatever_has_an_id_is_forgotten_restored_and_purged_by_it(app: App) -> 
     assert call.verify().ok
 
 
-def test_a_hash_means_a_memory_first_and_one_thing_only(app: App) -> None:
+def test_hash_prefers_memory_and_is_unique(app: App) -> None:
     call = Caller(app)
     for number in range(40):
         call.record_event(event_type="a", content=f"event {number}")
@@ -132,7 +132,7 @@ def test_a_hash_means_a_memory_first_and_one_thing_only(app: App) -> None:
     assert call.restore_memory(memory_id=made.id) is True
 
 
-def test_an_entity_goes_as_a_whole(app: App) -> None:
+def test_entity_is_forgotten_as_whole(app: App) -> None:
     call = Caller(app)
     made = call.create_entity(name="Ann", entity_type="person", observations=["likes tea", "is tall"])
     with pytest.raises(InvalidInput, match="is the entity 'Ann'"):
@@ -146,7 +146,7 @@ def test_an_entity_goes_as_a_whole(app: App) -> None:
 
 
 @pytest.mark.sqlite_only("there, one writes at a time")
-def test_a_search_waits_for_no_other_writer(tmp_path: Path) -> None:
+def test_search_does_not_wait_for_writer(tmp_path: Path) -> None:
     from athena.storage.sqlite.connection import BUSY_TIMEOUT_S
     from athena.storage.sqlite.store import Sqlite
     from conftest import _model
@@ -194,7 +194,7 @@ def test_a_search_waits_for_no_other_writer(tmp_path: Path) -> None:
         ("Zoë", "zoë called", True),
     ],
 )
-def test_a_name_is_mentioned_where_it_is_meant(app: App, name: str, text: str, meant: bool) -> None:
+def test_mention_needs_word_boundaries(app: App, name: str, text: str, meant: bool) -> None:
     call = Caller(app)
     call.create_entities(entities=[entity(name)])
     call.remember(content=text)
@@ -205,7 +205,7 @@ def test_a_name_is_mentioned_where_it_is_meant(app: App, name: str, text: str, m
     assert [one.content for one in later.mentions(name=name)] == ([text] if meant else [])
 
 
-def test_of_two_names_without_spaces_the_longer_one_is_meant(app: App) -> None:
+def test_longer_unspaced_name_wins(app: App) -> None:
     call = Caller(app)
     call.create_entities(entities=[entity("東京"), entity("東京都庁")])
     call.remember(content="会議は東京都庁です")
@@ -213,7 +213,7 @@ def test_of_two_names_without_spaces_the_longer_one_is_meant(app: App) -> None:
     assert rows == [("東京都庁",)]
 
 
-def test_what_is_no_outcome_session_or_time_is_refused(app: App) -> None:
+def test_invalid_outcome_session_time_refused(app: App) -> None:
     call = Caller(app)
     for bad in ({"outcome": 5}, {"session_id": {"a": 1}}, {"session_id": 7}, {"duration_ms": "long"}, {"date": True}):
         with pytest.raises(InvalidInput, match="must be"):
@@ -227,7 +227,7 @@ def test_what_is_no_outcome_session_or_time_is_refused(app: App) -> None:
             call.create_relations(relations=[relation("A", "knows", "B", **when)])
 
 
-def test_writers_at_once_leave_no_relation_with_overlapping_times(app: App) -> None:
+def test_concurrent_relations_do_not_overlap(app: App) -> None:
     Caller(app).create_relations(relations=[relation("A", "knows", "all")])
     together = Barrier(4)
 
@@ -247,7 +247,7 @@ def test_writers_at_once_leave_no_relation_with_overlapping_times(app: App) -> N
 
 
 @pytest.mark.sqlite_only("its own words for a plan")
-def test_finished_tasks_cost_a_list_of_the_others_nothing(app: App) -> None:
+def test_finished_tasks_do_not_slow_list(app: App) -> None:
     from athena.core.values import Scope
     from athena.storage.filters import Filter
 
@@ -295,7 +295,7 @@ drive(app.catalog.get_operation("merge_entities")(app.create_context("p", "test"
 
 @pytest.mark.sqlite_only("what is killed is a process with the file open")
 @pytest.mark.parametrize("step", [1, 30])
-def test_a_merge_that_is_killed_between_its_statements_has_not_happened(tmp_path: Path, step: int) -> None:
+def test_merge_killed_between_statements_rolls_back(tmp_path: Path, step: int) -> None:
     from athena.storage.sqlite.store import Sqlite
     from conftest import _model
 

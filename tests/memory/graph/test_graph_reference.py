@@ -86,7 +86,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Generator[Reference]:
 
 
 @pytest.mark.timeout(1800)
-def test_the_same_calls_give_the_same_graph(reference: Reference, engine: Engine, tmp_path: Path) -> None:
+def test_same_calls_give_same_graph(reference: Reference, engine: Engine, tmp_path: Path) -> None:
     share = rounds(50, 1000) if engine.kind == "sqlite" else rounds(10, 200)
     with testing.isolated(_model, database=engine.in_memory()) as app:
         number = 0
@@ -127,7 +127,7 @@ def _agree(name: str, theirs: Any, ours: Any) -> None:
         assert ours == theirs
 
 
-def test_what_the_reference_keeps_twice_is_kept_once(reference: Reference, app: App) -> None:
+def test_reference_duplicates_are_stored_once(reference: Reference, app: App) -> None:
     """The differences that the sequences above leave out, so that a change of either side is noticed."""
     reference.empty()
     twice = [{"name": "Ann", "entityType": "person", "observations": ["x", "x"]}] * 2

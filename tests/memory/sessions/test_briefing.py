@@ -65,7 +65,7 @@ def filled(app: App, project: str = "p", mark: str = "") -> None:
     )
 
 
-def test_a_session_is_told_what_is_due_was_done_is_important_and_touches_its_work(app: App, time: Time) -> None:
+def test_briefing_selects_relevant_memories(app: App, time: Time) -> None:
     filled(app)
     call(app, "remember", content="The canteen serves soup on Mondays, also in winter")
     time.now += 40 * DAY  # what is neither important nor about this work has faded
@@ -85,7 +85,7 @@ def test_a_session_is_told_what_is_due_was_done_is_important_and_touches_its_wor
         assert call(app, "get_memory", memory_id=one.hash).id == one.id
 
 
-def test_nothing_is_told_twice_in_a_session_but_all_of_it_after_a_compaction(app: App, time: Time) -> None:
+def test_briefing_repeats_only_after_compaction(app: App, time: Time) -> None:
     filled(app)
     first = call(app, "briefing", session_id="s1")
     time.now += 60
@@ -97,7 +97,7 @@ def test_nothing_is_told_twice_in_a_session_but_all_of_it_after_a_compaction(app
     assert {one.id for one in again.told} > {one.id for one in first.told}
 
 
-def test_two_projects_never_see_each_others_memories(app: App) -> None:
+def test_projects_do_not_see_each_other(app: App) -> None:
     filled(app, "one", " of the first")
     filled(app, "two", " of the second")
     call(app, "remember", "user", content="Answers are short, everywhere", tags=["important"])
@@ -130,7 +130,7 @@ TRIFLES = (
 )
 
 
-def test_what_the_last_session_decided_and_found_is_told_before_trifles(app: App, time: Time) -> None:
+def test_decisions_come_before_trivia(app: App, time: Time) -> None:
     lesson = call(
         app, "learn", session_id="s1", messages=[{"role": "user", "text": text} for text in (*SETTLED, *TRIFLES)]
     )
@@ -144,7 +144,7 @@ def test_what_the_last_session_decided_and_found_is_told_before_trifles(app: App
     assert sum(text in call(app, "briefing").text for text in TRIFLES) >= 4
 
 
-def test_the_newer_of_two_that_contradict_each_other_is_told(app: App, time: Time) -> None:
+def test_newer_contradicting_memory_is_told(app: App, time: Time) -> None:
     old = call(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
     time.now += DAY
     call(app, "remember", content="The API rate limit is 300 requests per minute")
@@ -154,7 +154,7 @@ def test_the_newer_of_two_that_contradict_each_other_is_told(app: App, time: Tim
     assert old.hash not in told.text
 
 
-def test_a_renamed_project_still_knows_what_its_sessions_were_told(app: App) -> None:
+def test_renamed_project_keeps_briefing_log(app: App) -> None:
     filled(app)
     told = call(app, "briefing", session_id="s1").told
     call(app, "rename_project", name="p", to="q")
@@ -162,13 +162,13 @@ def test_a_renamed_project_still_knows_what_its_sessions_were_told(app: App) -> 
     assert len(call(app, "list_injections", "q")) == len(told)
 
 
-def test_what_says_the_same_is_told_once(app: App) -> None:
+def test_equal_content_is_told_once(app: App) -> None:
     call(app, "remember", content="Never ever deploy on Fridays after lunch, please", tags=["important"])
     call(app, "remember", content="Never deploy on Fridays after lunch please", tags=["important"])
     assert len(call(app, "briefing").told) == 1
 
 
-def test_no_secret_of_a_branch_or_a_commit_is_noted_as_a_reason(app: App) -> None:
+def test_briefing_log_reason_hides_secrets(app: App) -> None:
     secret = "ghp_" + "a1B2" * 9
     call(app, "remember", content="The retries of card charges live in charges.py")
     call(
@@ -181,7 +181,7 @@ def test_no_secret_of_a_branch_or_a_commit_is_noted_as_a_reason(app: App) -> Non
     assert "ghp_" not in str(noted)
 
 
-def test_an_empty_project_is_told_nothing(app: App) -> None:
+def test_empty_project_gets_empty_briefing(app: App) -> None:
     told = call(app, "briefing", session_id="s", branch="main", commits=["Merge branch main"])
     assert (told.text, told.tokens, told.told) == ("", 0, ())
     assert call(app, "remind", prompt="how do we deploy the billing service to staging?").text == ""
@@ -189,7 +189,7 @@ def test_an_empty_project_is_told_nothing(app: App) -> None:
 
 @pytest.mark.sqlite_only("the bounds are the model's")
 @pytest.mark.parametrize(("half", "hits"), [("fit", 16), ("held", 12)])
-def test_prompts_about_what_is_known_are_answered_and_others_are_not(app: App, half: str, hits: int) -> None:
+def test_only_known_topics_answer_prompts(app: App, half: str, hits: int) -> None:
     rows = [line.split("\t") for line in (DATA / "prompts.tsv").read_text("utf-8").splitlines()]
     known = {number: text for kind, number, text in rows if kind == "memory"}
     call(app, "remember_batch", items=list(known.values()))
@@ -198,7 +198,7 @@ def test_prompts_about_what_is_known_are_answered_and_others_are_not(app: App, h
     assert sum(known[target][:80] in text for target, text in asked if target != "-") >= hits
 
 
-def test_a_topic_is_brought_up_once_in_a_session(app: App) -> None:
+def test_topic_is_injected_once_per_session(app: App) -> None:
     call(app, "remember", content="Webhooks are signed with HMAC-SHA256 over the raw body")
     prompt = "verify the signature of the raw body of webhooks"
     assert "HMAC" in call(app, "remind", prompt=prompt, session_id="s").text
@@ -206,7 +206,7 @@ def test_a_topic_is_brought_up_once_in_a_session(app: App) -> None:
     assert "HMAC" in call(app, "remind", prompt=prompt, session_id="other").text
 
 
-def test_a_lesson_is_kept_once_without_secrets_and_can_be_listed_and_undone(app: App) -> None:
+def test_lesson_is_stored_once_and_undoable(app: App) -> None:
     said = [
         {"role": "user", "text": "please speed up the importer"},
         {"role": "user", "text": f"We decided to use the token ghp_{'a1B2' * 9} for the nightly export."},
@@ -229,7 +229,7 @@ def test_a_lesson_is_kept_once_without_secrets_and_can_be_listed_and_undone(app:
     assert call(app, "search_by_tag", tags=["auto"]) == []
 
 
-def test_a_lesson_that_is_sent_twice_under_one_key_is_one(app: App) -> None:
+def test_lesson_key_stores_once(app: App) -> None:
     said = [{"role": "user", "text": "We decided to use PostgreSQL for the billing service."}]
     first, again = (call(app, "learn", key="k", session_id="s1", messages=said) for _ in range(2))
     assert first.episode == again.episode
@@ -251,9 +251,7 @@ def learnt(app: App, session: str, text: str, role: str = "user") -> list[str]:
         ("We always deploy the shop before the nightly backup.", ("always", "never")),
     ],
 )
-def test_a_person_who_decides_otherwise_is_heard_and_an_agent_is_not(
-    app: App, before: str, now: tuple[str, str]
-) -> None:
+def test_person_overrides_lesson_agent_cannot(app: App, before: str, now: tuple[str, str]) -> None:
     changed = before.replace(*now)
     assert learnt(app, "s1", before) == [before]
     assert learnt(app, "s2", before) == learnt(app, "s2", changed, "assistant") == []
@@ -261,13 +259,13 @@ def test_a_person_who_decides_otherwise_is_heard_and_an_agent_is_not(
     assert learnt(app, "s4", changed) == []
 
 
-def test_what_a_longer_memory_says_among_other_things_is_known(app: App) -> None:
+def test_fact_inside_longer_memory_is_known(app: App) -> None:
     call(app, "remember", content="PostgreSQL 16 keeps the orders. We use Redis 7 for the sessions. Backups run at 3.")
     assert learnt(app, "s1", "We use Redis 7 for the sessions.") == []
     assert learnt(app, "s2", "We use Redis 8 for the sessions.") == ["We use Redis 8 for the sessions."]
 
 
-def test_what_an_agent_said_takes_no_persons_place(app: App, time: Time) -> None:
+def test_agent_text_never_replaces_person(app: App, time: Time) -> None:
     call(app, "remember", content="The API rate limit is 100 requests per minute", tags=["important"])
     time.now += DAY
     planted = "The API rate limit is 900 requests each minute for every customer."
@@ -295,7 +293,7 @@ texts = st.text(max_size=300) | st.sampled_from(
 
 
 @pytest.mark.sqlite_only("no store is touched")
-def test_signs_that_clients_count_twice_are_counted_twice() -> None:
+def test_double_width_characters_count_double() -> None:
     points = [BriefingItem("New", "memory", i, "", chr(0x1F600 + i) * 240, "", "", 0.9, steady=True) for i in range(60)]
     _, text = select_items(points, 9_000, briefing.MAX_BRIEFING_CHARS, briefing.format_briefing)
     assert 0 < len(text.encode("utf-16-le")) / 2 <= briefing.MAX_BRIEFING_CHARS
@@ -304,9 +302,7 @@ def test_signs_that_clients_count_twice_are_counted_twice() -> None:
 @pytest.mark.sqlite_only("no store is touched")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(texts, st.floats(0, 1)), max_size=60), st.integers(50, 20_000), st.integers(300, 9_000))
-def test_what_is_told_always_fits_is_never_cut_and_never_leaves_its_element(
-    items: list[tuple[str, float]], budget: int, characters: int
-) -> None:
+def test_briefing_fits_budget_and_element(items: list[tuple[str, float]], budget: int, characters: int) -> None:
     tokens.load_encoding()
     points = merge_items(
         [
@@ -328,7 +324,7 @@ def test_what_is_told_always_fits_is_never_cut_and_never_leaves_its_element(
 @pytest.mark.sqlite_only("no store is touched")
 @example("see\ufe0f n\U000e0100o\U000e01ef \u3164more\u034f")
 @given(texts)
-def test_quoted_text_is_one_line_without_markup_or_what_nobody_sees(text: str) -> None:
+def test_quoted_text_is_one_plain_line(text: str) -> None:
     line = quote_line(text)
     assert "\n" not in line
     assert "</" not in line
@@ -337,7 +333,7 @@ def test_quoted_text_is_one_line_without_markup_or_what_nobody_sees(text: str) -
     assert len(shorten_text(text)) <= 240
 
 
-def test_sessions_that_came_to_nothing_do_not_push_out_one_that_did(app: App, time: Time) -> None:
+def test_empty_sessions_do_not_displace_others(app: App, time: Time) -> None:
     talk = [
         {"role": "user", "text": "move the ledger to queues please"},
         {"role": "assistant", "text": "The ledger is written through the queue, and the old path is gone."},
@@ -358,7 +354,7 @@ def test_sessions_that_came_to_nothing_do_not_push_out_one_that_did(app: App, ti
     assert "Ended: ok" not in told
 
 
-def test_of_two_briefings_of_a_session_at_once_one_is_told(app: App) -> None:
+def test_concurrent_briefings_tell_once(app: App) -> None:
     filled(app)
     with ThreadPoolExecutor(6) as pool:
         asked = [pool.submit(call, app, "briefing", session_id="s1") for _ in range(6)]
@@ -376,7 +372,7 @@ def test_of_two_briefings_of_a_session_at_once_one_is_told(app: App) -> None:
     assert run_sync(app.store.database.write(late)) is False
 
 
-def test_whoever_asks_again_because_nobody_heard_is_told(app: App) -> None:
+def test_unheard_briefing_is_repeated(app: App) -> None:
     filled(app)
     first, second = (call(app, "briefing", key="k1", session_id="s1") for _ in range(2))
     assert first.text == second.text != ""

@@ -58,7 +58,7 @@ def found(app: App, **arguments: Any) -> list[str]:
     return [event.content for event in call(app, "recall_events", **arguments)]
 
 
-def test_an_event_is_kept_with_all_that_was_said_of_it(app: App) -> None:
+def test_event_keeps_all_fields(app: App) -> None:
     made = call(
         app, "record_event", event_type="action", content="ran the tests", outcome="success", session_id="s1",
         duration_ms=12.5, metadata={"files": 3}, happened="yesterday 14:00",
@@ -71,7 +71,7 @@ def test_an_event_is_kept_with_all_that_was_said_of_it(app: App) -> None:
     assert (event.created, event.project, made.redacted) == (NOON, "p", ())
 
 
-def test_the_same_twice_is_two_events(app: App) -> None:
+def test_equal_events_are_two_events(app: App) -> None:
     first, second = (call(app, "record_event", event_type="action", content="tick", session_id="s") for _ in range(2))
     assert first.id != second.id
     assert first.hash != second.hash
@@ -96,11 +96,11 @@ def test_the_same_twice_is_two_events(app: App) -> None:
     ],
     ids=str,
 )
-def test_events_are_found_by_session_type_outcome_and_time(app: App, filters: Any, texts: list[str]) -> None:
+def test_events_filter_by_session_type_outcome(app: App, filters: Any, texts: list[str]) -> None:
     assert found(filled(app), **filters) == texts
 
 
-def test_events_are_found_by_words_at_once_and_by_meaning_once_they_were_read(app: App) -> None:
+def test_events_found_by_words_then_meaning(app: App) -> None:
     filled(app)
     assert found(app, query="payment provider", limit=1) == ["the payment provider did not answer"]
     assert found(app, query="failed deploy of the shop", limit=1) == ["deployed the shop to production"]
@@ -111,7 +111,7 @@ def test_events_are_found_by_words_at_once_and_by_meaning_once_they_were_read(ap
     assert found(app, query="gardening", limit=1, session_id="s2") != ["watered the plants"]
 
 
-def test_events_are_no_memories_and_memories_are_no_events(app: App) -> None:
+def test_events_and_memories_are_separate(app: App) -> None:
     filled(app)
     call(app, "remember", content="The shop is deployed by Maria")
     assert [hit.content for hit in call(app, "recall", query="deployed shop", k=9)] == ["The shop is deployed by Maria"]
@@ -120,7 +120,7 @@ def test_events_are_no_memories_and_memories_are_no_events(app: App) -> None:
     assert call(app, "health").count == 1
 
 
-def test_another_project_sees_no_events_of_this_one(app: App) -> None:
+def test_other_project_sees_no_events(app: App) -> None:
     filled(app)
     event = call(app, "recall_events", limit=1)[0]
     assert call(app, "recall_events", "other") == []
@@ -134,7 +134,7 @@ def test_another_project_sees_no_events_of_this_one(app: App) -> None:
     assert found(app, limit=1) == ["seen everywhere"]
 
 
-def test_secrets_are_taken_out_of_events(app: App, engine: Engine, tmp_path: Path) -> None:
+def test_event_secrets_are_redacted(app: App, engine: Engine, tmp_path: Path) -> None:
     token = "ghp_" + "a1B2" * 9
     made = call(
         app, "record_event", event_type="action", content=f"used {token}", outcome=token, session_id=token,
@@ -160,7 +160,7 @@ def test_secrets_are_taken_out_of_events(app: App, engine: Engine, tmp_path: Pat
     ],
     ids=str,
 )
-def test_what_cannot_be_an_event_is_refused_with_its_reason(app: App, arguments: Any, wrong: str) -> None:
+def test_invalid_event_is_refused_with_reason(app: App, arguments: Any, wrong: str) -> None:
     item = {"event_type": "action", "content": "x"}
     with pytest.raises(InvalidInput, match=wrong):
         call(app, "record_event", **item | arguments)
@@ -169,7 +169,7 @@ def test_what_cannot_be_an_event_is_refused_with_its_reason(app: App, arguments:
     assert call(app, "recall_events") == []
 
 
-def test_a_repeated_call_with_its_key_records_once(app: App) -> None:
+def test_repeated_key_records_once(app: App) -> None:
     said = {"event_type": "action", "content": "paid the invoice", "session_id": "s"}
     first, again = (call(app, "record_event", key="k1", **said) for _ in range(2))
     assert first.id == again.id
@@ -180,7 +180,7 @@ def test_a_repeated_call_with_its_key_records_once(app: App) -> None:
         call(app, "record_event", key="k1", **said | {"content": "paid another"})
 
 
-def test_undo_passes_over_what_was_only_recorded(app: App) -> None:
+def test_undo_skips_recorded_events(app: App) -> None:
     kept = call(app, "remember", content="a change that somebody made")
     call(app, "record_event", event_type="action", content="one")
     call(app, "record_events", items=[{"event_type": "action", "content": text} for text in ("two", "three")])
@@ -198,7 +198,7 @@ def test_undo_passes_over_what_was_only_recorded(app: App) -> None:
     assert kept.id != event.id
 
 
-def test_forgotten_events_come_back_until_they_are_purged(app: App, engine: Engine, tmp_path: Path) -> None:
+def test_forgotten_events_are_restorable_until_purged(app: App, engine: Engine, tmp_path: Path) -> None:
     call(app, "remember", content="a memory that stays")
     one = call(app, "record_event", event_type="action", content="xyzzyplugh was said", outcome="frobozz")
     assert call(app, "forget", memory_id=one.id, kind="event") is True
@@ -215,7 +215,7 @@ def test_forgotten_events_come_back_until_they_are_purged(app: App, engine: Engi
     assert b"frobozz" not in written
 
 
-def test_a_timeline_tells_in_order_what_happened_and_what_was_kept(app: App) -> None:
+def test_timeline_mixes_events_and_memories(app: App) -> None:
     filled(app)
     call(app, "remember", content="Deploys need two people", metadata={"date": "yesterday 10:30", "session_id": "s1"})
     days = call(app, "timeline", since="yesterday")
@@ -232,7 +232,7 @@ def test_a_timeline_tells_in_order_what_happened_and_what_was_kept(app: App) -> 
     assert len(call(app, "timeline", session_id="s1")[0].entries) == 4
 
 
-def test_sessions_are_listed_with_how_they_went(app: App) -> None:
+def test_sessions_list_has_outcomes(app: App) -> None:
     first, second = call(filled(app), "list_sessions")
     assert (first.id, second.id) == ("s2", "s1")
     assert (second.events, second.outcomes) == (3, {"failure": 1, "success": 1})
@@ -244,7 +244,7 @@ def test_sessions_are_listed_with_how_they_went(app: App) -> None:
     assert call(app, "list_sessions", until="last month") == []
 
 
-def test_sessions_are_found_behind_a_long_one(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_are_found_behind_long_one(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "SESSION_SCAN_ROWS", rounds(200, rows.SESSION_SCAN_ROWS))  # smaller
     many = rounds(450, 4_500)  # it takes three steps to come to its beginning
     items = [{"event_type": "tick", "content": "early", "session_id": f"s{i}", "happened": NOON - 99} for i in range(3)]
@@ -254,7 +254,7 @@ def test_sessions_are_found_behind_a_long_one(app: App, monkeypatch: pytest.Monk
     assert [(one.id, one.events) for one in listed] == [("long", many), ("s2", 1), ("s1", 1)]
 
 
-def test_a_summary_tells_what_mattered_and_is_the_same_each_time(app: App) -> None:
+def test_summary_is_deterministic(app: App) -> None:
     items = [{"event_type": "action", "content": f"read chapter {i}", "outcome": "success"} for i in range(40)]
     items[0]["content"] = "started on the shop in src/shop/cart.py"
     items[17] = {"event_type": "action", "content": "pytest failed in test_cart_total()", "outcome": "failure"}
@@ -277,7 +277,7 @@ def test_a_summary_tells_what_mattered_and_is_the_same_each_time(app: App) -> No
     assert [entry.outcome for entry in short.key] == ["failure"]
 
 
-def test_a_backlog_of_events_is_no_trouble_and_a_memory_does_not_wait_for_it() -> None:
+def test_event_backlog_does_not_delay_memory() -> None:
     embedder = Broken()
     app = App(Sqlite(IN_MEMORY_PATH), embedder)
     call(app, "record_events", items=[{"event_type": "tick", "content": f"tick {i}"} for i in range(200)])
@@ -294,9 +294,7 @@ def test_a_backlog_of_events_is_no_trouble_and_a_memory_does_not_wait_for_it() -
     app.close()
 
 
-def test_what_was_recorded_is_read_in_the_background_and_closing_does_not_wait_for_it(
-    app: App, engine: Engine, tmp_path: Path
-) -> None:
+def test_events_are_embedded_in_background(app: App, engine: Engine, tmp_path: Path) -> None:
     call(app, "record_event", event_type="action", content="watered the plants")
     until(lambda: not call(app, "health").awaiting_vectors)
     call(
@@ -311,13 +309,13 @@ def test_what_was_recorded_is_read_in_the_background_and_closing_does_not_wait_f
     assert left
 
 
-def test_each_event_is_read_once_and_not_with_its_neighbours(app: App) -> None:
+def test_each_event_is_embedded_once(app: App) -> None:
     call(app, "record_events", items=[{"event_type": "tick", "content": "tick", "session_id": "s"}] * 3)
     assert call(app, "verify").checked["behind"] == 0
 
 
 @pytest.mark.sqlite_only("no engine loads a model")
-def test_a_process_that_only_records_loads_no_model() -> None:
+def test_recording_process_loads_no_model() -> None:
     class Counting(Working):
         used = 0
 
@@ -376,9 +374,7 @@ def place(engine: Engine, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["both to the end", "one killed"])
-def test_two_processes_append_to_a_session_and_all_that_was_acknowledged_is_there(
-    engine: Engine, tmp_path: Path, killed: bool
-) -> None:
+def test_two_processes_append_to_session(engine: Engine, tmp_path: Path, killed: bool) -> None:
     started = writers(place(engine, tmp_path), 150)
     lines: list[str] = []
     if killed:
@@ -397,7 +393,7 @@ def test_two_processes_append_to_a_session_and_all_that_was_acknowledged_is_ther
 
 
 @pytest.mark.sqlite_only("each engine is copied to the other")
-def test_events_are_the_same_after_a_migration_there_and_back(tmp_path: Path, server: Any) -> None:
+def test_events_survive_migration_round_trip(tmp_path: Path, server: Any) -> None:
     app = filled(App(Sqlite(tmp_path / "one.db"), Working("w", 4), lambda: NOON))
     before = [call(app, "recall_events"), call(app, "list_sessions"), call(app, "timeline")]
     app.close()
@@ -413,7 +409,7 @@ def test_events_are_the_same_after_a_migration_there_and_back(tmp_path: Path, se
         app.close()
 
 
-def test_recall_looks_through_several_kinds_on_request(app: App) -> None:
+def test_recall_searches_several_kinds(app: App) -> None:
     filled(app)
     call(app, "remember", content="The shop is deployed by Maria", tags=["shop"])
     call(app, "create_task", title="Deploy the shop again", tags=["shop"])
@@ -436,14 +432,14 @@ def test_recall_looks_through_several_kinds_on_request(app: App) -> None:
     assert {hit.kind for hit in call(app, "recall", **asked)} == {"memory"}
 
 
-def test_a_document_is_no_part_of_a_timeline(app: App, tmp_path: Path) -> None:
+def test_document_is_not_in_timeline(app: App, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# One\n\nA text about tea.\n")
     call(app, "ingest_document", path=str(tmp_path / "notes.md"))
     call(app, "record_event", event_type="action", content="read the notes")
     assert [entry.text for day in call(app, "timeline") for entry in day.entries] == ["read the notes"]
 
 
-def test_a_change_of_a_memory_does_not_wait_for_the_events_before_it(app: App) -> None:
+def test_memory_update_overtakes_event_backlog(app: App) -> None:
     app.store.encoder.backlog_lock.acquire()  # nothing is read in the background
     made = call(app, "remember", content="first wording")
     call(app, "record_events", items=[{"event_type": "tick", "content": f"tick {i}"} for i in range(40)])
@@ -467,7 +463,7 @@ def test_a_change_of_a_memory_does_not_wait_for_the_events_before_it(app: App) -
         ("what happened without errors", {"s1", "s2"}),
     ],
 )
-def test_outcomes_are_understood_by_what_they_mean(app: App, question: str, expected: set[str]) -> None:
+def test_outcome_synonyms_are_understood(app: App, question: str, expected: set[str]) -> None:
     given = [
         ("action", "f1", "failed"),
         ("action", "f2", "Timeout"),
@@ -487,7 +483,7 @@ def test_outcomes_are_understood_by_what_they_mean(app: App, question: str, expe
     assert next(one for one in call(app, "recall_events") if one.content == "e1").outcome is None
 
 
-def test_a_session_named_in_a_question_is_a_filter(app: App) -> None:
+def test_session_in_query_is_filter(app: App) -> None:
     for session in ("sat-3", "sat-30", "deploy"):
         call(app, "record_event", event_type="action", content=f"{session} did something", session_id=session)
     assert found(app, query="what did session sat-3 do?") == ["sat-3 did something"]
@@ -497,7 +493,7 @@ def test_a_session_named_in_a_question_is_a_filter(app: App) -> None:
     assert len(found(app, query="what did session sat-4 do")) != 1
 
 
-def test_a_timeline_since_a_time_begins_there(app: App) -> None:
+def test_timeline_since_starts_there(app: App) -> None:
     for hour in range(20):
         call(app, "record_event", event_type="action", content=f"step {hour}", happened=f"yesterday {hour:02}:00")
     for minute in range(20):

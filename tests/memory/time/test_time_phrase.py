@@ -426,7 +426,7 @@ def period(start: str, end: str, zone: ZoneInfo = BERLIN) -> Period:
 
 
 @pytest.mark.parametrize(("text", "start", "end", "rest"), FOUND)
-def test_a_sentence_speaks_of_a_period(text: str, start: str, end: str, rest: str) -> None:
+def test_sentence_yields_period(text: str, start: str, end: str, rest: str) -> None:
     phrase = find_phrase(text, NOW)
     assert phrase is not None
     assert phrase.period == period(start, end)
@@ -434,12 +434,12 @@ def test_a_sentence_speaks_of_a_period(text: str, start: str, end: str, rest: st
 
 
 @pytest.mark.parametrize("text", NOT_A_TIME)
-def test_ordinary_words_and_numbers_are_no_time(text: str) -> None:
+def test_ordinary_words_are_no_time(text: str) -> None:
     assert find_phrase(text, NOW) is None
 
 
 @pytest.mark.parametrize(("text", "start", "end"), PARSED)
-def test_a_time_alone_is_read_exactly(text: str, start: str, end: str) -> None:
+def test_bare_time_is_parsed_exactly(text: str, start: str, end: str) -> None:
     found, expected = parse_period(text, NOW), period(start, end)
     assert found.start == pytest.approx(expected.start, abs=1e-6)
     assert found.end == pytest.approx(expected.end, abs=1e-6)
@@ -447,7 +447,7 @@ def test_a_time_alone_is_read_exactly(text: str, start: str, end: str) -> None:
 
 
 @pytest.mark.parametrize("text", NOT_PARSED)
-def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
+def test_invalid_time_error_has_examples(text: str) -> None:
     with pytest.raises(InvalidInput) as error:
         parse_period(text, NOW)
     assert repr(text.strip()[:80])[:-1] in str(error.value)
@@ -455,7 +455,7 @@ def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
     assert "2 weeks ago" in error.value.hint
 
 
-def test_the_words_are_those_that_told_the_time() -> None:
+def test_matched_words_are_returned() -> None:
     def words(text: str) -> str | None:
         phrase = find_phrase(text, NOW)
         return phrase.matched_text if phrase else None
@@ -466,7 +466,7 @@ def test_the_words_are_those_that_told_the_time() -> None:
     assert words("In 2024, what did we say in March?") == "2024 March"
 
 
-def test_of_two_unrelated_times_the_more_specific_one_counts() -> None:
+def test_more_specific_time_wins() -> None:
     phrase = find_phrase("did the plan for 2025-06-03 come up last week?", NOW)
     assert phrase is not None
     assert phrase.period == period("2025-06-03", "2025-06-04")
@@ -499,26 +499,26 @@ def test_of_two_unrelated_times_the_more_specific_one_counts() -> None:
         ("2026-10-30", "last week", "2026-10-19", "2026-10-26"),
     ],
 )
-def test_the_calendar_wraps(now: str, text: str, start: str, end: str) -> None:
+def test_calendar_wraps_around(now: str, text: str, start: str, end: str) -> None:
     phrase = find_phrase(text, datetime.fromisoformat(now).replace(hour=12, tzinfo=BERLIN))
     assert phrase is not None
     assert phrase.period == period(start, end)
 
 
-def test_hours_are_real_time_when_the_clocks_change() -> None:
+def test_hours_respect_dst_change() -> None:
     now = datetime(2026, 3, 29, 5, 0, tzinfo=BERLIN)
     assert parse_period("3 hours ago", now).start == now.timestamp() - 3 * 3600
     autumn = datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1)
     assert parse_period("1 hour ago", autumn).start == autumn.timestamp() - 3600
 
 
-def test_the_period_follows_the_timezone_of_now() -> None:
+def test_period_uses_timezone_of_now() -> None:
     tokyo = NOW.astimezone(ZoneInfo("Asia/Tokyo"))
     assert parse_period("today", tokyo) == period("2026-03-18", "2026-03-19", ZoneInfo("Asia/Tokyo"))
     assert parse_period("2025-03-01T14:00:00Z", tokyo) == parse_period("2025-03-01T14:00:00Z", NOW)
 
 
-def test_only_the_beginning_of_a_long_text_is_examined() -> None:
+def test_only_start_of_text_is_read() -> None:
     assert find_phrase("word " * 1_000 + "last week", NOW) is None
     tail = "word " * 20_000
     phrase = find_phrase(f"last week {tail}", NOW)
@@ -528,7 +528,7 @@ def test_only_the_beginning_of_a_long_text_is_examined() -> None:
 
 @settings(deadline=None)
 @given(sentences, moments)
-def test_any_text_is_read_without_failing(text: str, now: datetime) -> None:
+def test_any_text_is_searched_safely(text: str, now: datetime) -> None:
     phrase = find_phrase(text, now)
     if phrase is None:
         return
@@ -540,7 +540,7 @@ def test_any_text_is_read_without_failing(text: str, now: datetime) -> None:
 
 @settings(deadline=None)
 @given(sentences, moments)
-def test_any_text_is_parsed_or_refused(text: str, now: datetime) -> None:
+def test_any_text_parses_or_raises(text: str, now: datetime) -> None:
     try:
         found = parse_period(text, now)
     except InvalidInput:
@@ -550,7 +550,7 @@ def test_any_text_is_parsed_or_refused(text: str, now: datetime) -> None:
 
 @settings(deadline=None)
 @given(st.dates(date(1971, 1, 1), date(2099, 12, 30)), st.sampled_from(ZONES))
-def test_a_date_covers_exactly_its_local_day(day: date, name: str) -> None:
+def test_date_covers_local_day(day: date, name: str) -> None:
     zone = ZoneInfo(name)
     start, end = parse_period(day.isoformat(), NOW.astimezone(zone))
 
@@ -567,7 +567,7 @@ def test_a_date_covers_exactly_its_local_day(day: date, name: str) -> None:
 
 @settings(deadline=None)
 @given(moments, st.integers(0, 400))
-def test_days_ago_is_that_date(now: datetime, days: int) -> None:
+def test_days_ago_matches_date(now: datetime, days: int) -> None:
     day = now.date() - timedelta(days=days)
     assert parse_period(f"{days} days ago", now) == parse_period(day.isoformat(), now)
 
@@ -597,7 +597,7 @@ def _seconds(work: Callable[[], object]) -> float:
         "9",
     ],
 )
-def test_the_work_grows_no_faster_than_the_text(unit: str) -> None:
+def test_parse_time_is_linear(unit: str) -> None:
     def text(size: int) -> str:
         return (unit * size)[:size]
 

@@ -19,7 +19,7 @@ def sandbox() -> Generator[Sandbox]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: f"{one.engine}-{one.name}")
-def test_a_realistic_program_gives_its_right_answer(sandbox: Sandbox, program: Agent) -> None:
+def test_realistic_program_returns_right_answer(sandbox: Sandbox, program: Agent) -> None:
     done = run(sandbox, program.code, World())
     assert done.error is None, (done.error, done.reason)
     assert done.result == program.answer
@@ -27,12 +27,12 @@ def test_a_realistic_program_gives_its_right_answer(sandbox: Sandbox, program: A
 
 
 @pytest.mark.parametrize("program", PROGRAMS[::3], ids=lambda one: one.name)
-def test_cpython_gives_the_same_answers_as_monty(sandbox: Sandbox, program: Agent) -> None:
+def test_cpython_agrees_with_monty(sandbox: Sandbox, program: Agent) -> None:
     done = run(sandbox, program.code, World(), engine="python")
     assert done.error is None, done.error
     assert done.result == program.answer
 
 
-def test_the_table_is_as_long_as_promised() -> None:
+def test_program_table_is_long_enough() -> None:
     assert len(PROGRAMS) >= 60
     assert 20 <= len(NEED_CPYTHON) <= 40

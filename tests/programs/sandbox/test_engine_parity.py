@@ -37,7 +37,7 @@ CREATE = 'graph.create_entities(entities=[{"name": n}])["created"]'
         (f"sum({CREATE} for n in ['a', 'b'])", "monty", 2),
     ],
 )
-def test_a_call_is_made_as_often_as_python_would_make_it(sandbox: Sandbox, code: str, engine: str, calls: int) -> None:
+def test_call_count_matches_python(sandbox: Sandbox, code: str, engine: str, calls: int) -> None:
     done = run(sandbox, code)
     assert done.error is None, done.error
     assert (done.engine, done.calls) == (engine, calls), done.reason
@@ -75,7 +75,7 @@ def test_a_call_is_made_as_often_as_python_would_make_it(sandbox: Sandbox, code:
         ("len('é'.encode())", "monty", 2),
     ],
 )
-def test_a_value_is_the_one_that_python_gives(sandbox: Sandbox, code: str, engine: str, answer: Any) -> None:
+def test_value_matches_python(sandbox: Sandbox, code: str, engine: str, answer: Any) -> None:
     done, right = run(sandbox, code), run(sandbox, code, engine="python")
     assert done.error is None, done.error
     assert done.result == right.result
@@ -94,7 +94,7 @@ def test_a_value_is_the_one_that_python_gives(sandbox: Sandbox, code: str, engin
         "hits = [memory.recall(query='bob'), 2]\n[len((await asyncio.gather(*hits))[0]), await hits[1]]",
     ],
 )
-def test_the_result_of_an_operation_may_be_awaited(sandbox: Sandbox, code: str, engine: str) -> None:
+def test_operation_result_can_be_awaited(sandbox: Sandbox, code: str, engine: str) -> None:
     done = run(sandbox, f"import asyncio\n{code}", engine=engine)
     assert done.error is None, done.error
     assert done.result == [1, 2]
@@ -111,13 +111,13 @@ def test_the_result_of_an_operation_may_be_awaited(sandbox: Sandbox, code: str, 
         "[await one for one in asyncio.as_completed([slow.wait(seconds=0, value=1)])][0]",
     ],
 )
-def test_tasks_of_asyncio_take_operations(sandbox: Sandbox, code: str) -> None:
+def test_asyncio_tasks_accept_operations(sandbox: Sandbox, code: str) -> None:
     done = run(sandbox, f"import asyncio\n{code}")
     assert done.error is None, done.error
     assert (done.engine, done.result) == ("python", 1)
 
 
-def test_tasks_of_asyncio_run_at_once(sandbox: Sandbox) -> None:
+def test_asyncio_tasks_run_concurrently(sandbox: Sandbox) -> None:
     world = Held(at_once=2)
     code = "import asyncio\nts = [asyncio.create_task(slow.wait(seconds=0, value=n)) for n in range(4)]\n"
     assert run(sandbox, f"{code}await asyncio.gather(*ts)", world).result == [0, 1, 2, 3]
@@ -135,12 +135,12 @@ def test_tasks_of_asyncio_run_at_once(sandbox: Sandbox) -> None:
         "global n\ntry:\n    n = 5\nexcept ValueError as error:\n    return 1\nn",
     ],
 )
-def test_a_return_is_not_caught(sandbox: Sandbox, code: str) -> None:
+def test_return_is_not_caught(sandbox: Sandbox, code: str) -> None:
     done = run(sandbox, code, engine="python")
     assert done.error is None, done.error
     assert done.result == 5
 
 
-def test_variables_of_a_program_that_returns_in_a_try_are_kept(sandbox: Sandbox) -> None:
+def test_return_in_try_keeps_variables(sandbox: Sandbox) -> None:
     first = run(sandbox, "import heapq\ntry:\n    x = [1]\n    return 1\nexcept: pass", engine="python")
     assert run(sandbox, "x", state=first.state).result == [1]

@@ -31,12 +31,12 @@ def monty(sandbox: Sandbox, code: str) -> Any:
     return done.value
 
 
-def test_every_module_of_the_table_can_be_imported(sandbox: Sandbox) -> None:
+def test_listed_modules_can_be_imported(sandbox: Sandbox) -> None:
     for module in routing.MONTY_MODULES:
         assert run(sandbox, f"import {module}", engine="monty").error is None or module == "__future__", module
 
 
-def test_every_name_of_the_table_is_there(sandbox: Sandbox) -> None:
+def test_listed_names_exist(sandbox: Sandbox) -> None:
     for module, names in routing.MONTY_MODULES.items():
         if module in ("__future__", "os"):
             continue
@@ -46,14 +46,14 @@ def test_every_name_of_the_table_is_there(sandbox: Sandbox) -> None:
         assert monty(sandbox, "\n".join([*lines, "missing"])) == [], module
 
 
-def test_no_module_was_forgotten(sandbox: Sandbox) -> None:
+def test_no_module_is_missing(sandbox: Sandbox) -> None:
     """A newer Monty that can do more is to be noticed."""
     left = [one for one in sys.stdlib_module_names if not one.startswith("_") and one not in routing.MONTY_MODULES]
     there = [one for one in sorted(left) if run(sandbox, f"import {one}", engine="monty").error is None]
     assert there == ["posixpath"]
 
 
-def test_the_builtins_of_the_table_are_missing(sandbox: Sandbox) -> None:
+def test_listed_builtins_are_missing_in_monty(sandbox: Sandbox) -> None:
     for name in sorted(routing.MISSING_BUILTINS):
         assert hasattr(builtins, name)
         assert run(sandbox, name, engine="monty").error is not None, name
@@ -81,7 +81,7 @@ def test_the_builtins_of_the_table_are_missing(sandbox: Sandbox) -> None:
         ("[].__class__.__mro__", ".__mro__"),
     ],
 )
-def test_reading_finds_what_monty_lacks(sandbox: Sandbox, code: str, reason: str) -> None:
+def test_unsupported_syntax_is_detected(sandbox: Sandbox, code: str, reason: str) -> None:
     assert why(code) == reason
 
 
@@ -98,17 +98,17 @@ def test_reading_finds_what_monty_lacks(sandbox: Sandbox, code: str, reason: str
         "from __future__ import annotations\nx: int = 1",
     ],
 )
-def test_reading_does_not_see_what_is_not_there(code: str) -> None:
+def test_supported_syntax_is_not_reported(code: str) -> None:
     assert why(code) == ""
 
 
-def test_every_name_of_the_table_is_one_of_cpython() -> None:
+def test_listed_names_exist_in_cpython() -> None:
     for module, names in routing.MONTY_MODULES.items():
         real = importlib.import_module(module)
         assert [name for name in names if not hasattr(real, name)] == [], module
 
 
-def test_importing_the_sandbox_loads_neither_monty_nor_ctypes() -> None:
+def test_import_loads_neither_monty_nor_ctypes() -> None:
     program = (
         "import athena.programs.sandbox, sys\n"
         "from athena.programs.sandbox import Limits, Sandbox\n"

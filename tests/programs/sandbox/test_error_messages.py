@@ -36,7 +36,7 @@ def told(sandbox: Sandbox, code: str, **given: Any) -> Any:
         "parallel((lambda: slow.wait(0.05, 1), lambda: slow.wait(0.05, 2)))",
     ],
 )
-def test_functions_in_parallel_are_called_at_once(sandbox: Sandbox, engine_name: str, code: str) -> None:
+def test_parallel_calls_functions_concurrently(sandbox: Sandbox, engine_name: str, code: str) -> None:
     world = Held(at_once=2)
     done = run(sandbox, code, world, engine=engine_name)
     assert done.value == [1, 2], done.error
@@ -44,7 +44,7 @@ def test_functions_in_parallel_are_called_at_once(sandbox: Sandbox, engine_name:
 
 
 @BOTH
-def test_whatever_can_be_called_in_parallel_is(sandbox: Sandbox, engine_name: str) -> None:
+def test_parallel_accepts_any_callable(sandbox: Sandbox, engine_name: str) -> None:
     code = """
 def one():
     return len(memory.recall("alice"))
@@ -62,7 +62,7 @@ later = [lambda: len(memory.recall("bob"))]
     "given",
     ["memory.remember('x'), memory.remember('y')", "lambda: memory.remember('x')", "memory.recall", "[], n=1", ""],
 )
-def test_a_wrong_call_of_parallel_is_found_before_its_calls_are_made(sandbox: Sandbox, given: str) -> None:
+def test_invalid_parallel_fails_before_calls(sandbox: Sandbox, given: str) -> None:
     world = World()
     done = run(sandbox, f"parallel({given})", world)
     assert done.error is not None
@@ -74,7 +74,7 @@ def test_a_wrong_call_of_parallel_is_found_before_its_calls_are_made(sandbox: Sa
 
 
 @pytest.mark.parametrize("nothing", ["", "\n \n", "# only a note"])
-def test_an_empty_program_does_not_shift_the_lines_of_later_ones(sandbox: Sandbox, nothing: str) -> None:
+def test_empty_program_keeps_later_line_numbers(sandbox: Sandbox, nothing: str) -> None:
     state = run(sandbox, "def f(a):\n    return parallel([slow.wait(0.01, a), slow.wait(0.01, a)])").state
     state = run(sandbox, nothing, state=state).state
     assert told(sandbox, "x = 1\ny = 2\nz = x + None", engine="monty", state=state)["line"] == 3
@@ -90,7 +90,7 @@ def test_an_empty_program_does_not_shift_the_lines_of_later_ones(sandbox: Sandbo
         ("if True:\n    f()\nelse:\n    f()", None),  # Monty does not say which, and we do not guess
     ],
 )
-def test_a_call_that_does_not_fit_is_where_it_is_called(sandbox: Sandbox, code: str, line: int | None) -> None:
+def test_wrong_call_error_has_its_line(sandbox: Sandbox, code: str, line: int | None) -> None:
     state = run(sandbox, "# a\n\ndef f(a):\n    return a").state
     assert told(sandbox, code, engine="monty", state=state)["line"] == line
     first = line or 2
@@ -101,7 +101,7 @@ def test_a_call_that_does_not_fit_is_where_it_is_called(sandbox: Sandbox, code: 
 
 
 @BOTH
-def test_a_variable_that_is_named_like_a_category_is_said_to_be_lost(sandbox: Sandbox, engine_name: str) -> None:
+def test_variable_named_like_category_is_reported(sandbox: Sandbox, engine_name: str) -> None:
     done = run(sandbox, "crm = [1]\nx = crm", engine=engine_name)
     assert done.lost == ("crm (the name of a category)",)
     assert run(sandbox, "x", state=done.state, engine=engine_name).lost == ()
@@ -111,7 +111,7 @@ def test_a_variable_that_is_named_like_a_category_is_said_to_be_lost(sandbox: Sa
 
 
 @BOTH
-def test_a_namespace_shows_what_is_in_it(sandbox: Sandbox, engine_name: str) -> None:
+def test_namespace_repr_lists_content(sandbox: Sandbox, engine_name: str) -> None:
     done = run(sandbox, "print(crm)\nlook = crm\n[crm, look.contacts.list()['more']]", engine=engine_name)
     assert "contacts, orders" in done.output, done.error
     assert done.value == ["<namespace crm: contacts, orders>", True]
@@ -121,7 +121,7 @@ def test_dir_lists_operations(sandbox: Sandbox) -> None:
     assert run(sandbox, "dir(crm)").value == ["contacts", "orders"]
 
 
-def test_a_limit_of_time_is_named_alone_with_the_last_call(sandbox: Sandbox) -> None:
+def test_timeout_error_names_last_call(sandbox: Sandbox) -> None:
     turn = told(sandbox, "memory.recall('alice')\nwhile True: pass")
     assert turn["message"] == "more than 0.3 s of computing between two calls (limit turn_s)"
     assert "the last call was memory.recall" in turn["hint"]

@@ -55,7 +55,7 @@ def resident() -> int:
 
 
 @pytest.mark.parametrize(("engine_name", "program"), CHOSEN, ids=lambda one: one if isinstance(one, str) else one.name)
-def test_a_hostile_program_is_contained(
+def test_hostile_program_is_contained(
     sandbox: Sandbox, traps: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, engine_name: str, program: Hostile
 ) -> None:
     monkeypatch.setenv("ATHENA_CANARY", SECRET)
@@ -85,6 +85,6 @@ def check(done: Run, program: Hostile) -> None:
         assert not done.result, done
 
 
-def test_the_table_is_as_long_as_promised() -> None:
+def test_program_table_is_long_enough() -> None:
     assert len(CASES) >= 150
     assert {engine for engine, _ in CASES} == {"monty", "python"}

@@ -63,7 +63,7 @@ def victims(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[int, Pa
 @LINUX
 @pytest.mark.parametrize("profile", ["monty", "python"])
 @pytest.mark.parametrize("layers", [*jail.LINUX_LAYERS[:3], ("bwrap", "seccomp")], ids="+".join)
-def test_a_hostile_native_program_can_do_nothing(
+def test_hostile_native_program_is_contained(
     hostile: Path, victims: tuple[int, Path, str], layers: jail.Layers, profile: str
 ) -> None:
     if "bwrap" in layers and shutil.which("bwrap") is None:
@@ -97,7 +97,7 @@ def _empty_root(line: str, layers: jail.Layers) -> bool:
 
 
 @LINUX
-def test_a_layer_that_is_asked_for_and_missing_is_a_refusal(hostile: Path) -> None:
+def test_missing_required_layer_refuses_run(hostile: Path) -> None:
     cell = jail.WorkerSpec("monty", (str(hostile), "1", "x", "y"), jail.build_monty_spec(str(hostile)).readable)
     words = jail.build_command(cell, ("landlock", "seccomp"))
     words[words.index("--profile") : words.index("--profile")] = ["--landlock", "0"]  # as on a kernel without it
@@ -109,9 +109,7 @@ def test_a_layer_that_is_asked_for_and_missing_is_a_refusal(hostile: Path) -> No
 
 @LINUX
 @pytest.mark.parametrize("version", ["1", "2", "4", "6"])
-def test_older_landlock_is_enough_together_with_seccomp(
-    hostile: Path, victims: tuple[int, Path, str], version: str
-) -> None:
+def test_old_landlock_works_with_seccomp(hostile: Path, victims: tuple[int, Path, str], version: str) -> None:
     pid, secret, named = victims
     cell = jail.WorkerSpec(
         "python", (str(hostile), str(pid), str(secret), named), jail.build_monty_spec(str(hostile)).readable, cpu_s=5
@@ -126,13 +124,13 @@ def test_older_landlock_is_enough_together_with_seccomp(
 
 
 @LINUX
-def test_the_report_says_what_works_and_why_not() -> None:
+def test_report_names_working_layers() -> None:
     report = jail.probe_layers()
     assert report["layers"] == next(one["layers"] for one in report["tried"] if one["works"])
     assert all(one["works"] or one["why"] for one in report["tried"])
 
 
-def test_without_a_jail_nothing_runs_unless_it_is_allowed() -> None:
+def test_program_needs_jail_unless_allowed() -> None:
     strict = Sandbox(Limits(), key=KEY, jails=())
     with pytest.raises(Misconfigured, match="no jail"):
         run(strict, "1 + 1")
@@ -148,7 +146,7 @@ def test_without_a_jail_nothing_runs_unless_it_is_allowed() -> None:
 
 @LINUX
 @pytest.mark.parametrize("layers", [*jail.LINUX_LAYERS[:3], ("bwrap", "seccomp")], ids="+".join)
-def test_both_engines_work_behind_every_choice_of_walls(layers: jail.Layers) -> None:
+def test_engines_work_with_every_isolation(layers: jail.Layers) -> None:
     if layers not in jail.list_layer_choices():
         missing("bubblewrap is not installed")
     sandbox = Sandbox(Limits(), key=KEY, jails=(layers,))
@@ -167,7 +165,7 @@ def test_both_engines_work_behind_every_choice_of_walls(layers: jail.Layers) -> 
 
 
 @LINUX
-def test_a_worker_is_nobody_and_holds_nothing() -> None:
+def test_worker_has_no_privileges() -> None:
     sandbox = Sandbox(Limits(), key=KEY)
     running_pids = _workers_of(sandbox)
     for pid in running_pids:

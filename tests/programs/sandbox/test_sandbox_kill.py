@@ -73,7 +73,7 @@ def _lives(pid: int) -> bool:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine_name", ["monty", "python"])
-def test_a_worker_killed_at_any_moment_ends_its_run_honestly(engine_name: str) -> None:
+def test_killed_worker_ends_run_with_error(engine_name: str) -> None:
     sandbox = Sandbox(Limits(), key=KEY)
     random_one = random.Random(7)
     seen = set()
@@ -104,7 +104,7 @@ def test_a_worker_killed_at_any_moment_ends_its_run_honestly(engine_name: str) -
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(rounds(3, 30)))
-def test_no_worker_outlives_a_host_that_is_killed(number: int) -> None:
+def test_worker_dies_with_killed_host(number: int) -> None:
     host = subprocess.Popen(
         [sys.executable, "-c", HOST, str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -121,7 +121,7 @@ def test_no_worker_outlives_a_host_that_is_killed(number: int) -> None:
     assert len(made) == len(set(made)), "something was done twice"
 
 
-def test_nothing_is_left_open(tmp_path: Path) -> None:
+def test_no_descriptor_is_leaked(tmp_path: Path) -> None:
     run(warm := Sandbox(Limits(), key=KEY), "1 + 1")  # what is loaded once stays open
     warm.close()
     before, threads = descriptors(), threading.active_count()
@@ -137,7 +137,7 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
     assert threading.active_count() <= threads + 3 * 8, "only threads that wait for work"
 
 
-def test_a_process_that_used_it_ends_quietly_and_at_once() -> None:
+def test_process_exits_quietly_after_run() -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from small_world import *\n"
@@ -153,7 +153,7 @@ def test_a_process_that_used_it_ends_quietly_and_at_once() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "2 3\n", "")
 
 
-def test_a_forked_child_uses_cpython_because_monty_does_not_survive_a_fork() -> None:
+def test_forked_child_uses_cpython() -> None:
     sandbox = Sandbox(Limits(), key=KEY)
     assert run(sandbox, "1 + 1").result == 2
     child = os.fork()

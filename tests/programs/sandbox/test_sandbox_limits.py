@@ -41,7 +41,7 @@ def test_hints_are_short(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("engine", ["monty", "python"])
-def test_names_that_there_are_not_are_counted(sandbox: Sandbox, engine: Any) -> None:
+def test_unknown_names_are_limited(sandbox: Sandbox, engine: Any) -> None:
     flood = "n = 0\nwhile True:\n    n += 1\n    try: getattr(memory, 'ab' * 100 + str(n))()\n"
     flood += "    except AttributeError: pass"
     done = sandbox.run(Program(flood, NAMES, engine=engine), answer)
@@ -73,7 +73,7 @@ def test_forged_variables_are_dropped(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("code", ["raise ValueError([1, 2])", "raise KeyError(3)", "raise ValueError({'a': [1]}, 2)"])
-def test_exceptions_that_hold_more_than_a_text_are_told(sandbox: Sandbox, code: str) -> None:
+def test_exceptions_with_objects_are_reported(sandbox: Sandbox, code: str) -> None:
     done = sandbox.run(Program(f"memory.recall(query=1)\n{code}", NAMES, engine="monty"), answer)
     assert done.error is not None
     assert (done.error["type"], "one text" in done.error["message"]) == ("TypeError", True), done.error
@@ -83,7 +83,7 @@ def test_exceptions_that_hold_more_than_a_text_are_told(sandbox: Sandbox, code: 
     assert (done.error["type"], done.engine) == (code[6:].partition("(")[0], "python")
 
 
-def test_a_program_waits_for_its_turn_no_longer_than_its_time() -> None:
+def test_queued_program_times_out() -> None:
     sandbox = Sandbox(Limits(runs=1), key=b"k" * 32)
     begun, go = threading.Event(), threading.Event()
 
@@ -126,7 +126,7 @@ BOMB = "a = []\nfor i in range(24):\n    a = [a, a]\n"
         "raise ValueError('x' * 20_000_000)",
     ],
 )
-def test_arguments_are_measured_before_they_cross(sandbox: Sandbox, call: str) -> None:
+def test_arguments_are_measured_before_sending(sandbox: Sandbox, call: str) -> None:
     sandbox.run(Program("memory.recall(query=1)", NAMES), answer)
     before = _peak()
     done = sandbox.run(Program(BOMB + call, NAMES, engine="monty"), answer)
@@ -145,7 +145,7 @@ def _peak() -> int:
     return found
 
 
-def test_arguments_that_fit_are_given_as_they_are(sandbox: Sandbox) -> None:
+def test_fitting_arguments_are_unchanged(sandbox: Sandbox) -> None:
     seen: list[Any] = []
     code = "rows = [{'n': i, 'who': ('a', None)} for i in range(3)]\nmemory.recall(query=rows)\n"
     code += "memory.recall(*[{'x': 1.5}])"
@@ -154,14 +154,14 @@ def test_arguments_that_fit_are_given_as_they_are(sandbox: Sandbox) -> None:
     assert seen == [[{"n": i, "who": ["a", None]} for i in range(3)], {"x": 1.5}]
 
 
-def test_cpython_is_told_that_an_argument_is_too_large(sandbox: Sandbox) -> None:
+def test_cpython_reports_oversized_argument(sandbox: Sandbox) -> None:
     done = sandbox.run(Program("memory.recall('x' * 20_000_000)", NAMES, engine="python"), answer)
     assert done.error is not None
     assert (done.error["type"], done.error["hint"]) == ("ToolError", "pass less at a time")
     assert "hint" not in done.error["message"]
 
 
-def test_the_report_on_walls_says_what_the_real_worker_says() -> None:
+def test_isolation_report_matches_worker() -> None:
     for one in jail.probe_layers()["tried"]:
         sandbox = Sandbox(Limits(), key=b"k" * 32, jails=[tuple(one["layers"])])
         assert sandbox.probe_engines()["python"]["works"] == one["works"], one

@@ -10,7 +10,7 @@ from test_sandbox_kill import children
 from athena.programs.sandbox import Limits, Program, Sandbox
 
 
-def test_programs_are_run_in_turn() -> None:
+def test_programs_run_in_turn() -> None:
     sandbox = Sandbox(Limits(runs=1), key=KEY)
     world = Held()
     started = [sandbox.start(Program(f"slow.wait(seconds=0, value={n})", NAMES), world) for n in range(20)]
@@ -20,7 +20,7 @@ def test_programs_are_run_in_turn() -> None:
     sandbox.close()
 
 
-def test_a_hundred_programs_at_once_are_run_within_bounds() -> None:
+def test_hundred_programs_stay_within_bounds() -> None:
     others = children(os.getpid())
     sandbox = Sandbox(Limits(), key=KEY)
     run(sandbox, "1")
@@ -58,7 +58,7 @@ def test_a_hundred_programs_at_once_are_run_within_bounds() -> None:
     sandbox.close()
 
 
-def test_both_engines_at_once_give_the_right_answers() -> None:
+def test_concurrent_engines_answer_correctly() -> None:
     sandbox = Sandbox(Limits(), key=KEY)
     started = [
         (n, sandbox.start(Program(f"x = {n}\nx * 2", NAMES, engine=("monty", "python")[n % 4 == 0]), World()))

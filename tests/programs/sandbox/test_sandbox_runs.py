@@ -33,7 +33,7 @@ def patient() -> Generator[Sandbox]:
 
 
 @BOTH
-def test_a_run_gives_its_output_its_value_and_its_calls(sandbox: Sandbox, engine_name: str) -> None:
+def test_run_returns_output_value_calls(sandbox: Sandbox, engine_name: str) -> None:
     done = run(sandbox, "print('seen')\nx = memory.recall('alice', k=1)\nlen(x)", engine=engine_name)
     assert (done.status, done.success, done.output, done.result, done.value) == ("done", True, "seen\n", 1, 1)
     assert done.calls == 1
@@ -43,7 +43,7 @@ def test_a_run_gives_its_output_its_value_and_its_calls(sandbox: Sandbox, engine
 
 
 @BOTH
-def test_an_error_has_its_type_its_line_and_no_value(sandbox: Sandbox, engine_name: str) -> None:
+def test_error_has_type_line_no_value(sandbox: Sandbox, engine_name: str) -> None:
     done = run(sandbox, "x = 1\n\ndef f():\n    return 1 / 0\n\nf()", engine=engine_name)
     assert done.status == "failed"
     assert done.error is not None
@@ -52,7 +52,7 @@ def test_an_error_has_its_type_its_line_and_no_value(sandbox: Sandbox, engine_na
 
 
 @BOTH
-def test_a_failed_call_says_what_to_do(sandbox: Sandbox, engine_name: str) -> None:
+def test_failed_call_has_hint(sandbox: Sandbox, engine_name: str) -> None:
     done = run(sandbox, "print('é')\ngraph.open_nodes(names=['zed'])", engine=engine_name)
     assert done.error is not None
     assert done.error["type"] == "ToolError"
@@ -62,7 +62,7 @@ def test_a_failed_call_says_what_to_do(sandbox: Sandbox, engine_name: str) -> No
 
 
 @BOTH
-def test_invalid_input_lists_the_parameters(sandbox: Sandbox, engine_name: str) -> None:
+def test_invalid_input_lists_parameters(sandbox: Sandbox, engine_name: str) -> None:
     done = run(sandbox, "memory.remember(' ')", engine=engine_name)
     assert done.error is not None
     assert "parameters: content, tags?" in str(done.error["hint"])
@@ -85,7 +85,7 @@ def test_invalid_input_lists_the_parameters(sandbox: Sandbox, engine_name: str) 
         ("import requests", "standard library"),
     ],
 )
-def test_what_is_wrong_is_found_before_anything_runs(sandbox: Sandbox, engine_name: str, code: str, said: str) -> None:
+def test_errors_are_found_before_run(sandbox: Sandbox, engine_name: str, code: str, said: str) -> None:
     world = World()
     done = run(sandbox, f"memory.remember('first')\nif False:\n    {code}", world, engine=engine_name)
     assert done.status == "failed"
@@ -96,20 +96,20 @@ def test_what_is_wrong_is_found_before_anything_runs(sandbox: Sandbox, engine_na
 
 
 @BOTH
-def test_a_name_that_only_shows_up_at_run_time_gets_a_suggestion(sandbox: Sandbox, engine_name: str) -> None:
+def test_unknown_name_at_runtime_gets_suggestion(sandbox: Sandbox, engine_name: str) -> None:
     done = run(sandbox, "getattr(graph, 'open_nods')(names=['alice'])", engine=engine_name)
     assert done.error is not None
     assert done.error["type"] == "AttributeError"
     assert "graph.open_nodes" in str(done.error["hint"] or done.error["message"])
 
 
-def test_an_import_that_is_tried_may_fail(sandbox: Sandbox) -> None:
+def test_guarded_import_may_fail(sandbox: Sandbox) -> None:
     done = run(sandbox, "try:\n    import numpy\nexcept ImportError:\n    numpy = None\nnumpy is None")
     assert done.result is True
 
 
 @BOTH
-def test_large_values_are_cut_with_a_header_and_kept_whole(sandbox: Sandbox, engine_name: str) -> None:
+def test_large_value_is_truncated_and_kept(sandbox: Sandbox, engine_name: str) -> None:
     done = run(sandbox, "[{'n': i} for i in range(3000)]", engine=engine_name)
     assert done.truncated
     assert done.result.startswith("[cut: a list of 3,000 items, ")
@@ -129,7 +129,7 @@ import datetime, decimal
 
 
 @BOTH
-def test_what_an_operation_returns_cannot_break_the_program(sandbox: Sandbox, engine_name: str) -> None:
+def test_operation_result_cannot_break_program(sandbox: Sandbox, engine_name: str) -> None:
     done = run(sandbox, "odd.surrogate()['text']", engine=engine_name)
     assert done.result == "half ? a pair"
     huge = run(sandbox, "try:\n    odd.huge()\nexcept ToolError as e:\n    print(e)\n1", engine=engine_name)
@@ -141,7 +141,7 @@ def test_what_an_operation_returns_cannot_break_the_program(sandbox: Sandbox, en
 
 
 @BOTH
-def test_slow_calls_run_at_once_but_not_too_many(sandbox: Sandbox, engine_name: str) -> None:
+def test_slow_calls_run_concurrently_but_limited(sandbox: Sandbox, engine_name: str) -> None:
     world = Held(at_once=8)
     code = "parallel([slow.wait(seconds=0.1, value=i) for i in range(32)])"
     done = run(sandbox, code, world, engine=engine_name)
@@ -150,7 +150,7 @@ def test_slow_calls_run_at_once_but_not_too_many(sandbox: Sandbox, engine_name: 
 
 
 @BOTH
-def test_calls_that_are_not_elements_stay_in_order(sandbox: Sandbox, engine_name: str) -> None:
+def test_nested_calls_stay_in_order(sandbox: Sandbox, engine_name: str) -> None:
     code = """
 def one(n):
     memory.remember(f"start {n}")
@@ -168,7 +168,7 @@ parallel([memory.recall("alice")[0]["content"], lambda: memory.recall("bob")])
 
 
 @BOTH
-def test_parallel_raises_the_first_error_after_all_have_settled(sandbox: Sandbox, engine_name: str) -> None:
+def test_parallel_raises_first_error_at_end(sandbox: Sandbox, engine_name: str) -> None:
     world = World()
     code = "parallel([slow.fail(message='a'), slow.wait(seconds=0.1), memory.remember('kept')])"
     done = run(sandbox, code, world, engine=engine_name)
@@ -183,7 +183,7 @@ def test_parallel_raises_the_first_error_after_all_have_settled(sandbox: Sandbox
 @pytest.mark.parametrize(
     "engines", [("monty", "monty"), ("python", "python"), ("monty", "python"), ("python", "monty")], ids=str
 )
-def test_variables_survive_to_the_next_run_on_either_engine(sandbox: Sandbox, engines: tuple[str, str]) -> None:
+def test_variables_survive_on_either_engine(sandbox: Sandbox, engines: tuple[str, str]) -> None:
     first, second = engines
     one = run(sandbox, "x = {'n': [1, 2]}\ntext = 'é'\ndef double(v):\n    return v * 2", engine=first)
     two = run(sandbox, "x['n'].append(3)\ndouble(len(x['n'])), text", engine=second, state=one.state)
@@ -192,16 +192,14 @@ def test_variables_survive_to_the_next_run_on_either_engine(sandbox: Sandbox, en
     assert three.result == {"n": [1, 2, 3, 4]}, three.error
 
 
-def test_what_cpython_cannot_keep_is_named(sandbox: Sandbox) -> None:
+def test_unkept_cpython_variables_are_named(sandbox: Sandbox) -> None:
     done = run(sandbox, "import collections\nc = collections.Counter('aab')\nn = 5", engine="python")
     assert done.lost == ("c",)
     assert run(sandbox, "n", state=done.state).result == 5
 
 
 @BOTH
-def test_a_run_that_fails_keeps_what_it_did_before_and_one_that_is_stopped_does_not(
-    sandbox: Sandbox, engine_name: str
-) -> None:
+def test_failed_run_keeps_earlier_variables(sandbox: Sandbox, engine_name: str) -> None:
     state = run(sandbox, "x = 1", engine=engine_name).state
     failed = run(sandbox, "x = 2\n1 / 0", engine=engine_name, state=state)
     assert run(sandbox, "x", state=failed.state).result == 2
@@ -211,13 +209,13 @@ def test_a_run_that_fails_keeps_what_it_did_before_and_one_that_is_stopped_does_
     assert run(sandbox, "x", state=ended.state).result == 2
 
 
-def test_a_namespace_that_was_overwritten_is_there_again_in_the_next_run(sandbox: Sandbox) -> None:
+def test_overwritten_namespace_returns_next_run(sandbox: Sandbox) -> None:
     one = run(sandbox, "graph = graph.open_nodes(names=['alice'])\nlen(graph['entities'])")
     assert one.result == 1
     assert run(sandbox, "len(graph.open_nodes(names=['bob'])['entities'])", state=one.state).result == 1
 
 
-def test_operations_held_in_variables_and_functions_survive(sandbox: Sandbox) -> None:
+def test_operations_in_variables_survive(sandbox: Sandbox) -> None:
     code = (
         "look = graph.open_nodes\ndef all_of(ns):\n    return parallel([slow.wait(seconds=0.05, value=n) for n in ns])"
     )
@@ -228,7 +226,7 @@ def test_operations_held_in_variables_and_functions_survive(sandbox: Sandbox) ->
     assert world.most_at_once > 1, "an earlier function's parallel() still runs at once"
 
 
-def test_a_state_that_another_version_wrote_still_gives_its_plain_variables() -> None:
+def test_state_of_other_version_keeps_variables() -> None:
     older = Sandbox(Limits(memory_mb=99), key=KEY)
     state = run(older, "x = [1, 2]\ndef f(): return 5").state
     older.close()
@@ -239,7 +237,7 @@ def test_a_state_that_another_version_wrote_still_gives_its_plain_variables() ->
 
 
 @BOTH
-def test_a_changed_state_is_refused(sandbox: Sandbox, engine_name: str) -> None:
+def test_tampered_state_is_refused(sandbox: Sandbox, engine_name: str) -> None:
     state = run(sandbox, "x = 1", engine=engine_name).state
     assert state is not None
     for place in range(0, len(state), max(1, len(state) // 60)):
@@ -261,7 +259,7 @@ def test_a_changed_state_is_refused(sandbox: Sandbox, engine_name: str) -> None:
     "code",
     ["while True: pass", "while True:\n    try:\n        slow.wait(seconds=0.01)\n    except BaseException: pass"],
 )
-def test_a_run_stops_at_its_time(patient: Sandbox, engine_name: str, code: str) -> None:
+def test_run_stops_at_timeout(patient: Sandbox, engine_name: str, code: str) -> None:
     running = patient.start(Program(code, NAMES, engine=engine_name, timeout_s=0.5), World())  # type: ignore[arg-type]
     done = running.result()
     assert done.error is not None
@@ -270,9 +268,7 @@ def test_a_run_stops_at_its_time(patient: Sandbox, engine_name: str, code: str) 
 
 
 @BOTH
-def test_a_call_under_way_at_the_end_is_reported_as_unknown_and_none_begins_after_it(
-    sandbox: Sandbox, engine_name: str
-) -> None:
+def test_unfinished_call_is_reported_unknown(sandbox: Sandbox, engine_name: str) -> None:
     code = "memory.remember('before')\nparallel([slow.wait(seconds=0) for _ in range(100)])\nmemory.remember('after')"
     done, world, _ = stopped(sandbox, code, engine=engine_name)  # while none of them has been let go
     assert done.status == "unknown"
@@ -289,7 +285,7 @@ def test_a_call_under_way_at_the_end_is_reported_as_unknown_and_none_begins_afte
 
 
 @BOTH
-def test_a_run_can_be_cancelled(patient: Sandbox, engine_name: str) -> None:
+def test_run_can_be_cancelled(patient: Sandbox, engine_name: str) -> None:
     world = World()
     code = "memory.recall('alice')\nwhile True: pass"
     running = patient.start(Program(code, NAMES, engine=engine_name), world)  # type: ignore[arg-type]
@@ -300,7 +296,7 @@ def test_a_run_can_be_cancelled(patient: Sandbox, engine_name: str) -> None:
     assert done.error["type"] == "Cancelled"
 
 
-def test_a_run_can_be_cancelled_in_its_call_and_before_its_turn() -> None:
+def test_waiting_run_can_be_cancelled() -> None:
     sandbox = Sandbox(Limits(runs=1), key=KEY)
     world = Held()
     first = sandbox.start(Program("slow.wait(seconds=0)", NAMES), world)
@@ -316,7 +312,7 @@ def test_a_run_can_be_cancelled_in_its_call_and_before_its_turn() -> None:
     sandbox.close()
 
 
-def test_a_call_can_see_that_its_run_has_ended(sandbox: Sandbox) -> None:
+def test_call_sees_that_run_ended(sandbox: Sandbox) -> None:
     seen: list[bool] = []
     begun, ended, noticed = (threading.Event() for _ in range(3))
 
@@ -337,7 +333,7 @@ def test_a_call_can_see_that_its_run_has_ended(sandbox: Sandbox) -> None:
     assert seen == [False, True]
 
 
-def test_a_program_may_sleep(sandbox: Sandbox) -> None:
+def test_program_may_sleep(sandbox: Sandbox) -> None:
     code = "import time, asyncio\ntime.sleep(0.05)\nawait asyncio.gather(*[asyncio.sleep(0.5) for _ in range(100)])\n1"
     began = time.monotonic()
     assert run(sandbox, code).result == 1
@@ -347,7 +343,7 @@ def test_a_program_may_sleep(sandbox: Sandbox) -> None:
 # --- what is never done twice ---------------------------------------------------------------------------------------
 
 
-def test_a_program_that_monty_cannot_run_is_tried_on_cpython_only_before_its_first_call(sandbox: Sandbox) -> None:
+def test_cpython_retry_only_before_first_call(sandbox: Sandbox) -> None:
     world = World()
     before = run(
         sandbox, "f = [].append\nname = 'bit_' + 'length'\nx = getattr(5, name)()\nmemory.remember('a')\nx", world
@@ -358,7 +354,7 @@ def test_a_program_that_monty_cannot_run_is_tried_on_cpython_only_before_its_fir
     assert (after.engine, after.status, world.count("memory.remember")) == ("monty", "failed", 1)
 
 
-def test_a_program_cannot_go_on_into_programs_for_ever() -> None:
+def test_nested_programs_are_limited() -> None:
     sandbox = Sandbox(Limits(runs=1, wall_s=5), key=KEY)
     names = Namespace([Function("code.run", takes(depth="integer"))])
 
@@ -383,7 +379,7 @@ memory.remember(f'paid {paid}')
 """
 
 
-def test_a_run_waits_for_a_person_and_goes_on_in_another_process(sandbox: Sandbox) -> None:
+def test_run_resumes_after_approval_elsewhere(sandbox: Sandbox) -> None:
     world = World()
     done = run(sandbox, PAYING, world)
     assert (done.status, done.output, done.error) == ("needs_approval", "before\n", None)
@@ -403,7 +399,7 @@ def test_a_run_waits_for_a_person_and_goes_on_in_another_process(sandbox: Sandbo
     other.close()
 
 
-def test_a_refusal_can_be_caught(sandbox: Sandbox) -> None:
+def test_refusal_can_be_caught(sandbox: Sandbox) -> None:
     code = "try:\n    bank.pay(amount=1)\nexcept ToolError as e:\n    answer = str(e)\nanswer"
     done = run(sandbox, code)
     assert done.pause is not None
@@ -411,7 +407,7 @@ def test_a_refusal_can_be_caught(sandbox: Sandbox) -> None:
     assert end.result == "denied: not today"
 
 
-def test_a_changed_pause_is_refused(sandbox: Sandbox) -> None:
+def test_tampered_pause_is_refused(sandbox: Sandbox) -> None:
     done = run(sandbox, PAYING)
     assert done.pause is not None
     whole = done.pause.snapshot
@@ -426,7 +422,7 @@ def test_a_changed_pause_is_refused(sandbox: Sandbox) -> None:
         sandbox.resume(run(sandbox, "x = 1").state or b"", World(), NAMES, approved=True)
 
 
-def test_cpython_says_that_it_cannot_wait_before_anything_runs(sandbox: Sandbox) -> None:
+def test_cpython_cannot_pause_for_approval(sandbox: Sandbox) -> None:
     world = World()
     done = run(sandbox, f"import statistics\n{PAYING}", world)
     assert done.error is not None
@@ -435,7 +431,7 @@ def test_cpython_says_that_it_cannot_wait_before_anything_runs(sandbox: Sandbox)
     assert world.log == []
 
 
-def test_approval_inside_of_parallel_is_an_error_of_that_call(sandbox: Sandbox) -> None:
+def test_approval_in_parallel_is_error(sandbox: Sandbox) -> None:
     done = run(sandbox, "parallel([bank.pay(amount=1)], return_errors=True)")
     assert "cannot wait" in done.result[0]["error"]
 
@@ -444,7 +440,7 @@ def test_approval_inside_of_parallel_is_an_error_of_that_call(sandbox: Sandbox) 
 
 
 @BOTH
-def test_limits_are_named_when_they_are_met(engine_name: str) -> None:
+def test_limit_errors_name_limit(engine_name: str) -> None:
     limits = Limits(calls=5, cpu_s=1, turn_s=0.4, source_bytes=200, output_chars=50)
     sandbox = Sandbox(limits, key=KEY)
     calls = run(sandbox, "for i in range(9): memory.recall('x')", engine=engine_name)
@@ -461,14 +457,14 @@ def test_limits_are_named_when_they_are_met(engine_name: str) -> None:
     sandbox.close()
 
 
-def test_an_unknown_engine_and_a_wrong_time_are_refused(sandbox: Sandbox) -> None:
+def test_unknown_engine_and_timeout_refused(sandbox: Sandbox) -> None:
     with pytest.raises(InvalidInput):
         run(sandbox, "1", engine="ruby")
     with pytest.raises(InvalidInput):
         run(sandbox, "1", timeout_s=-1)
 
 
-def test_programs_wait_in_a_bounded_queue() -> None:
+def test_queue_of_programs_is_bounded() -> None:
     sandbox = Sandbox(Limits(runs=1, waiting=2), key=KEY)
     slow, world = Program("slow.wait(seconds=0)", NAMES), Held()
     started = [sandbox.start(slow, world) for _ in range(3)]
@@ -481,7 +477,7 @@ def test_programs_wait_in_a_bounded_queue() -> None:
     sandbox.close()
 
 
-def test_the_check_alone_runs_nothing(sandbox: Sandbox) -> None:
+def test_check_runs_nothing(sandbox: Sandbox) -> None:
     assert sandbox.check_program(Program("graph.open_nodes(names=['a'])", NAMES)) == []
     found = sandbox.check_program(Program("graph.open_nodes(nams=['a'])\nmemory.recall()", NAMES))
     assert [one["line"] for one in found] == [1, 2]
@@ -499,9 +495,7 @@ NOWHERE = {
 
 @BOTH
 @pytest.mark.parametrize("code", NOWHERE)
-def test_a_name_that_stands_for_nothing_is_found_before_anything_runs(
-    sandbox: Sandbox, engine_name: str, code: str
-) -> None:
+def test_unbound_name_is_found_before_run(sandbox: Sandbox, engine_name: str, code: str) -> None:
     world = World()
     done = run(sandbox, code, world, engine=engine_name)
     name, line = NOWHERE[code]
@@ -533,16 +527,16 @@ def test_a_name_that_stands_for_nothing_is_found_before_anything_runs(
         "kept + given",
     ],
 )
-def test_a_name_that_may_have_a_value_is_left_to_the_program(code: str) -> None:
+def test_possibly_bound_name_is_allowed(code: str) -> None:
     assert find_problems(ProgramSource(code, 10_000), NAMES, known={"kept", "given"}) == []
 
 
-def test_the_report_names_the_layers(sandbox: Sandbox) -> None:
+def test_report_names_layers(sandbox: Sandbox) -> None:
     report = sandbox.probe_engines()
     assert report["monty"]["works"]
     assert report["python"]["works"]
     assert "seccomp" in report["monty"]["layers"]
 
 
-def test_the_signal_for_approval_is_an_error_of_ours() -> None:
+def test_approval_signal_is_athena_error() -> None:
     assert NeedsApproval("x", request={"a": 1}).code == "approval_needed"

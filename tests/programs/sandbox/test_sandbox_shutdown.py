@@ -35,7 +35,7 @@ def sandbox() -> Generator[Sandbox]:
 
 
 @pytest.mark.parametrize("code", [FLOOD, SMALL_FLOOD], ids=["large frames", "frames of no text"])
-def test_a_worker_that_floods_us_is_ended_at_once(code: str) -> None:
+def test_flooding_worker_is_killed(code: str) -> None:
     sandbox = Sandbox(Limits(), key=KEY)
     done = run(sandbox, code, engine="python")
     sandbox.close()
@@ -43,7 +43,7 @@ def test_a_worker_that_floods_us_is_ended_at_once(code: str) -> None:
     assert done.error["type"] == "WorkerDied", "and it did not meet a limit of time"
 
 
-def test_printing_without_end_by_other_means_ends(sandbox: Sandbox) -> None:
+def test_endless_printing_is_stopped(sandbox: Sandbox) -> None:
     code = SMALL_FLOOD.replace('"text":[', '"text":"').replace("']}'", "'\"}'").replace('"%06d"', "%06d")
     done = run(sandbox, code, engine="python")
     assert done.error is not None
@@ -51,7 +51,7 @@ def test_printing_without_end_by_other_means_ends(sandbox: Sandbox) -> None:
     assert len(done.output) < QUICK.output_chars + 200
 
 
-def test_half_a_character_can_be_printed(sandbox: Sandbox) -> None:
+def test_lone_surrogate_can_be_printed(sandbox: Sandbox) -> None:
     half = """json.loads('"\\\\ud83d"')"""
     done = run(sandbox, f"import json\nprint({half}, 'b')\nraise ValueError({half})", engine="python")
     assert done.error is not None
@@ -59,7 +59,7 @@ def test_half_a_character_can_be_printed(sandbox: Sandbox) -> None:
     assert " b" in done.output
 
 
-def test_a_program_that_ignores_the_signal_for_its_time_is_told_which_limit_it_met() -> None:
+def test_ignored_timeout_signal_names_limit() -> None:
     limits = replace(QUICK, cpu_s=1.0, wall_s=15.0)
     sandbox = Sandbox(limits, key=KEY)
     code = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
@@ -70,7 +70,7 @@ def test_a_program_that_ignores_the_signal_for_its_time_is_told_which_limit_it_m
 
 
 @pytest.mark.parametrize("engine", ["monty", "python"])
-def test_closing_ends_what_runs_and_leaves_no_thread(engine: EngineName) -> None:
+def test_close_ends_runs_and_threads(engine: EngineName) -> None:
     before = threading.active_count()
     sandbox = Sandbox(Limits(), key=KEY)
     run(sandbox, "parallel([memory.recall(query='a'), memory.recall(query='b')])", engine=engine)
@@ -82,7 +82,7 @@ def test_closing_ends_what_runs_and_leaves_no_thread(engine: EngineName) -> None
     until(lambda: threading.active_count() <= before)
 
 
-def test_an_alarm_that_is_called_off_holds_nothing() -> None:
+def test_cancelled_timer_holds_no_reference() -> None:
     watch = TimerThread()
 
     class Large:
@@ -98,7 +98,7 @@ def test_an_alarm_that_is_called_off_holds_nothing() -> None:
     watch.close()
 
 
-def test_sleeping_for_ever_many_times_costs_no_alarm(sandbox: Sandbox) -> None:
+def test_many_sleeps_need_no_timer(sandbox: Sandbox) -> None:
     code = "import asyncio\nawait asyncio.gather(*[asyncio.sleep(1e9) for _ in range(300)])"
     done = run(sandbox, code, timeout_s=1.0)
     assert done.error is not None
@@ -107,7 +107,7 @@ def test_sleeping_for_ever_many_times_costs_no_alarm(sandbox: Sandbox) -> None:
     assert len(inside.timer._alarms) < 50
 
 
-def test_a_program_that_holds_too_much_does_not_wait_for_a_person() -> None:
+def test_oversized_state_cannot_wait_for_approval() -> None:
     sandbox = Sandbox(replace(QUICK, state_bytes=100_000), key=KEY)
     held = run(sandbox, "held = ['x' * 100 + str(i) for i in range(5_000)]\nbank.pay(amount=1)\nlen(held)")
     shown = run(sandbox, "graph.delete_entities(names=['x' * 100_000])\nbank.pay(amount=2)", engine="monty")
@@ -119,7 +119,7 @@ def test_a_program_that_holds_too_much_does_not_wait_for_a_person() -> None:
     assert shown.pause is not None
 
 
-def test_what_a_program_begins_with_may_be_larger_than_a_program(sandbox: Sandbox) -> None:
+def test_initial_variables_may_exceed_program_size(sandbox: Sandbox) -> None:
     for engine in ("monty", "python"):
         done = run(sandbox, "len(text)", inputs={"text": "a'\"\n" * 50_000}, engine=engine)
         assert (done.result, done.error) == (200_000, None)

@@ -28,7 +28,7 @@ def after(sandbox: Sandbox, *codes: str) -> list[Run]:
     return runs
 
 
-def test_variables_that_are_too_large_do_not_bring_back_old_ones(sandbox: Sandbox) -> None:
+def test_oversized_variables_are_not_reverted(sandbox: Sandbox) -> None:
     small = Sandbox(replace(Limits(), state_bytes=1_000_000), key=KEY)
     try:
         _, second, third, fourth = after(small, "x = 1", "x = 2\nbig = 'a' * 3_000_000", "x", "big")
@@ -40,19 +40,19 @@ def test_variables_that_are_too_large_do_not_bring_back_old_ones(sandbox: Sandbo
     assert "too large" in (fourth.error["hint"] or "")
 
 
-def test_a_variable_that_was_deleted_is_gone(sandbox: Sandbox) -> None:
+def test_deleted_variable_is_gone(sandbox: Sandbox) -> None:
     runs = after(sandbox, "x = 1\ny = 2", "del x", "y", "x")
     assert runs[2].result == 2
     assert runs[3].error is not None
     assert runs[3].error["type"] == "NameError"
 
 
-def test_a_function_that_was_deleted_is_gone(sandbox: Sandbox) -> None:
+def test_deleted_function_is_gone(sandbox: Sandbox) -> None:
     runs = after(sandbox, "def f(): return 1", "del f", f"{ON_PYTHON}f()", "f()")
     assert [one.error and one.error["type"] for one in runs[2:]] == ["NameError", "NameError"]
 
 
-def test_a_variable_that_could_not_be_kept_is_not_the_old_one(sandbox: Sandbox) -> None:
+def test_unkept_variable_is_not_reverted(sandbox: Sandbox) -> None:
     runs = after(sandbox, "x = 1\ny = [3]", f"{ON_PYTHON}x = object()", "y", "x")
     assert runs[1].lost == ("x",)
     assert runs[2].result == [3]
@@ -60,7 +60,7 @@ def test_a_variable_that_could_not_be_kept_is_not_the_old_one(sandbox: Sandbox) 
     assert "x had a value in an earlier program" in (runs[3].error["hint"] or "")
 
 
-def test_a_variable_that_became_something_else_is_not_the_old_one(sandbox: Sandbox) -> None:
+def test_rebound_variable_is_not_reverted(sandbox: Sandbox) -> None:
     runs = after(
         sandbox, "x = 1\ny = 1\nz = 1", f"{ON_PYTHON}x = heapq\ny = lambda: 5\ndef z(): return 7", "z()", "x", "y"
     )
@@ -69,7 +69,7 @@ def test_a_variable_that_became_something_else_is_not_the_old_one(sandbox: Sandb
     assert [one.error and one.error["type"] for one in runs[3:]] == ["NameError", "NameError"]
 
 
-def test_variables_may_have_the_names_of_built_in_functions(sandbox: Sandbox) -> None:
+def test_variables_may_shadow_builtins(sandbox: Sandbox) -> None:
     runs = after(
         sandbox, "list = [1]\nset = (2,)\nstr = 'x'\ntype = 'y'\nlen = {3}\n[list, set]", "[list, set, str, type]"
     )
@@ -78,7 +78,7 @@ def test_variables_may_have_the_names_of_built_in_functions(sandbox: Sandbox) ->
     assert runs[1].result == [[1], [2], "x", "y"]
 
 
-def test_what_only_monty_had_is_named_when_its_memory_is_given_up(sandbox: Sandbox) -> None:
+def test_lost_monty_variables_are_named(sandbox: Sandbox) -> None:
     runs = after(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()\nx = 1", "del x", "a.v")
     assert runs[1].lost == ("a",)
     assert runs[2].error is not None
@@ -103,7 +103,7 @@ SAME = f"""from datetime import date, datetime, timedelta, timezone
 
 
 @pytest.mark.parametrize("start", ["", ON_PYTHON], ids=["monty", "python"])
-def test_values_that_json_lacks_are_there_on_the_other_engine(sandbox: Sandbox, start: str) -> None:
+def test_non_json_values_cross_engines(sandbox: Sandbox, start: str) -> None:
     other = "" if start else ON_PYTHON
     runs = after(sandbox, start + VALUES, other + SAME, start + SAME, other + SAME)
     assert [one.error for one in runs] == [None] * 4
@@ -112,14 +112,14 @@ def test_values_that_json_lacks_are_there_on_the_other_engine(sandbox: Sandbox, 
     assert runs[0].lost == ()
 
 
-def test_a_function_of_an_earlier_run_finds_its_import(sandbox: Sandbox) -> None:
+def test_earlier_function_finds_its_import(sandbox: Sandbox) -> None:
     define = "def g(a): return heapq.nlargest(1, a)"
     runs = after(sandbox, f"{ON_PYTHON}{define}", "g([1, 2])", "def h(): return g([5])", "h()")
     assert [one.error for one in runs] == [None] * 4
     assert [one.result for one in runs] == [None, [2], None, [5]]
 
 
-def test_an_object_of_monty_is_explained_on_cpython(sandbox: Sandbox) -> None:
+def test_monty_object_is_explained_on_cpython(sandbox: Sandbox) -> None:
     runs = after(sandbox, "class A:\n    def __init__(self): self.v = 3\na = A()", f"{ON_PYTHON}a.v", "a.v")
     assert runs[1].error is not None
     assert 'engine="monty"' in (runs[1].error["hint"] or "")
@@ -139,7 +139,7 @@ def test_an_object_of_monty_is_explained_on_cpython(sandbox: Sandbox) -> None:
         {KIND_KEY: "set"},
     ],
 )
-def test_what_was_not_written_by_us_stays_as_it_stands(forged: object) -> None:
+def test_foreign_state_is_kept_unchanged(forged: object) -> None:
     assert untag_value(forged) == forged
 
 

@@ -31,13 +31,13 @@ def sandbox() -> Generator[Sandbox]:
 
 
 @pytest.mark.parametrize(("code", "line", "said"), WRONG, ids=[code for code, _, _ in WRONG])
-def test_what_cannot_fit_is_told_with_its_line(sandbox: Sandbox, code: str, line: int, said: str) -> None:
+def test_type_error_has_its_line(sandbox: Sandbox, code: str, line: int, said: str) -> None:
     found = sandbox.check_types(code, NAMES)
     assert [one["line"] for one in found] == [line]
     assert said in found[0]["message"]
 
 
-def test_what_agents_really_write_is_let_through(sandbox: Sandbox) -> None:
+def test_realistic_programs_pass_type_check(sandbox: Sandbox) -> None:
     chosen = PROGRAMS[:: rounds(4, 1)]
     wrong = {one.name: sandbox.check_types(one.code, NAMES) for one in chosen}
     assert {name: found for name, found in wrong.items() if found} == {}

@@ -46,7 +46,7 @@ def fixture(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_conformance_suite_passes_but_for_what_does_not_apply(fixture: str, revision: str, tmp_path: Path) -> None:
+def test_conformance_suite_passes(fixture: str, revision: str, tmp_path: Path) -> None:
     command = program(node_packages.CONFORMANCE)
     url = f"{fixture.replace('localhost', '127.0.0.1')}/mcp?tools=all"
     words = ["server", "--url", url, "--requirements", revision, "-o", str(tmp_path)]
@@ -64,7 +64,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
 
 
 @pytest.mark.parametrize("way", ["stdio", "http"])
-def test_the_inspector_lists_and_calls_the_tools(served: Running, way: str, tmp_path: Path) -> None:
+def test_inspector_lists_and_calls_tools(served: Running, way: str, tmp_path: Path) -> None:
     command = [*program(node_packages.INSPECTOR), "--cli"]
     given = surroundings(served.home)
     given = {name: given[name] for name in ("PYTHONPATH", "ATHENA_HOME", "ATHENA_PROJECT") if name in given}

@@ -36,7 +36,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_client_remembers_recalls_and_runs_programs(served: Running, how: str) -> None:
+def test_client_remembers_recalls_runs_programs(served: Running, how: str) -> None:
     async def work() -> None:
         async with connected(served, how) as client:
             listed = await client.list_tools()
@@ -58,7 +58,7 @@ def test_a_client_remembers_recalls_and_runs_programs(served: Running, how: str)
 
 
 @pytest.mark.parametrize("how", [f"http {MODERN}", f"stdio {LEGACY}"])
-def test_a_failure_says_what_to_do_next(served: Running, how: str) -> None:
+def test_failure_says_what_to_do(served: Running, how: str) -> None:
     async def work() -> None:
         async with connected(served, how) as client:
             wrong = await client.call_tool("recall", {"question": "tea"})
@@ -82,7 +82,7 @@ def test_a_failure_says_what_to_do_next(served: Running, how: str) -> None:
     asyncio.run(work())
 
 
-def test_the_default_tools_cost_little_and_are_always_the_same_bytes(served: Running) -> None:
+def test_default_tools_are_small_and_static(served: Running) -> None:
     seen: dict[str, set[bytes]] = {"default": set(), "code": set()}
     for tools in ("default", "code", "default", "code"):
         with lines(served.home, json.dumps({"tools": tools}).encode()) as one:
@@ -108,7 +108,7 @@ META = {
 }
 
 
-def test_every_operation_but_those_for_people_is_a_tool_with_hints(served: Running) -> None:
+def test_operations_are_tools_with_hints(served: Running) -> None:
     async def work() -> list[Any]:
         async with connected(served, f"http {LEGACY}", "all") as client:
             return (await client.list_tools()).tools
@@ -125,7 +125,7 @@ def test_every_operation_but_those_for_people_is_a_tool_with_hints(served: Runni
         assert set(tool.input_schema.get("required", [])) == {p.name for p in one.parameters if p.required}
 
 
-def test_every_example_gives_the_same_answer_as_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_answer_as_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way has a store of its own, so that what an example does to it is the same for both."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").write_text("# Tea\n\nIt is at four.\n")  # an example reads one
@@ -182,7 +182,7 @@ def _shape(value: Any) -> Any:
     return "MOMENT" if isinstance(value, float) else value
 
 
-def test_a_long_list_comes_in_pages(app: App) -> None:
+def test_long_list_is_paged(app: App) -> None:
     from athena.server.mcp.server import McpHandlers, McpPeer
 
     calls = CallDispatcher(app.catalog, stopping=lambda: False, at_once=2)
@@ -214,7 +214,7 @@ def test_a_long_list_comes_in_pages(app: App) -> None:
     asyncio.run(work())
 
 
-def test_what_servers_bring_is_listed_behind_ours_and_changes_nothing_on_the_small_surfaces(app: App) -> None:
+def test_server_tools_follow_ours(app: App) -> None:
     from athena.server.mcp.server import McpHandlers, McpPeer
 
     async def answer(ctx: Any, arguments: dict[str, Any]) -> Any:
@@ -243,7 +243,7 @@ def test_what_servers_bring_is_listed_behind_ours_and_changes_nothing_on_the_sma
 
 
 @pytest.mark.parametrize("how", [f"http {MODERN}", f"stdio {LEGACY}"])
-def test_files_of_a_workspace_are_resources(served: Running, how: str) -> None:
+def test_workspace_files_are_resources(served: Running, how: str) -> None:
     async def work() -> None:
         async with connected(served, how) as client:
             written = {"path": "plans/tea time.json", "content": {"at": 4}}
@@ -265,7 +265,7 @@ def test_files_of_a_workspace_are_resources(served: Running, how: str) -> None:
     asyncio.run(work())
 
 
-def test_the_prompt_teaches_the_pattern(served: Running) -> None:
+def test_prompt_teaches_pattern(served: Running) -> None:
     async def work() -> None:
         async with connected(served, f"http {MODERN}") as client:
             (prompt,) = (await client.list_prompts()).prompts
@@ -280,7 +280,7 @@ def test_the_prompt_teaches_the_pattern(served: Running) -> None:
     asyncio.run(work())
 
 
-def test_a_long_program_tells_how_far_it_is(served: Running) -> None:
+def test_long_program_reports_progress(served: Running) -> None:
     async def work(how: str) -> None:
         seen: list[float] = []
 
@@ -308,7 +308,7 @@ async def _all_at_once(work: Callable[[str], Coroutine[Any, Any, None]]) -> None
             group.create_task(work(how))
 
 
-def test_a_program_whose_caller_gives_up_stops(served: Running) -> None:
+def test_abandoned_program_stops(served: Running) -> None:
     async def work(how: str) -> None:
         name = f"stop-{how}".replace(" ", "-")
         code = held(name)
@@ -356,13 +356,13 @@ SITES = {
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_no_web_page_reaches_it(served: Running, site: str) -> None:
+def test_web_page_is_refused(served: Running, site: str) -> None:
     headers = [(name, value.format(port=served.port)) for name, value in SITES[site]]
     given = [*headers, ("Authorization", f"Bearer {served.token}"), ("Content-Type", "application/json")]
     assert served.ask("POST", "/mcp", given, b"{}").status == 403
 
 
-def test_a_request_over_http_needs_the_token_and_a_known_surface(served: Running) -> None:
+def test_http_needs_token_and_known_surface(served: Running) -> None:
     given = [("Host", f"localhost:{served.port}"), ("Content-Type", "application/json")]
     assert served.ask("POST", "/mcp", given, b"{}").status == 401
     odd = served.ask("POST", "/mcp?tools=most", [*served.right, *given[1:]], b"{}")
@@ -371,7 +371,7 @@ def test_a_request_over_http_needs_the_token_and_a_known_surface(served: Running
     assert (got.status, got.header("allow")) == (405, "POST, DELETE")
 
 
-def test_what_needs_a_person_waits_for_one_also_as_a_tool_of_its_own(served: Running) -> None:
+def test_tool_needing_approval_waits(served: Running) -> None:
     async def work() -> None:
         async with connected(served, f"http {MODERN}", "all") as client:
             assert "athena approve" in await text(client, "purge", expect=0)
@@ -389,11 +389,11 @@ LONG = {
 }
 
 
-def test_half_a_character_in_an_answer_does_not_end_the_connection() -> None:
+def test_lone_surrogate_keeps_connection() -> None:
     assert '"text":"a\ufffd"' in mcp_server._create_tool_result("a\ud800", failed=False).model_dump_json()
 
 
-def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: Path) -> None:
+def test_long_answer_is_truncated_at_budget(served: Running, tmp_path: Path) -> None:
     async def work() -> None:
         async with connected(served, f"http {LEGACY}", "all") as client:
             many = [
@@ -420,7 +420,7 @@ def test_a_long_answer_is_cut_where_its_budget_ends(served: Running, tmp_path: P
     asyncio.run(work())
 
 
-def test_time_in_a_question_counts(served: Running) -> None:
+def test_time_in_query_counts(served: Running) -> None:
     async def work() -> None:
         async with connected(served, f"http {LEGACY}") as client:
             await text(client, "remember", content="Twelve crates of marmalade were ordered")

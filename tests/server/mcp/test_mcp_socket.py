@@ -29,7 +29,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
         yield server
 
 
-def test_only_its_owner_can_use_it(served: Running) -> None:
+def test_socket_is_private_to_owner(served: Running) -> None:
     found = os.stat(served.home / "mcp.sock")
     assert stat.S_ISSOCK(found.st_mode)
     assert stat.S_IMODE(found.st_mode) == 0o600
@@ -53,7 +53,7 @@ HELLOS: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", HELLOS)
-def test_whoever_does_not_say_who_they_are_is_told_so_and_sent_away(served: Running, name: str) -> None:
+def test_missing_greeting_is_refused(served: Running, name: str) -> None:
     hello, code = HELLOS[name]
     with lines(served.home, hello) as one:
         assert one.greeting["code"] == code
@@ -93,7 +93,7 @@ ODD: dict[str, tuple[bytes, int | None]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_an_odd_line_is_refused_and_the_next_one_is_answered(served: Running, name: str) -> None:
+def test_malformed_line_keeps_connection(served: Running, name: str) -> None:
     line, code = ODD[name]
     with lines(served.home) as one:
         one.begin().send(line, PING)
@@ -102,7 +102,7 @@ def test_an_odd_line_is_refused_and_the_next_one_is_answered(served: Running, na
         assert [answer["error"]["code"] for answer in answers.values()] == ([code] if code else [])
 
 
-def test_a_line_without_an_end_takes_no_memory(served: Running) -> None:
+def test_endless_line_uses_little_memory(served: Running) -> None:
     with lines(served.home) as one:
         one.begin()
         before = 0
@@ -117,7 +117,7 @@ def test_a_line_without_an_end_takes_no_memory(served: Running) -> None:
         assert one.read()["id"] == "last"
 
 
-def test_who_does_not_listen_is_not_read(served: Running) -> None:
+def test_slow_reader_is_not_read(served: Running) -> None:
     with lines(served.home) as one:
         one.begin().socket.settimeout(0.5)
         sent, most = 0, 4 << 20
@@ -127,7 +127,7 @@ def test_who_does_not_listen_is_not_read(served: Running) -> None:
         assert sent < most
 
 
-def test_too_much_at_once_is_refused_and_nothing_is_lost(served: Running) -> None:
+def test_overload_is_refused_without_loss(served: Running) -> None:
     with lines(served.home) as one:
         one.begin()
         for number in range(1, 401):
@@ -140,7 +140,7 @@ def test_too_much_at_once_is_refused_and_nothing_is_lost(served: Running) -> Non
         assert one.read()["id"] == 1000
 
 
-def test_an_id_in_use_is_refused(served: Running) -> None:
+def test_duplicate_request_id_is_refused(served: Running) -> None:
     with lines(served.home) as one:
         one.begin().call("a", "execute_code", code=f"{held('ids')}'first'", workspace="ids")
         one.call("a", "recall", query="second")
@@ -149,7 +149,7 @@ def test_an_id_in_use_is_refused(served: Running) -> None:
         assert one.read()["result"]["content"][0]["text"] == "first"
 
 
-def test_who_leaves_in_the_middle_stops_their_program(served: Running) -> None:
+def test_disconnect_stops_program(served: Running) -> None:
     with lines(served.home) as one:
         one.begin().call(1, "execute_code", code=held("left"), workspace="left")
         until(lambda: served.call("list_files", workspace="left"))
@@ -163,7 +163,7 @@ def test_who_leaves_in_the_middle_stops_their_program(served: Running) -> None:
     assert [file["path"] for file in served.call("list_files", workspace="left")] == ["begun"]
 
 
-def test_connections_come_and_go_without_a_trace(served: Running) -> None:
+def test_connections_leave_no_trace(served: Running) -> None:
     for _ in range(30):
         with lines(served.home, b"{}") as one:
             assert one.greeting["workspace"] == "mcp-1" or one.greeting["workspace"].startswith("mcp-")
@@ -173,7 +173,7 @@ def test_connections_come_and_go_without_a_trace(served: Running) -> None:
         assert until(lambda: len(os.listdir(f"/proc/{served.process.pid}/fd")) <= 60)
 
 
-def test_a_server_that_is_told_to_stop_answers_first(tmp_path: Path) -> None:
+def test_stopping_server_answers_first(tmp_path: Path) -> None:
     with running(tmp_path) as server, lines(server.home) as one:
         code = "workspace.write(path='begun', content='x', workspace='w')\nimport time\ntime.sleep(0.8)\n'answered'"
         one.begin().call(1, "execute_code", code=code)
@@ -186,7 +186,7 @@ def test_a_server_that_is_told_to_stop_answers_first(tmp_path: Path) -> None:
         assert not (server.home / "mcp.sock").exists()
 
 
-def test_workspaces_are_few_and_found_again() -> None:
+def test_workspaces_are_reused() -> None:
     now = 0.0
     seats = WorkspacePool(lambda: now)
     assert [seats.acquire("p"), seats.acquire("p"), seats.acquire("q")] == ["mcp-1", "mcp-2", "mcp-1"]
@@ -201,7 +201,7 @@ def test_workspaces_are_few_and_found_again() -> None:
     assert seats.get_for_session("s", "p") == "mcp-5"
 
 
-def test_sessions_that_somebody_makes_up_take_no_more_than_their_share() -> None:
+def test_invented_sessions_are_limited() -> None:
     times = iter(range(10_000))
     seats = WorkspacePool(lambda: next(times) / 1_000)
     assert seats.acquire("p") == "mcp-1"

@@ -69,9 +69,7 @@ def fill_pool(app: App) -> None:
         list(pool.map(hold, range(MAX_POOL_CONNECTIONS)))
 
 
-def test_calls_say_in_time_that_the_server_is_gone_and_work_again_when_it_is_back(
-    mortal: postgres.Server, url: str
-) -> None:
+def test_stopped_server_fails_fast_and_recovers(mortal: postgres.Server, url: str) -> None:
     with opened(url) as app:
         first = call(app, "remember", content="the kettle stands by the window")
         wait_for_it(app, 0.5)
@@ -101,7 +99,7 @@ def test_calls_say_in_time_that_the_server_is_gone_and_work_again_when_it_is_bac
         assert call(app, "verify").ok
 
 
-def test_a_call_waits_for_a_server_that_is_back_soon(mortal: postgres.Server, url: str) -> None:
+def test_call_waits_for_short_restart(mortal: postgres.Server, url: str) -> None:
     with opened(url, patience=LONG) as app, ThreadPoolExecutor(6) as pool:
         call(app, "remember", content="before")
         mortal.kill()
@@ -115,7 +113,7 @@ def test_a_call_waits_for_a_server_that_is_back_soon(mortal: postgres.Server, ur
 
 
 @pytest.mark.parametrize("how", ["restart", "crash", "terminate"])
-def test_idle_connections_that_broke_are_not_noticed(mortal: postgres.Server, url: str, how: str) -> None:
+def test_broken_idle_connections_are_replaced(mortal: postgres.Server, url: str, how: str) -> None:
     with opened(url) as app:
         gone = call(app, "remember", content="to be purged")
         call(app, "remember", content="the kettle stands by the window")
@@ -135,7 +133,7 @@ def test_idle_connections_that_broke_are_not_noticed(mortal: postgres.Server, ur
         assert call(app, "verify").ok
 
 
-def test_connections_that_are_cut_again_and_again_lose_and_double_nothing(mortal: postgres.Server, url: str) -> None:
+def test_repeated_disconnects_lose_nothing(mortal: postgres.Server, url: str) -> None:
     with proxied(mortal) as proxy, opened(proxy.url(url)) as app, ThreadPoolExecutor(5) as pool:
         call(app, "remember", content="before")
 
@@ -156,7 +154,7 @@ def test_connections_that_are_cut_again_and_again_lose_and_double_nothing(mortal
         assert call(app, "verify").ok
 
 
-def test_a_role_that_may_have_few_connections_is_enough_for_many_threads(mortal: postgres.Server, url: str) -> None:
+def test_few_connections_serve_many_threads(mortal: postgres.Server, url: str) -> None:
     query(url, "CREATE EXTENSION vector")
     query(url, "CREATE ROLE narrow LOGIN CONNECTION LIMIT 2")
     query(url, f"GRANT CREATE ON DATABASE {name_of(url)} TO narrow")
@@ -166,7 +164,7 @@ def test_a_role_that_may_have_few_connections_is_enough_for_many_threads(mortal:
         assert call(app, "verify").ok
 
 
-def test_a_program_that_began_without_its_server_goes_on_once_it_is_there(
+def test_program_started_without_server_recovers(
     mortal: postgres.Server, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATHENA_DATABASE_URL", url)
@@ -180,7 +178,7 @@ def test_a_program_that_began_without_its_server_goes_on_once_it_is_there(
     assert [m.hash for m in api.search("time").memories] == [short]
 
 
-def test_what_was_put_off_is_written_when_a_program_ends(url: str) -> None:
+def test_deferred_work_is_written_at_exit(url: str) -> None:
     run(
         """
         from athena import api
@@ -201,7 +199,7 @@ def test_what_was_put_off_is_written_when_a_program_ends(url: str) -> None:
         True,
     ],
 )
-def test_a_program_ends_soon_when_its_server_is_gone(mortal: postgres.Server, url: str, busy: bool) -> None:
+def test_program_exits_without_server(mortal: postgres.Server, url: str, busy: bool) -> None:
     process = begin(
         """
         import sys
@@ -232,7 +230,7 @@ def test_a_program_ends_soon_when_its_server_is_gone(mortal: postgres.Server, ur
         mortal.start()
 
 
-def test_a_store_that_is_closed_says_so(url: str) -> None:
+def test_closed_store_raises_error(url: str) -> None:
     with opened(url) as app:
         call(app, "remember", content="before")
     with pytest.raises(Unavailable, match="closed"):
@@ -240,7 +238,7 @@ def test_a_store_that_is_closed_says_so(url: str) -> None:
     app.close()
 
 
-def test_an_interrupt_is_one_although_the_driver_fails_to_cancel(url: str) -> None:
+def test_interrupt_survives_failed_cancel(url: str) -> None:
     async def work(tx: Any) -> None:
         try:
             raise KeyboardInterrupt
@@ -251,7 +249,7 @@ def test_an_interrupt_is_one_although_the_driver_fails_to_cancel(url: str) -> No
         run_sync(app.store.database.write(work))
 
 
-def test_a_program_that_is_interrupted_while_it_waits_can_go_on(url: str) -> None:
+def test_interrupted_wait_can_continue(url: str) -> None:
     with opened(url) as app:
         call(app, "remember", content="before")
     process = begin(
@@ -282,7 +280,7 @@ def test_a_program_that_is_interrupted_while_it_waits_can_go_on(url: str) -> Non
     assert sorted(row[0] for row in query(url, "SELECT content FROM memories")) == ["afterwards", "before"]
 
 
-def test_a_lock_that_somebody_holds_for_long_is_told(url: str) -> None:
+def test_long_held_lock_is_reported(url: str) -> None:
     with opened(url) as app:
         call(app, "remember", content="before")
         wait_for_it(app, 0.5)
@@ -301,7 +299,7 @@ def test_a_lock_that_somebody_holds_for_long_is_told(url: str) -> None:
         assert call(app, "remember", content="after").outcome == "new"
 
 
-def test_a_call_that_finds_all_connections_in_use_is_told_and_the_next_one_works(url: str) -> None:
+def test_exhausted_pool_fails_then_recovers(url: str) -> None:
     with opened(url, patience=LONG) as app, ThreadPoolExecutor(MAX_POOL_CONNECTIONS) as pool:
         call(app, "remember", content="before")
         full, leave = threading.Barrier(MAX_POOL_CONNECTIONS + 1), threading.Event()
@@ -322,7 +320,7 @@ def test_a_call_that_finds_all_connections_in_use_is_told_and_the_next_one_works
         assert call(app, "recall", query="before")
 
 
-def test_stores_that_nobody_waits_for_any_more_do_not_stop_the_next(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelled_stores_do_not_block_next(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATHENA_DATABASE_URL", url)
     api.store("before")
 
@@ -346,7 +344,7 @@ def test_stores_that_nobody_waits_for_any_more_do_not_stop_the_next(url: str, mo
     assert {times for _, times in rows} == {1}
 
 
-def test_a_store_whose_tables_were_taken_away_says_so(url: str) -> None:
+def test_dropped_tables_are_reported(url: str) -> None:
     with opened(url) as app:
         call(app, "remember", content="before")
         query(url, "DROP SCHEMA athena CASCADE")

@@ -47,7 +47,7 @@ def pending(url: str) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def test_processes_that_embed_at_once_never_do_the_same_passage(url: str, behind: App) -> None:
+def test_concurrent_processes_embed_passage_once(url: str, behind: App) -> None:
     with others(url, 2, threads=2) as made:
         done = 0
         for _ in range(4):
@@ -72,7 +72,7 @@ sys.stdin.readline()
 """
 
 
-def test_what_a_killed_process_had_taken_is_taken_over_after_a_while(url: str, behind: App) -> None:
+def test_claims_of_killed_process_expire(url: str, behind: App) -> None:
     killed = begin(CLAIMING, url)
     assert hear(killed) == "20"
     killed.kill()
@@ -92,7 +92,7 @@ def test_what_a_killed_process_had_taken_is_taken_over_after_a_while(url: str, b
     assert pending(url) == (0, 0)
 
 
-def test_long_texts_from_several_processes_at_once_all_get_their_vectors(url: str) -> None:
+def test_concurrent_long_texts_get_vectors(url: str) -> None:
     with others(url, 2) as made:
         for number, one in enumerate(made):
             one.begin(("remember", {"content": f"Diary {number}. {LONG[:8000]}"}))
@@ -102,7 +102,7 @@ def test_long_texts_from_several_processes_at_once_all_get_their_vectors(url: st
 
 
 @pytest.mark.parametrize("change", ["purge", "update_memory"])
-def test_a_vector_that_comes_too_late_leaves_nothing_behind(url: str, behind: App, change: str) -> None:
+def test_late_vector_leaves_nothing(url: str, behind: App, change: str) -> None:
     """The text is removed or replaced between the moment a passage is taken and the moment its vector is kept."""
     vectors, model = behind.store.database.vectors, behind.store.encoder.name
     taken = run_sync(behind.store.database.write(lambda tx: vectors.claim_passages(tx, model, 1_000, 0.0)))
@@ -124,7 +124,7 @@ def test_a_vector_that_comes_too_late_leaves_nothing_behind(url: str, behind: Ap
     assert call(behind, "verify").ok
 
 
-def test_a_memory_that_is_forgotten_and_brought_back_keeps_its_vectors(url: str, behind: App) -> None:
+def test_restored_memory_keeps_vectors(url: str, behind: App) -> None:
     run_sync(reembed(behind.store, 1_000))
     call(behind, "forget", memory_id=1)
     assert call(behind, "reembed", limit=10).done == 0

@@ -69,21 +69,21 @@ def free_port() -> int:
         return port
 
 
-def test_a_wrong_port_is_told() -> None:
+def test_wrong_port_is_reported() -> None:
     port = free_port()
     assert_complaint(f"postgresql://keeper:{SECRET}@127.0.0.1:{port}/athena", UNAVAILABLE, str(port), "refused")
 
 
-def test_a_wrong_host_is_told() -> None:
+def test_wrong_host_is_reported() -> None:
     assert_complaint(f"postgresql://keeper:{SECRET}@no-such-host.invalid/athena", UNAVAILABLE, "no-such-host.invalid")
 
 
-def test_a_socket_that_is_not_there_is_told() -> None:
+def test_missing_socket_is_reported() -> None:
     assert_complaint("postgresql:///athena?host=%2Fno%2Fsuch%2Ffolder", UNAVAILABLE, "/no/such/folder")
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_a_server_that_says_nothing_or_nonsense_is_told(answer: bytes) -> None:
+def test_silent_or_foreign_server_is_reported(answer: bytes) -> None:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(8)
@@ -115,7 +115,7 @@ def test_a_server_that_says_nothing_or_nonsense_is_told(answer: bytes) -> None:
                 one.close()
 
 
-def test_a_database_that_does_not_exist_is_told(strict: postgres.Server) -> None:
+def test_missing_database_is_reported(strict: postgres.Server) -> None:
     assert_complaint(strict.url("nowhere"), MISCONFIGURED, "nowhere", "does not exist", "createdb")
 
 
@@ -124,19 +124,19 @@ def test_a_database_that_does_not_exist_is_told(strict: postgres.Server) -> None
     [("keeper", "wrong"), ("keeper", None), ("nobody_we_know", SECRET), ("banned", SECRET)],
     ids=["wrong password", "no password", "unknown role", "rejected role"],
 )
-def test_a_user_whom_the_server_refuses_is_told(strict: postgres.Server, role: str, password: str | None) -> None:
+def test_refused_user_is_reported(strict: postgres.Server, role: str, password: str | None) -> None:
     url = as_role(strict.url("postgres"), role, password)
     assert_complaint(url, MISCONFIGURED, "refuses this user", "ATHENA_DATABASE_URL")
 
 
-def test_a_role_that_may_create_nothing_is_told(strict: postgres.Server) -> None:
+def test_role_without_create_is_reported(strict: postgres.Server) -> None:
     url = new_database(strict)
     assert_complaint(as_role(url, "visitor"), MISCONFIGURED, "vector", "CREATE EXTENSION")
     query(url, "CREATE EXTENSION vector")
     assert_complaint(as_role(url, "visitor"), MISCONFIGURED, "right", "GRANT")
 
 
-def test_a_role_needs_no_more_rights_than_those_on_its_schema(strict: postgres.Server) -> None:
+def test_role_needs_only_schema_rights(strict: postgres.Server) -> None:
     url = new_database(strict)
     query(url, "CREATE EXTENSION vector")
     query(url, "CREATE SCHEMA athena AUTHORIZATION keeper")
@@ -148,7 +148,7 @@ def test_a_role_needs_no_more_rights_than_those_on_its_schema(strict: postgres.S
         assert call(app, "verify").ok
 
 
-def test_a_role_that_may_create_in_its_database_makes_the_schema_itself(strict: postgres.Server) -> None:
+def test_role_with_create_makes_schema(strict: postgres.Server) -> None:
     url = new_database(strict)
     query(url, "CREATE EXTENSION vector")
     query(url, f"GRANT CREATE ON DATABASE {name_of(url)} TO keeper")
@@ -157,27 +157,27 @@ def test_a_role_that_may_create_in_its_database_makes_the_schema_itself(strict: 
         assert call(app, "verify").ok
 
 
-def test_a_role_that_may_not_use_the_store_of_another_is_told(strict: postgres.Server) -> None:
+def test_role_without_access_is_reported(strict: postgres.Server) -> None:
     url = new_database(strict)
     with opened(url):
         pass
     assert_complaint(as_role(url, "visitor"), MISCONFIGURED, "right", "GRANT")
 
 
-def test_a_server_without_pgvector_is_told(strict: postgres.Server) -> None:
+def test_missing_pgvector_is_reported(strict: postgres.Server) -> None:
     url = new_database(strict)
     query(url, f"ALTER DATABASE {name_of(url)} SET extension_control_path = '/no/such/folder'")
     assert_complaint(url, MISCONFIGURED, "no pgvector", "install")
 
 
-def test_a_pgvector_that_is_too_old_is_told(strict: postgres.Server) -> None:
+def test_old_pgvector_is_reported(strict: postgres.Server) -> None:
     url = new_database(strict)
     query(url, "CREATE EXTENSION vector")
     query(url, "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
     assert_complaint(url, MISCONFIGURED, "0.7.4", "too old")
 
 
-def test_a_pgvector_in_a_schema_of_its_own_is_found(strict: postgres.Server) -> None:
+def test_pgvector_in_other_schema_is_found(strict: postgres.Server) -> None:
     url = new_database(strict)
     query(url, 'CREATE SCHEMA "Ext ""quoted"""')
     query(url, 'CREATE EXTENSION vector SCHEMA "Ext ""quoted"""')
@@ -188,13 +188,13 @@ def test_a_pgvector_in_a_schema_of_its_own_is_found(strict: postgres.Server) -> 
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
-def test_a_database_in_another_encoding_is_told(strict: postgres.Server, encoding: str) -> None:
+def test_wrong_encoding_is_reported(strict: postgres.Server, encoding: str) -> None:
     name = f"encoded_{encoding.lower()}"
     query(strict.url(), f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
     assert_complaint(strict.url(name), MISCONFIGURED, encoding, "UTF8")
 
 
-def test_a_store_of_a_newer_version_is_told_and_left_alone(strict: postgres.Server) -> None:
+def test_newer_store_is_refused_unchanged(strict: postgres.Server) -> None:
     url = new_database(strict)
     with opened(url) as app:
         call(app, "remember", content="before")
@@ -205,7 +205,7 @@ def test_a_store_of_a_newer_version_is_told_and_left_alone(strict: postgres.Serv
     assert query(url, "SELECT content FROM memories") == [("before",)]
 
 
-def test_a_schema_of_that_name_that_is_not_ours_is_told_and_left_alone(strict: postgres.Server) -> None:
+def test_foreign_schema_is_refused_unchanged(strict: postgres.Server) -> None:
     url = new_database(strict)
     query(url, "CREATE SCHEMA athena")
     query(url, "CREATE TABLE athena.memories (invoice INTEGER)")
@@ -214,7 +214,7 @@ def test_a_schema_of_that_name_that_is_not_ours_is_told_and_left_alone(strict: p
     assert query(url, "SELECT * FROM athena.memories") == [(7,)]
 
 
-def test_a_read_only_server_is_told_where_something_would_be_written(strict: postgres.Server) -> None:
+def test_read_only_server_refuses_writes(strict: postgres.Server) -> None:
     empty, used = new_database(strict), new_database(strict)
     with opened(used) as app:
         call(app, "remember", content="before")
@@ -238,23 +238,23 @@ def test_a_read_only_server_is_told_where_something_would_be_written(strict: pos
     ],
     ids=["percent", "slash", "at", "digits", "port"],
 )
-def test_a_url_that_cannot_be_right_is_told_without_its_password(url: str) -> None:
+def test_invalid_url_error_hides_password(url: str) -> None:
     assert_complaint(url, MISCONFIGURED, "ATHENA_DATABASE_URL", "postgresql://")
 
 
 @pytest.mark.parametrize("end", ["/a?b@127.0.0.1/athena", "@127.0.0.1/athena?no_such_option=1", "@[::1/athena"])
-def test_no_part_of_a_url_that_cannot_be_read_is_repeated(end: str) -> None:
+def test_unreadable_url_is_not_repeated(end: str) -> None:
     with pytest.raises(Misconfigured) as caught:
         Postgres(f"postgresql://keeper:{SECRET}{end}")
     assert SECRET not in f"{caught.value} {caught.value.hint}"
 
 
-def test_a_url_of_another_kind_of_database_is_told() -> None:
+def test_other_database_url_is_reported() -> None:
     assert_complaint(f"mysql://keeper:{SECRET}@127.0.0.1/athena", MISCONFIGURED, "postgresql://")
 
 
 @pytest.mark.parametrize("module", ["psycopg", "psycopg_pool"])
-def test_a_driver_that_is_missing_is_told(module: str) -> None:
+def test_missing_driver_is_reported(module: str) -> None:
     script = f"import sys; sys.modules['{module}'] = None; sys.argv = ['athena', 'list']; import athena.__main__"
     environment = os.environ | {"ATHENA_DATABASE_URL": f"postgresql://keeper:{SECRET}@127.0.0.1/athena"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=environment)
@@ -263,9 +263,7 @@ def test_a_driver_that_is_missing_is_told(module: str) -> None:
     assert len(done.stderr.splitlines()) == 2
 
 
-def test_the_place_of_a_store_is_shown_without_its_password(
-    strict: postgres.Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shown_location_hides_password(strict: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> None:
     url = new_database(strict)
     query(url, "CREATE EXTENSION vector")
     query(url, f"GRANT CREATE ON DATABASE {name_of(url)} TO keeper")
@@ -276,7 +274,7 @@ def test_the_place_of_a_store_is_shown_without_its_password(
         assert SECRET not in done.stdout + done.stderr
 
 
-def test_a_database_whose_transactions_see_one_snapshot_by_default_works(strict: postgres.Server) -> None:
+def test_repeatable_read_default_works(strict: postgres.Server) -> None:
     """Whoever waits for another to create the store must then see what the other made."""
     url = new_database(strict)
     query(strict.url(), f"ALTER DATABASE {name_of(url)} SET default_transaction_isolation = 'repeatable read'")
@@ -316,9 +314,7 @@ def replica(server: postgres.Server) -> Generator[postgres.Server]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_replica_can_be_read_and_says_that_it_cannot_be_written(
-    server: postgres.Server, request: pytest.FixtureRequest
-) -> None:
+def test_replica_is_readable_only(server: postgres.Server, request: pytest.FixtureRequest) -> None:
     url = new_database(server)
     with opened(url) as app:
         call(app, "remember", content="the kettle stands by the window")

@@ -96,7 +96,7 @@ async def count(tx: Any) -> int:
     return int((await tx.fetch_one("SELECT count(*) FROM counters WHERE name LIKE 'at %'"))[0])
 
 
-def test_each_write_of_a_caller_waits_for_the_disk(app: App, disk: Disk) -> None:
+def test_callers_write_waits_for_disk(app: App, disk: Disk) -> None:
     call(app, "create_entities", entities=[{"name": "Ann", "entityType": "person", "observations": []}])
     before = disk.waits
     for i in range(WRITES):
@@ -105,7 +105,7 @@ def test_each_write_of_a_caller_waits_for_the_disk(app: App, disk: Disk) -> None
     assert disk.waits - before >= WRITES
 
 
-def test_a_program_waits_once_and_its_end_is_told_after_that(app: App, disk: Disk) -> None:
+def test_program_syncs_once_before_end(app: App, disk: Disk) -> None:
     call(app, "create_entities", entities=[{"name": "Ann", "entityType": "person", "observations": []}])
     before = disk.waits
     program = f"""
@@ -117,7 +117,7 @@ for i in range({WRITES}):
     assert 0 < disk.waits - before < WRITES / 2
 
 
-def test_before_a_program_reaches_others_what_it_wrote_is_on_the_disk(app: App, disk: Disk) -> None:
+def test_program_syncs_before_foreign_call(app: App, disk: Disk) -> None:
     seen = []
 
     async def tell(ctx: Any, arguments: dict[str, Any]) -> Any:
@@ -136,7 +136,7 @@ for i in range(3):
     assert seen == [0, 0, 0]
 
 
-def test_a_relaxed_write_is_seen_at_once_and_a_caller_who_comes_after_it_waits_for_both(app: App, disk: Disk) -> None:
+def test_deferred_write_is_visible_then_synced(app: App, disk: Disk) -> None:
     database = app.store.database
     run_sync(database.deferred_sync.write(work))
     assert disk.pending > 0
@@ -148,7 +148,7 @@ def test_a_relaxed_write_is_seen_at_once_and_a_caller_who_comes_after_it_waits_f
     assert (disk.pending, run_sync(database.read(count))) == (0, 3)
 
 
-def test_a_caller_who_finds_it_done_already_waits_for_who_did_it(app: App, disk: Disk) -> None:
+def test_second_caller_waits_for_sync(app: App, disk: Disk) -> None:
     database = app.store.database
 
     async def write_the_same(tx: Any) -> int:
@@ -161,14 +161,14 @@ def test_a_caller_who_finds_it_done_already_waits_for_who_did_it(app: App, disk:
         assert disk.pending == 0
 
 
-def test_what_a_program_that_only_reads_wrote_is_on_the_disk_when_it_ends(app: App, disk: Disk) -> None:
+def test_reading_program_syncs_at_end(app: App, disk: Disk) -> None:
     call(app, "remember", content="The lamp is lit at dusk.")
     program = "events.briefing(session_id='s1')['text']"
     assert "lamp" in call(app, "execute_code", code=program)["result"]
     assert disk.pending == 0
 
 
-def test_a_store_behind_a_link_is_synced_where_its_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_symlinked_store_syncs_real_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "athena.db").symlink_to(tmp_path / "disk" / "real.db")
     store = Sqlite(tmp_path / "athena.db")
@@ -187,9 +187,7 @@ def test_a_store_behind_a_link_is_synced_where_its_log_is(tmp_path: Path, monkey
     store.close()
 
 
-def test_an_interrupt_in_a_relaxed_write_leaves_no_caller_without_the_disk(
-    app: App, disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_write_still_syncs(app: App, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     database, change = app.store.database, sqlite_connection.set_durable
     run_sync(database.write(work))
 
@@ -205,6 +203,6 @@ def test_an_interrupt_in_a_relaxed_write_leaves_no_caller_without_the_disk(
     assert (disk.pending, run_sync(database.read(count))) == (0, 2)
 
 
-def test_a_log_that_cannot_be_synced_is_told_of(tmp_path: Path) -> None:
+def test_failed_sync_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be written"):
         sqlite_connection.fsync_log(str(tmp_path))

@@ -56,7 +56,7 @@ def nearest(app: App, vector: Any, limit: int, only: Filter | None = None) -> Ve
     return run_sync(app.store.database.read(work))
 
 
-def test_the_signs_first_find_what_an_exact_scan_finds() -> None:
+def test_sign_search_matches_exact_scan() -> None:
     app = App(Sqlite(IN_MEMORY_PATH), Scattered())
     texts = [f"text {i}" for i in range(4_000)]
     numbers = np.array(remember(app, texts))
@@ -72,7 +72,7 @@ def test_the_signs_first_find_what_an_exact_scan_finds() -> None:
     app.close()
 
 
-def test_a_filter_acts_before_the_search_so_rare_ones_come_back(tmp_path: Path) -> None:
+def test_rare_filter_applies_before_search(tmp_path: Path) -> None:
     app = App(Sqlite(tmp_path / "a.db"), Scattered())
     remember(app, [f"text {i}" for i in range(3_000)])
     context = app.create_context("p", "test")
@@ -90,7 +90,7 @@ def _write_elsewhere(path: str, texts: list[str], forget: list[int]) -> None:
     app.close()
 
 
-def test_what_another_process_wrote_or_forgot_is_seen_at_once(tmp_path: Path) -> None:
+def test_changes_by_other_process_are_seen(tmp_path: Path) -> None:
     path = str(tmp_path / "a.db")
     app = App(Sqlite(path), Scattered())
     first = remember(app, [f"text {i}" for i in range(100)])
@@ -109,7 +109,7 @@ def test_what_another_process_wrote_or_forgot_is_seen_at_once(tmp_path: Path) ->
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["add", "forget", "restore", "update"]), st.integers(0, 30)), max_size=40))
-def test_a_shelf_grown_step_by_step_equals_one_read_at_once(steps: list[tuple[str, int]]) -> None:
+def test_incremental_cache_equals_full_load(steps: list[tuple[str, int]]) -> None:
     app = App(Sqlite(IN_MEMORY_PATH), Scattered())
     context = app.create_context("p", "test")
     question = Scattered().embed(["question"])[0]
@@ -137,7 +137,7 @@ def test_a_shelf_grown_step_by_step_equals_one_read_at_once(steps: list[tuple[st
     app.close()
 
 
-def test_vectors_keep_their_direction_in_bytes() -> None:
+def test_quantized_vectors_keep_direction() -> None:
     vectors = Scattered().embed([f"text {i}" for i in range(100)])
     codes = np.frombuffer(b"".join(quantize_vectors(vectors)), np.int8).reshape(100, SIZE).astype(np.float32)
     cosines = (codes * vectors).sum(axis=1) / np.linalg.norm(codes, axis=1)
