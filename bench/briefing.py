@@ -1,4 +1,4 @@
-"""What a session start costs: tokens, beside the same memories as raw tool results, and time."""
+"""Tokens and time of the briefing at session start, compared with the same memories as raw tool results."""
 
 import json
 from statistics import median

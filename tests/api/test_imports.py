@@ -1,4 +1,4 @@
-"""`import athena.api` costs next to nothing, and offers what it says."""
+"""`import athena.api` is cheap and exports what it lists."""
 
 import inspect
 import json

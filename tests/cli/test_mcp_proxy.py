@@ -36,7 +36,7 @@ def call(number: Any, tool: str, **arguments: Any) -> str:
 
 
 def piped(*lines: str, words: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
-    """Give a process all its lines at once, as a shell does."""
+    """Run a process with all its lines on standard input at once, as a shell pipe does."""
     return subprocess.run(
         [*ATHENA, *words],
         input="\n".join(lines) + "\n",
@@ -54,7 +54,7 @@ def answers(done: subprocess.CompletedProcess[str]) -> dict[Any, str]:
 
 
 class Client:
-    """A process that is talked to."""
+    """A running proxy process that a test writes to and reads from."""
 
     def __init__(self, *words: str) -> None:
         self.process = subprocess.Popen(
@@ -79,7 +79,7 @@ class Client:
 
 @pytest.fixture
 def home() -> Generator[Path]:
-    """A home whose server, if one was started, is ended."""
+    """Yield a home, and stop its server at the end."""
     path = Path(os.environ["ATHENA_HOME"])
     yield path
     if found := lock.find_server(str(path)):
@@ -155,7 +155,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
 
 @pytest.fixture
 def warm(server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with a server that is shared."""
+    """Return a home with a running server that the tests share."""
     monkeypatch.setenv("ATHENA_HOME", str(server))
     return server
 
@@ -175,7 +175,7 @@ def test_long_lines_pass_and_oversized_fail(warm: Path) -> None:
     odd = [json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in (1.5, True, None)]
     tell, run = call(1, "remember", content=long), call(2, "execute_code", code="len('ab')")
     done = piped(*BEGIN, tell, "x" * (17 << 20), *odd, run)
-    assert done.returncode == 0, done.stderr  # it waits for no answer that never comes
+    assert done.returncode == 0, done.stderr  # it does not wait for an answer that never comes
     assert answers(done)[1].endswith(" kept")
     assert answers(done)[2] == "2"
     assert "a message may have 16 MB" in done.stdout
@@ -240,7 +240,7 @@ def test_proxy_imports_little(warm: Path) -> None:
 
 
 def met(home: Path) -> tuple[McpProxy, socket.socket]:
-    """A pump with the other end of its connection to a server."""
+    """Return a pump and the other end of its connection to a server."""
     pump = McpProxy("default", "test")
     pump._server, theirs = socket.socketpair()
     pump._server.setblocking(False)
@@ -258,7 +258,7 @@ def test_replies_before_disconnect_are_delivered(home: Path) -> None:
     assert first == {"id": 1, "result": {}}
     assert (second["id"], second["error"]["code"]) == (2, -32000)
     assert pump._server is None
-    assert len(pump._outgoing) == 1  # which goes to the next server
+    assert len(pump._outgoing) == 1  # it goes to the next server
 
 
 def test_repeated_handshake_is_answered_once(home: Path) -> None:
@@ -272,7 +272,7 @@ def test_repeated_handshake_is_answered_once(home: Path) -> None:
         theirs.close()
         pump._exchange_with_server(select.POLLIN)
         assert pump._client_output == b""
-        assert (pump._outgoing, pump._outgoing_bytes) == ([], 0)  # another server is greeted anew
+        assert (pump._outgoing, pump._outgoing_bytes) == ([], 0)  # another server gets its own greeting
 
 
 def test_pending_requests_are_limited_by_bytes(home: Path) -> None:
@@ -286,7 +286,7 @@ def test_pending_requests_are_limited_by_bytes(home: Path) -> None:
     os.write(writing, b"{}\n")
     try:
         pump._poll_once(0)
-        assert len(pump._outgoing) == 3  # no more is read until some of it has gone
+        assert len(pump._outgoing) == 3  # reading pauses until some of it is sent
         pump._pop_line(0)
         pump._poll_once(0)
         assert len(pump._outgoing) == 3

@@ -1,4 +1,4 @@
-"""What a person sees and does: `athena servers`."""
+"""`athena servers` as a person uses it."""
 
 import json
 import os
@@ -26,7 +26,7 @@ class Terminal:
         self._capture = capture
 
     def __call__(self, *words: str, fails: int = 0) -> str:
-        """Give a command; return what it printed, or what it complained of where it fails."""
+        """Run a command and return its output, or its error message if it is to fail."""
         self._capture.readouterr()
         assert athena(args=["servers", *words], prog_name="athena", standalone_mode=False) == fails
         said = self._capture.readouterr()
@@ -46,12 +46,12 @@ def test_approve_shows_changed_definition_first(servers: Terminal, tmp_path: Pat
     flag = tmp_path / "changed"
     said = servers("add", "sly", "--env", f"CHANGED={flag}", "--env", "MORE=50", "--", *HERE, "fine")
     assert "+ echo  (reads) Say it again." in said
-    assert "+ more_49  The tool more_49." in said  # however many there are
+    assert "+ more_49  The tool more_49." in said  # the list is complete, however long
     assert "sly: 52 tools can be called, as sly.echo(...)" in said
     assert "sly: all as approved" in servers("approve", "sly")
     flag.touch()
     assert "bad: changed" in servers("list", "--check")
-    said = servers("approve", "sly", fails=2)  # nobody is there who could agree
+    said = servers("approve", "sly", fails=2)  # no terminal, so no person can agree
     assert "a person has to agree" in said
     assert "a person does it at a terminal: athena servers approve sly" in said
     assert "--yes" not in said
@@ -82,7 +82,7 @@ def test_login_does_not_approve_changes(servers: Terminal, tmp_path: Path) -> No
         assert "bad: changed" in servers("list", "--check")
         file = tmp_path / "home" / "servers.json"
         file.write_text(file.read_text("utf-8").replace("127.0.0.1", "localhost"), "utf-8")
-        assert "a person has to agree" in servers("login", "sly", fails=2)  # before anything is sent there
+        assert "a person has to agree" in servers("login", "sly", fails=2)  # before anything is sent to the server
         assert not (tmp_path / "home" / "logins").exists()
     finally:
         web.communicate()
@@ -107,7 +107,8 @@ def test_failing_server_is_kept_and_reported(servers: Terminal) -> None:
     assert "broken is kept, not connected; when it works: athena servers approve broken" in said
     assert "not approved yet; the last try: the server broken cannot be connected" in servers("list")
     assert any("missing API key" in row[2] for row in doctor._check_servers())
-    assert "broken: 2 tools can be called" in servers("add", "broken", "--", *HERE, "fine")  # what was wrong makes room
+    # adding again replaces a broken entry
+    assert "broken: 2 tools can be called" in servers("add", "broken", "--", *HERE, "fine")
     assert "the last try" not in servers("list")
     assert "there is a server 'broken' already" in servers("add", "broken", "--", "true", fails=4)
     assert "no program 'nonono'" in servers("add", "none", "--", "nonono", fails=8)
@@ -209,7 +210,7 @@ def test_add_shows_everything_server_receives(
     assert "  env NODE_OPTIONS=--require /tmp/evil.js\n" in said
     assert "  env KEY=${NOTES_KEY}\n" in said
     assert "  given from your environment: NOTES_KEY\n" in said
-    assert "fine '<U+000A>sly: npx harmless'\n" in said  # a line that is none of ours does not look like one
+    assert "fine '<U+000A>sly: npx harmless'\n" in said  # a line break in an argument cannot fake a line of our output
     assert "hush-hush" not in said
     assert "sk-ab12CD34ef56GH78" not in said
     file, ran = tmp_path / "home" / "servers.json", tmp_path / "ran"
@@ -217,7 +218,7 @@ def test_add_shows_everything_server_receives(
     given["command"], given["args"] = "touch", [str(ran)]
     file.write_text(json.dumps({"mcpServers": {"sly": given}}), "utf-8")
     assert "a person has to agree" in servers("approve", "sly", fails=2)
-    assert not ran.exists()  # it is shown, and agreed to, before it runs
+    assert not ran.exists()  # the command is shown and approved before it runs
     given["command"], given["args"] = HERE[0], [*HERE[1:], "noise"]
     given["env"] = {"KEY": "${NOTES_KEY}"}
     file.write_text(json.dumps({"mcpServers": {"sly": given}}), "utf-8")
@@ -225,7 +226,7 @@ def test_add_shows_everything_server_receives(
     assert "sly is not the one that was approved:" in said
     assert "  - env NODE_OPTIONS=--require /tmp/evil.js\n" in said
     assert f"  + command: {HERE[0]} -I -S {PROGRAM} noise\n" in said
-    assert "env KEY" not in said  # which is as it was
+    assert "env KEY" not in said  # unchanged, so not shown
 
 
 def test_relative_arguments_run_in_current_folder(

@@ -1,3 +1,5 @@
+"""Operations: checks, permissions, schemas, stubs and the catalog."""
+
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal, TypedDict
@@ -127,7 +129,7 @@ def test_misspelled_name_gets_suggestion() -> None:
     assert "remember" in (caught.value.hint or "")
     with pytest.raises(NotFound) as caught:
         CATALOG.get_operation("nothing_here")
-    assert caught.value.hint == "search_tools finds one by what it does"  # nothing is like it
+    assert caught.value.hint == "search_tools finds one by what it does"  # no name is similar
 
 
 def test_operations_are_found_by_purpose() -> None:

@@ -1,4 +1,4 @@
-"""Tokens are counted as o200k does, offline."""
+"""Token counts equal those of o200k, offline."""
 
 import json
 

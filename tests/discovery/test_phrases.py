@@ -1,4 +1,4 @@
-"""What people say for tools, and which words of a request count."""
+"""Everyday phrases for tools, and the words of a request that count."""
 
 from athena.discovery import entry, lexicon
 from athena.discovery.lexicon import stem_text
@@ -29,7 +29,7 @@ def test_foreign_tool_is_found_by_name() -> None:
     for path in ("bugs.list_issues", "bugs.issue", "bugs.create_report", "pets.feed_cat"):
         assert "report a bug" not in said(path), path
     assert said("pets.feed_cat") == ()
-    assert said("memory.recall") == ()  # another server's, whatever ours does
+    assert said("memory.recall") == ()  # a tool of another server, even if its name is like ours
 
 
 def test_distinctive_word_of_name_counts() -> None:
@@ -55,5 +55,5 @@ def test_value_counts_as_its_type() -> None:
     assert weigh_stems("tell #general")["channel"] == 1.0
     for request in ("close #12", "close AB-12"):
         assert stem_text("issue")[0] in weigh_stems(request)
-    assert list(weigh_stems("who is it")) == stem_text("who is it")  # nothing but stop words
+    assert list(weigh_stems("who is it")) == stem_text("who is it")  # stop words only, so all count
     assert weigh_stems("?!") == {}

@@ -1,4 +1,4 @@
-"""An app with servers that do as they are told."""
+"""An app with servers that misbehave on demand."""
 
 import sys
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _model = MiniLM()
 
 
 def given(kind: str, **more: Any) -> dict[str, Any]:
-    """The entry of a server that misbehaves in one way."""
+    """Return the configuration entry of a server that misbehaves in one way."""
     return {"command": sys.executable, "args": ["-I", "-S", PROGRAM, kind], **more}
 
 

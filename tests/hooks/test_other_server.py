@@ -1,4 +1,4 @@
-"""What another memory server found, as a session is told it."""
+"""Memories of another server in the briefing of a session."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ STRANGE = {
 
 
 class Other(BaseHTTPRequestHandler):
-    """A memory server that notes what it was asked."""
+    """A memory server that records its requests."""
 
     asked: ClassVar[list[str]] = []
 
@@ -98,9 +98,9 @@ def test_answer_stays_within_budget(exact: bool) -> None:
     program = (
         "import json, sys\n"
         "from athena.core import tokens\n"
-        "from athena.hooks.other_server import format_memories as told\n"
+        "from athena.hooks.other_server import format_memories\n"
         "texts, budgets, exact = json.load(sys.stdin); exact and tokens.load_encoding()\n"
-        "print(json.dumps([[told('SessionStart', [text], one).decode() for one in budgets] for text in texts]))"
+        "print(json.dumps([[format_memories('SessionStart', [text], one).decode() for one in budgets] for text in texts]))"
     )
     budgets = (60, 900, 20_000)
     given = json.dumps([list(STRANGE.values()), budgets, exact])
@@ -118,4 +118,4 @@ def test_answer_stays_within_budget(exact: bool) -> None:
 def test_empty_answer_adds_nothing() -> None:
     for said in ("", "[]", "{}", "null", "\u200b", "[" * 40 + "]" * 40):
         assert format_memories("SessionStart", [said], 900) == b""
-    assert format_memories("SessionStart", ["[" * 100_000], 900)  # no JSON that anybody could read, so it is text
+    assert format_memories("SessionStart", ["[" * 100_000], 900)  # not valid JSON, so it is text

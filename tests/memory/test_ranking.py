@@ -1,4 +1,4 @@
-"""What search finds, and that it keeps finding it."""
+"""Ranking of search results, and its stability."""
 
 import random
 from pathlib import Path
@@ -107,7 +107,7 @@ def test_later_neighbour_is_indexed_in_background() -> None:
     app = App(Sqlite(IN_MEMORY_PATH), _model)
     first = {"content": "What is your favourite dish?", "metadata": {"session_id": "s1"}}
     call(app, "remember", **first)
-    app.store.encoder.stop()  # nothing happens behind our back
+    app.store.encoder.stop()  # keep the background from embedding
     call(app, "remember", content="Probably lasagne.", metadata={"session_id": "s1"})
     assert call(app, "verify").checked["behind"] == 2
     assert call(app, "reembed").remaining == 0
@@ -153,7 +153,7 @@ def test_recall_strengthens_and_disuse_fades(engine: Engine) -> None:
         hit = call(app, "recall", query="red key", k=1, explain=True)[0]
         return hit if hit.why["strength"] else None
 
-    strong = until(strengthened)  # what was used is noted a little later
+    strong = until(strengthened)  # usage is recorded in the background
     assert strong.id == one.id
     assert strong.why["strength"] > 0.02
     now[0] += 365 * 86_400

@@ -1,4 +1,4 @@
-"""The store against a plain dictionary: whatever is done, both say the same."""
+"""The store against a plain dictionary: after any sequence of operations both agree."""
 
 import re
 from typing import Any

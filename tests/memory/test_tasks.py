@@ -1,4 +1,4 @@
-"""Tasks: what is to be done comes up when it is due, waits for what it needs, and nothing of it is lost."""
+"""Tasks: due dates, dependencies, priorities, and no lost changes."""
 
 import itertools
 from collections.abc import Generator

@@ -1,4 +1,4 @@
-"""Programs: what they call is done and recorded, what they leave stays, and nothing of them happens twice."""
+"""Programs: their calls are recorded, their variables stay, and nothing happens twice."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ class Said(NamedTuple):
 
 
 class Terminal:
-    """Gives commands and hears what they say."""
+    """Runs commands and returns their output."""
 
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self._capture = capture
@@ -61,7 +61,7 @@ def app(tmp_path: Path, engine: Engine) -> Generator[App]:
 
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    surface = "cli" if name == "approve_run" else "test"  # only a person approves
+    surface = "cli" if name == "approve_run" else "test"  # only a person may approve
     return run_sync(app.catalog.get_operation(name)(app.create_context(project, surface, key), **arguments))
 
 
@@ -115,7 +115,7 @@ def test_program_loops_over_records(app: App) -> None:
         "waiting": None,
     }
     assert "status: processed" in call(app, "open_nodes", names=["server 3"])["entities"][0]["observations"]
-    until(lambda: len(calls_of(app, done.run_id)) == 11)  # nobody waits for reads to be recorded
+    until(lambda: len(calls_of(app, done.run_id)) == 11)  # reads are recorded in the background
     assert set(calls_of(app, done.run_id)) == {
         ("read_graph", "program", "done"),
         ("open_nodes", "program", "done"),
@@ -193,7 +193,7 @@ def test_long_value_is_kept_under_handle(app: App) -> None:
 def test_old_handles_are_evicted(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     from athena.programs import workspace
 
-    monkeypatch.setattr(workspace, "MAX_HANDLES", 3)  # smaller
+    monkeypatch.setattr(workspace, "MAX_HANDLES", 3)  # smaller, to be quick
     done = [run(app, f"'{i}' * 20_000") for i in range(5)]
     assert {one.path for one in call(app, "list_files")} == {one.handle for one in done[2:]}
 

@@ -1,3 +1,5 @@
+"""Consolidation runs: merges, contradictions, patterns, undo and resuming."""
+
 import shutil
 import subprocess
 import sys
@@ -35,7 +37,7 @@ DAY = 86_400.0
 
 
 def worked(app: App, seed: int = 3, size: int = 300) -> None:
-    """Let a project have a month of events, and memories that contradict each other."""
+    """Give a project a month of events, and memories that contradict each other."""
     shift = app.store.clock() - START_TIME_S - 29 * DAY
     record(app, generate_stream(seed, size).events, shift)
     for note in generate_statements(seed, planted=3, lookalikes=2, filler=5).memories:
@@ -43,7 +45,7 @@ def worked(app: App, seed: int = 3, size: int = 300) -> None:
 
 
 def everything(app: App) -> dict[str, Any]:
-    """Return all that a user could see, but for times of change."""
+    """Return everything that a user can see, except times of change."""
     found: dict[str, Any] = {}
     for kind in ("memory", "event", "pattern"):
         only = Filter(app.create_context(PROJECT, "test").scope.with_kind(kind))
@@ -319,7 +321,7 @@ from athena.embedding.minilm import MiniLM
 from athena.memory.consolidation import patterns as keeping, run
 from athena.core.values import Call
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 app = App(Sqlite(sys.argv[1]), MiniLM())
 scope = app.create_context("test", "test").scope
 def tell(stage, done, total):
@@ -335,7 +337,7 @@ if sys.argv[2] == "inside":
             time.sleep(300)
         return kept[-1]
     keeping.save_pattern = slow
-drive(run.consolidate(app.store, "balanced", 60, False, Call("consolidate", "test", scope, app.store.clock()), tell))
+run_sync(run.consolidate(app.store, "balanced", 60, False, Call("consolidate", "test", scope, app.store.clock()), tell))
 print("done", flush=True)
 """
 

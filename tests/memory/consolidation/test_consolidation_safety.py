@@ -1,4 +1,4 @@
-"""Consolidation does no harm: it acts on what is certain, overrules nobody, and misses nothing that came meanwhile."""
+"""Consolidation is safe: it acts only on certain findings, overrides no person, and misses no concurrent write."""
 
 import random
 import threading
@@ -175,7 +175,7 @@ def test_replayed_key_returns_first_result(app: App) -> None:
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], Any]) -> None:
-    """Let something happen once between the mining and the change of a run."""
+    """Call a function once, between the mining and the writes of a run."""
     mined = run._run_stages
 
     async def late(*given: Any) -> Any:
@@ -264,10 +264,16 @@ def test_scattered_edits_do_not_recur() -> None:
     ]
     deeds = ("edited", "opened", "read", "ran the tests of")
     events = [
-        Event(i, START_TIME_S + i * 500, chance.choice(("action", "tool")), f"{chance.choice(deeds)} {chance.choice(files)}",
-              chance.choice(("success", "failure")), f"s{i // 12}")
+        Event(
+            i,
+            START_TIME_S + i * 500,
+            chance.choice(("action", "tool")),
+            f"{chance.choice(deeds)} {chance.choice(files)}",
+            chance.choice(("success", "failure")),
+            f"s{i // 12}",
+        )
         for i in range(900)
-    ]  # fmt: skip
+    ]
     assert [one.summary for one in sequences.find_recurring(*group_events(events)) if one.confidence >= 0.4] == []
 
 

@@ -1,4 +1,4 @@
-"""A language model may word patterns better, if it says the same."""
+"""A language model may reword patterns if the meaning stays."""
 
 import json
 import threading
@@ -22,7 +22,7 @@ OPPOSED = ("The deploy runs every Friday at 15:00.", "The deploy runs every Thur
 
 @contextmanager
 def model(answer: Callable[[str], str]) -> Generator[tuple[str, list[dict[str, str]]]]:
-    """Serve a model on this machine; yields its address and what it was asked."""
+    """Serve a stub model; yield its URL and the requests that it gets."""
     asked: list[dict[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):

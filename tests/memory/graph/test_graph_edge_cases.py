@@ -1,4 +1,4 @@
-"""The graph where it gets rough: metadata, other projects, other writers, odd names, a killed process."""
+"""Edge cases of the graph: metadata, other projects, concurrent writers, unusual names, a killed process."""
 
 import sqlite3
 import subprocess
@@ -278,7 +278,7 @@ from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.memory.graph import observations as observe
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 app = App(Sqlite(sys.argv[1]), MiniLM())
 unlink, left = observe.unlink_edge, int(sys.argv[2])
 async def pausing(*given):
@@ -289,7 +289,7 @@ async def pausing(*given):
         print("inside", flush=True)
         time.sleep(300)
 observe.unlink_edge = pausing
-drive(app.catalog.get_operation("merge_entities")(app.create_context("p", "test"), source="Old", into="New"))
+run_sync(app.catalog.get_operation("merge_entities")(app.create_context("p", "test"), source="Old", into="New"))
 """
 
 

@@ -1,4 +1,4 @@
-"""The same calls on the reference memory server and on Athena leave the same graph and give the same answers.
+"""The same calls on the reference memory server and on Athena produce the same graph and the same answers.
 
 Where Athena differs, on purpose:
 
@@ -128,7 +128,7 @@ def _agree(name: str, theirs: Any, ours: Any) -> None:
 
 
 def test_reference_duplicates_are_stored_once(reference: Reference, app: App) -> None:
-    """The differences that the sequences above leave out, so that a change of either side is noticed."""
+    """Check the differences that the sequences above avoid, so that a change on either side is noticed."""
     reference.empty()
     twice = [{"name": "Ann", "entityType": "person", "observations": ["x", "x"]}] * 2
     assert len(reference.call("create_entities", {"entities": twice})) == 2

@@ -1,4 +1,4 @@
-"""What a session is told from memory: chosen, within its budget, once, and of its own project alone."""
+"""Briefings: what they select, their token budget, no repetition, and no memory of other projects."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def filled(app: App, project: str = "p", mark: str = "") -> None:
 def test_briefing_selects_relevant_memories(app: App, time: Time) -> None:
     filled(app)
     call(app, "remember", content="The canteen serves soup on Mondays, also in winter")
-    time.now += 40 * DAY  # what is neither important nor about this work has faded
+    time.now += 40 * DAY  # by then, memories that are neither important nor about this work have faded
     call(app, "create_task", title="Call the vendor", due=time.now + 3_600)
     told = call(app, "briefing", branch="fix/card-charges", files=["src/charges.py"], session_id="s1")
     for text in ("Renew the certificate", "Call the vendor", "Moved billing", "charges.py", "Never deploy"):
@@ -139,7 +139,7 @@ def test_decisions_come_before_trivia(app: App, time: Time) -> None:
     for budget in (5_000, 900, 200):
         told = call(app, "briefing", budget_tokens=budget).text
         assert [text[:40] in told for text in SETTLED] == [True, True], budget
-    assert told.count("\n- ") < 9  # so there was no room for all
+    assert told.count("\n- ") < 9  # there was no room for all
     time.now += 3 * DAY
     assert sum(text in call(app, "briefing").text for text in TRIFLES) >= 4
 
@@ -273,7 +273,7 @@ def test_agent_text_never_replaces_person(app: App, time: Time) -> None:
     call(app, "consolidate", strategy="balanced", days_back=30)
     told = call(app, "briefing").text
     assert "100 requests" in told.partition("Important:")[2].partition("New:")[0]
-    call(app, "remember", content="The API rate limit is 300 requests per minute")  # by somebody who means it
+    call(app, "remember", content="The API rate limit is 300 requests per minute")  # by a person
     call(app, "consolidate", strategy="balanced", days_back=30)
     assert "100 requests" not in call(app, "briefing").text
 
