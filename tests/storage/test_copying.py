@@ -313,7 +313,7 @@ def tell(doing, rows, total):
         print("there", flush=True)
     if left in (0, -5):  # whatever happens, it does not come to its end
         sys.stdin.readline()
-copying.copy(database_at(sys.argv[1], "from"), database_at(sys.argv[2], "to"), tell)
+copying.copy_store(database_at(sys.argv[1], "from"), database_at(sys.argv[2], "to"), tell)
 """
 
 
