@@ -12,7 +12,8 @@ from typing import Any
 import contract
 import pytest
 
-from athena.core.values import HOOK_EVENTS, HOOK_GREETING
+from athena.core.home.paths import HOOK_GREETING
+from athena.core.values import HOOK_EVENTS
 from athena.hooks import client, launcher
 
 
