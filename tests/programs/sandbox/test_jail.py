@@ -168,6 +168,7 @@ def test_engines_work_with_every_isolation(layers: jail.Layers) -> None:
 def test_worker_has_no_privileges() -> None:
     sandbox = Sandbox(Limits(), key=KEY)
     running_pids = _workers_of(sandbox)
+    assert running_pids
     for pid in running_pids:
         status = Path(f"/proc/{pid}/status").read_text()
         fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
