@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from athena.core.version import __version__
+
 TYPE_CHECKING = False  # the module that has it is too slow for `athena mcp`
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -15,8 +17,11 @@ def main() -> None:
     if sys.argv[1:2] == ["mcp"]:
         from athena.cli import mcp_proxy
 
-        if (given := mcp_proxy.parse_args(sys.argv[2:])) is not None:
-            exit_process(mcp_proxy.run_proxy(*given))
+        if (options := mcp_proxy.parse_args(sys.argv[2:])) is not None:
+            exit_process(mcp_proxy.run_proxy(*options))
+    if sys.argv[1:] == ["--version"]:  # without click, whose import takes longer than all else here
+        sys.stdout.write(f"athena {__version__}\n")
+        exit_process(0)
     # One question at a time needs no pool of threads, and starting one costs more than it saves.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from athena.cli.commands import athena  # brings click
