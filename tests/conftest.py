@@ -25,27 +25,25 @@ ON_ONE = (
     "api/test_broken_stores.py",
     "api/test_imports.py",
     "cli/test_evaluate.py",
+    "cli/test_servers_command.py",
+    "core",
     "discovery",
     "embedding",
     "gateway",
-    "kernel",
-    "memory/test_candidates.py",
-    "memory/test_kill.py",
+    "hooks/test_hook_client.py",
+    "memory/consolidation/test_patterns.py",
+    "memory/sessions/test_extract.py",
+    "memory/test_durability.py",
     "memory/test_passages.py",
-    "memory/test_patterns.py",
     "memory/test_ranking.py",
-    "memory/test_timephrase.py",
-    "sandbox",
-    "storage/sqlite",
+    "memory/time",
+    "programs/sandbox",
+    "server/test_daemon.py",
     "storage/postgres",
+    "storage/sqlite",
     "test_architecture.py",
     "test_contract.py",
-    "test_daemon.py",
     "test_docs.py",
-    "test_secrets.py",
-    "test_hookclient.py",
-    "test_threads.py",
-    "test_tokens.py",
 )
 SOON = 0.1  # seconds until what nobody waits for is written, when a test waits for it
 MANY = 1_000  # rows of a table that is better made anew than emptied
@@ -54,13 +52,13 @@ QUICKLY_ON_ONE = (
     ()
     if FULL
     else (
-        "api/test_bad_input.py",
+        "api/test_invalid_input.py",
         "api/test_concurrency_api.py",  # storage/postgres/test_postgres_processes.py has its own
         "api/test_fork_api.py",
         "cli/test_commands.py",
         "cli/test_process.py",
-        "surfaces/test_hooks.py",
-        "test_programs_rough.py",
+        "hooks/test_hook_events.py",
+        "programs/test_program_limits.py",
     )
 )
 _model = MiniLM()

@@ -11,28 +11,28 @@ MODULES = sorted((ROOT / "src").rglob("*.py"))
 VAGUE = {"utils", "helpers", "common", "manager", "service", "handler", "factory", "base"}
 
 
-def test_imports_keep_to_the_layers() -> None:
+def test_imports_follow_layers() -> None:
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as l; l()"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT / "src")))
-def test_a_module_is_short_and_named_for_what_it_is(module: Path) -> None:
+def test_modules_are_short_and_well_named(module: Path) -> None:
     text = module.read_text("utf-8")
     assert text.count("\n") <= 500
     assert module.stem not in VAGUE
     assert ast.get_docstring(ast.parse(text)), "the first line says what it is for"
 
 
-def test_only_start_of_a_process_reads_settings() -> None:
+def test_only_process_start_reads_settings() -> None:
     """Engines, services and operations take plain arguments; whoever starts a process reads the settings."""
     graph = grimp.build_graph("athena")
     readers = {name.split(".")[1] for name in graph.find_modules_that_directly_import("athena.app.settings")}
     assert readers == {"app", "cli", "hooks", "server"}
 
 
-def test_no_registry_and_no_path_of_a_machine_is_named() -> None:
+def test_no_machine_path_is_named() -> None:
     hosts = ["py" + "pi.org", "python" + "hosted", "registry" + ".npm", "/ro" + "ot/", "/wo" + "rk/"]
     tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False

@@ -12,7 +12,8 @@ from typing import Any
 import contract
 import pytest
 
-from athena.core.values import HOOK_EVENTS, HOOK_GREETING
+from athena.core.home.paths import HOOK_GREETING
+from athena.core.values import HOOK_EVENTS
 from athena.hooks import client, launcher
 
 
@@ -53,14 +54,14 @@ def test_installed_hook_client_finds_fallback() -> None:
     assert callable(main)
 
 
-def test_launcher_names_the_folder_that_holds_the_package(tmp_path: Path) -> None:
+def test_launcher_names_package_folder(tmp_path: Path) -> None:
     script = Path(launcher.install_launchers(str(tmp_path))).read_text("utf-8")
     import athena
 
     assert str(Path(athena.__file__).parent.parent) in script
 
 
-def test_hook_client_has_the_same_constants() -> None:
+def test_hook_client_constants_agree() -> None:
     """The hook client imports nothing of ours, so it keeps copies."""
     assert client.EVENTS == HOOK_EVENTS
     assert client.HELLO == HOOK_GREETING

@@ -43,9 +43,7 @@ def run(name: str, home: Path) -> str:
         ("code_execution_agent.py", ["recall: ", "stored 400 records", "resumed from the file", "most in "]),
     ],
 )
-def test_an_example_runs_by_itself_and_working_in_code_takes_few_of_the_tokens(
-    name: str, lines: list[str], tmp_path: Path
-) -> None:
+def test_example_runs_with_few_tokens(name: str, lines: list[str], tmp_path: Path) -> None:
     shown = run(name, tmp_path / "empty")
     for line in lines:
         assert line in shown

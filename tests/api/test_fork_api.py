@@ -48,7 +48,7 @@ def kept() -> set[str]:
     return {memory.hash for memory in api.search_iter("anything")}
 
 
-def test_a_child_stores_and_searches_and_the_parent_goes_on() -> None:
+def test_forked_child_and_parent_both_work() -> None:
     stored = run(
         """
         print(api.store("from the parent"), flush=True)
@@ -67,7 +67,7 @@ def test_a_child_stores_and_searches_and_the_parent_goes_on() -> None:
     assert kept() == set(stored)
 
 
-def test_parent_and_children_store_at_once() -> None:
+def test_parent_and_children_store_concurrently() -> None:
     stored = run(
         """
         api.store("before")
@@ -86,7 +86,7 @@ def test_parent_and_children_store_at_once() -> None:
     assert kept() > set(stored)
 
 
-def test_a_child_goes_on_after_the_parent_has_closed_the_store() -> None:
+def test_child_works_after_parent_closes() -> None:
     """As a daemon does, whose parent ends."""
     stored = run(
         """
@@ -112,7 +112,7 @@ def test_a_child_goes_on_after_the_parent_has_closed_the_store() -> None:
     assert kept() == set(stored)
 
 
-def test_a_parent_goes_on_after_the_child_has_closed_the_store() -> None:
+def test_parent_works_after_child_closes() -> None:
     stored = run(
         """
         print(api.store("from the parent"), flush=True)
@@ -130,7 +130,7 @@ def test_a_parent_goes_on_after_the_child_has_closed_the_store() -> None:
     assert kept() == set(stored)
 
 
-def test_a_child_that_is_born_in_the_middle_of_a_write_can_store() -> None:
+def test_child_forked_during_write_can_store() -> None:
     stored = run(
         """
         from athena.app import connect
@@ -165,7 +165,7 @@ def test_a_child_that_is_born_in_the_middle_of_a_write_can_store() -> None:
     assert kept() == set(stored)
 
 
-def test_a_child_that_is_born_while_a_call_is_noted_can_call() -> None:
+def test_child_forked_during_call_log_works() -> None:
     said = run(
         """
         from athena.app import connect
@@ -190,7 +190,7 @@ def test_a_child_that_is_born_while_a_call_is_noted_can_call() -> None:
     assert said == ["0"]
 
 
-def test_a_child_may_have_a_store_of_its_own_in_memory() -> None:
+def test_child_opens_own_in_memory_store() -> None:
     run(
         """
         from athena import testing

@@ -16,7 +16,6 @@ HEAVY = (
     "apsw",
     "pydantic",
     "click",
-    "dateparser",
     "asyncio",
     "dataclasses",
     "inspect",
@@ -30,11 +29,11 @@ def loaded_by(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize("statement", ["import athena.api", "import athena", "from athena import api, errors"])
-def test_importing_loads_nothing_heavy(statement: str) -> None:
+def test_import_loads_no_heavy_module(statement: str) -> None:
     assert not loaded_by(statement) & set(HEAVY) - loaded_by("pass")
 
 
-def test_all_that_is_public_is_listed() -> None:
+def test_all_lists_public_names() -> None:
     ours = ("athena.api", "athena.api", "athena.api", "athena.app.connect")
     functions = {
         name
@@ -46,12 +45,12 @@ def test_all_that_is_public_is_listed() -> None:
     assert len(api.__all__) == len(set(api.__all__))
 
 
-def test_every_public_function_says_what_it_does() -> None:
+def test_public_functions_have_docstrings() -> None:
     for name in api.__all__:
         assert getattr(api, name).__doc__, name
 
 
-def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     import athena
 
     with pytest.raises(AttributeError, match="no_such_thing"):

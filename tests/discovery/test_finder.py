@@ -78,7 +78,7 @@ def share(finder: ToolFinder, every: tuple[entry.Entry, ...], part: str, *, hurr
     return hits / len(asked)
 
 
-def test_there_are_hundreds_of_tools_and_requests_for_them() -> None:
+def test_fixtures_have_hundreds_of_tools() -> None:
     paths = {one.path for one in tool_requests.catalog()}
     assert len(paths) >= 300
     halves = [tool_requests.requests(half) for half in ("dev", "held_out")]
@@ -89,7 +89,7 @@ def test_there_are_hundreds_of_tools_and_requests_for_them() -> None:
             assert any(path in paths for path in right)
 
 
-def test_the_right_tool_is_among_the_first_three(hundreds: tuple[ToolFinder, tuple[entry.Entry, ...]]) -> None:
+def test_right_tool_is_among_first_three(hundreds: tuple[ToolFinder, tuple[entry.Entry, ...]]) -> None:
     finder, every = hundreds
     for part, enough in FLOORS.items():
         assert share(finder, every, part) >= enough, part
@@ -100,7 +100,7 @@ def test_the_right_tool_is_among_the_first_three(hundreds: tuple[ToolFinder, tup
             assert share(finder, every, part, hurry=True) >= WORDS, part
 
 
-def test_a_tool_that_nobody_thought_of_is_found_among_those_that_people_ask_for(
+def test_unpopular_tool_is_found(
     hundreds: tuple[ToolFinder, tuple[entry.Entry, ...]],
 ) -> None:
     finder, every = hundreds
@@ -117,7 +117,7 @@ DOG = tool("pets.walk_dog", "Go round the block with the dog")
 CAR = tool("garage.wash_car", "Clean the car", colour="Which one.")
 
 
-def test_the_first_answer_is_by_words_and_the_next_by_meaning_too() -> None:
+def test_first_answer_lexical_then_semantic() -> None:
     finder, every = (
         ToolFinder(Encoder(_model)),
         entries(CAT, DOG, CAR, *(tool(f"a.t{n}", f"Thing {n}") for n in range(9))),
@@ -130,7 +130,7 @@ def test_the_first_answer_is_by_words_and_the_next_by_meaning_too() -> None:
     finder.stop()
 
 
-def test_names_summaries_parameters_and_everyday_words_count() -> None:
+def test_all_fields_and_synonyms_count() -> None:
     every = entries(CAT, DOG, CAR, tool("mail.send_email", "Sends a new email"))
     finder = ToolFinder(Encoder(Letters()))
     for said, path in (("cats", "pets.feed_cat"), ("the block", "pets.walk_dog"), ("colours", "garage.wash_car")):
@@ -149,7 +149,7 @@ def test_names_summaries_parameters_and_everyday_words_count() -> None:
         assert run_sync(finder.rank(every, odd, hurry=True))[0].path == "pets.feed_cat"
 
 
-def test_what_was_used_comes_before_what_is_as_good() -> None:
+def test_used_tool_ranks_before_equal() -> None:
     every = entries(tool("a.make_tea", "Make tea"), tool("b.make_tea", "Make tea"), tool("c.make_tea", "Make tea"))
     finder = ToolFinder(Encoder(Letters()))
     assert run_sync(finder.rank(every, "make tea", {"b.make_tea": 3}, hurry=True))[0].path == "b.make_tea"
@@ -165,7 +165,7 @@ def ready(finder: ToolFinder, every: tuple[entry.Entry, ...]) -> None:
     finder.stop()  # waits until the file is written
 
 
-def test_each_definition_is_read_once_and_kept_across_restarts(tmp_path: Path) -> None:
+def test_definitions_are_embedded_once(tmp_path: Path) -> None:
     file, every = tmp_path / "vectors.npy", entries(CAT, DOG, CAR)
     first, second, third, fourth = Letters(), Letters(), Letters(), Letters()
     ready(ToolFinder(Encoder(first), str(file)), every)
@@ -180,7 +180,7 @@ def test_each_definition_is_read_once_and_kept_across_restarts(tmp_path: Path) -
     assert len(fourth.texts) == 4
 
 
-def test_without_a_model_words_still_find(tmp_path: Path) -> None:
+def test_search_works_without_model(tmp_path: Path) -> None:
     broken = Letters()
     broken.broken = True
     encoder, every = Encoder(broken), entries(CAT, DOG, CAR)
@@ -191,7 +191,7 @@ def test_without_a_model_words_still_find(tmp_path: Path) -> None:
     finder.stop()
 
 
-def test_a_catalog_says_when_it_changed() -> None:
+def test_catalog_reports_its_changes() -> None:
     catalog: Catalog = CATALOG.copy()
     before = entry.list_catalog_entries(catalog)
     assert entry.list_catalog_entries(catalog) is before

@@ -56,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     connect.close()
 
 
-def test_a_program_copies_data_between_servers_that_know_nothing_of_each_other(folder: Path) -> None:
+def test_program_copies_data_between_servers(folder: Path) -> None:
     entities = [
         {"name": name, "entityType": "city", "observations": [f"{name} is a city"]} for name in ("Rome", "Oslo")
     ]

@@ -33,7 +33,7 @@ def call(app: App, name: str, project: str = "p", **arguments: Any) -> Any:
     return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test"), **arguments))
 
 
-def test_topics_are_well_covered_thin_or_stale_and_the_evidence_is_named(app: App) -> None:
+def test_expertise_grades_topics_with_evidence(app: App) -> None:
     known = call(app, "expertise")
     assert known.topics == 4
     assert [one.topic for one in known.well_covered] == ["deploy", "ops"]
@@ -48,7 +48,7 @@ def test_topics_are_well_covered_thin_or_stale_and_the_evidence_is_named(app: Ap
     assert len(call(app, "expertise", limit=1).well_covered) == 1
 
 
-def test_what_is_recalled_again_is_not_stale_and_is_named_first(app: App) -> None:
+def test_recalled_topic_is_not_stale(app: App) -> None:
     found = call(app, "recall", query="page 3 of the old press", k=1)[0]
     until(lambda: call(app, "stats")["most_recalled"])  # nobody waits for a use to be written
     (topic,) = [one for one in call(app, "expertise").well_covered if one.topic == "print"]
@@ -59,7 +59,7 @@ def test_what_is_recalled_again_is_not_stale_and_is_named_first(app: App) -> Non
     assert recalled[0]["preview"] == found.content
 
 
-def test_one_topic_is_a_tag_or_what_is_found_for_it(app: App) -> None:
+def test_topic_is_tag_or_search(app: App) -> None:
     tag = call(app, "expertise", topic="DEPLOY")
     assert (tag.topics, [one.memories for one in tag.well_covered]) == (1, [5])
     (tea,) = call(app, "expertise", topic="Maria's tea").thin
@@ -79,7 +79,7 @@ def test_contradictions_are_counted(app: App) -> None:
     assert call(app, "expertise", topic="deploy").well_covered[0].contradicted == 1
 
 
-def test_stats_count_by_kind_type_age_and_tag(app: App) -> None:
+def test_stats_count_by_kind_and_age(app: App) -> None:
     call(app, "record_event", event_type="action", content="ran the tests")
     call(app, "create_task", title="rest")
     call(app, "create_task", title="rest")
@@ -95,7 +95,7 @@ def test_stats_count_by_kind_type_age_and_tag(app: App) -> None:
     assert call(app, "stats", "empty")["memories_by_age"] == {"today": 0, "7 days": 0, "30 days": 0, "older": 0}
 
 
-def test_stats_count_entities_apart_and_only_what_was_forgotten(app: App) -> None:
+def test_stats_count_entities_separately(app: App) -> None:
     made = [{"name": name, "entityType": "person", "observations": ["one", "two"]} for name in ("Ann", "Bob")]
     call(app, "create_entities", entities=made)
     call(app, "create_relations", relations=[{"from": "Ann", "to": "Bob", "relationType": "knows"}])

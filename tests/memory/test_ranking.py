@@ -54,7 +54,7 @@ def found(app: App, question: str, k: int = 3) -> list[str]:
     return [hit.content for hit in call(app, "recall", query=question, k=k)]
 
 
-def test_the_order_in_which_memories_came_does_not_matter() -> None:
+def test_insertion_order_does_not_matter() -> None:
     expected = None
     for seed in range(4):
         notes = random.Random(seed).sample(NOTES, len(NOTES))
@@ -65,7 +65,7 @@ def test_the_order_in_which_memories_came_does_not_matter() -> None:
         app.close()
 
 
-def test_memories_about_something_else_do_not_change_the_first_answer() -> None:
+def test_unrelated_memories_keep_first_answer() -> None:
     few = store(NOTES)
     many = store([*NOTES, *(f"Invoice {i} for garden furniture was paid in cash." for i in range(300))])
     for question in QUESTIONS:
@@ -74,7 +74,7 @@ def test_memories_about_something_else_do_not_change_the_first_answer() -> None:
     many.close()
 
 
-def test_one_by_one_or_in_a_batch_finds_the_same_with_the_same_scores() -> None:
+def test_batch_and_single_store_rank_equally() -> None:
     together, apart = store(NOTES), App(Sqlite(IN_MEMORY_PATH), _model, weights=Weights(recency=0, strength=0))
     for note in NOTES:
         call(apart, "remember", content=note)
@@ -85,7 +85,7 @@ def test_one_by_one_or_in_a_batch_finds_the_same_with_the_same_scores() -> None:
     apart.close()
 
 
-def test_scores_are_the_same_after_a_restart(tmp_path: Path) -> None:
+def test_scores_survive_restart(tmp_path: Path) -> None:
     scores = []
     for _ in range(2):
         app = App(Sqlite(tmp_path / "a.db"), _model, weights=Weights(recency=0, strength=0))
@@ -95,7 +95,7 @@ def test_scores_are_the_same_after_a_restart(tmp_path: Path) -> None:
     assert scores[0] == scores[1]
 
 
-def test_a_turn_is_found_by_what_was_said_just_before_it() -> None:
+def test_turn_is_found_by_previous_turn() -> None:
     talk = ["What is your favourite dish?", "Probably lasagne.", "And for dessert?", "Anything with lemon."]
     others = [f"Item {i} of the agenda was moved to next week." for i in range(30)]
     app = store([{"content": t, "metadata": {"session_id": "s1", "speaker": "Ann"}} for t in talk] + others)
@@ -103,7 +103,7 @@ def test_a_turn_is_found_by_what_was_said_just_before_it() -> None:
     app.close()
 
 
-def test_a_neighbour_that_arrives_later_is_read_in_the_background_and_verify_knows() -> None:
+def test_later_neighbour_is_indexed_in_background() -> None:
     app = App(Sqlite(IN_MEMORY_PATH), _model)
     first = {"content": "What is your favourite dish?", "metadata": {"session_id": "s1"}}
     call(app, "remember", **first)
@@ -115,7 +115,7 @@ def test_a_neighbour_that_arrives_later_is_read_in_the_background_and_verify_kno
     app.close()
 
 
-def test_what_a_person_said_comes_before_an_echo_unless_that_is_switched_off() -> None:
+def test_persons_words_rank_before_echo() -> None:
     items = [
         {"content": "My flight to Oslo leaves at nine on Sunday.", "metadata": {"role": "user"}},
         {"content": "Noted: your flight to Oslo leaves at nine on Sunday.", "metadata": {"role": "assistant"}},
@@ -130,7 +130,7 @@ def test_what_a_person_said_comes_before_an_echo_unless_that_is_switched_off() -
     app.close()
 
 
-def test_each_hit_can_say_why_it_was_chosen() -> None:
+def test_hit_explains_its_score() -> None:
     app = store(NOTES, Weights())
     hits = call(app, "recall", query="when do we ship on Fridays", k=3, explain=True)
     terms = {"words", "meaning", "tokens", "length", "role", "personal", "recency", "strength"}
@@ -141,7 +141,7 @@ def test_each_hit_can_say_why_it_was_chosen() -> None:
     app.close()
 
 
-def test_what_is_recalled_often_grows_stronger_and_fades_unused(engine: Engine) -> None:
+def test_recall_strengthens_and_disuse_fades(engine: Engine) -> None:
     now = [1_800_000_000.0]
     app = App(engine.in_memory(), _model, time=lambda: now[0])
     one = call(app, "remember", content="The red key opens the shed.")
@@ -160,7 +160,7 @@ def test_what_is_recalled_often_grows_stronger_and_fades_unused(engine: Engine) 
     app.close()
 
 
-def test_measures_are_what_they_say() -> None:
+def test_measures_match_definitions() -> None:
     one = Answered("x", (0, 4), 4, 0.001)
     assert compute_recall(5, one) == 0.5
     assert compute_recall(1, one) == 0.25
@@ -169,7 +169,7 @@ def test_measures_are_what_they_say() -> None:
     assert summarise_results([one] * 10).means["R@5"] == 0.5
 
 
-def test_a_trial_asks_through_the_operations_and_counts_ranks() -> None:
+def test_trial_uses_operations_and_counts_ranks() -> None:
     items = [Item(str(i), note) for i, note in enumerate(NOTES)]
     questions = [
         EvaluationQuestion("which message broker", frozenset({"3"}), "a"),

@@ -12,7 +12,7 @@ from athena.errors import Conflict
 from athena.storage import calls
 
 
-def test_of_many_who_begin_with_one_key_one_goes_on(app: App) -> None:
+def test_concurrent_key_begins_once(app: App) -> None:
     database = app.store.database
     call = Call("far.away", "test", app.create_context("test", "test").scope, app.store.clock(), "the-key", "x")
 

@@ -237,7 +237,7 @@ def at(stage: str, action: Callable[[], object]) -> copying.CopyProgress:
     return tell
 
 
-def test_every_column_is_copied_or_made_anew_by_each_engine(stores: Stores) -> None:
+def test_every_column_is_copied_or_derived(stores: Stores) -> None:
     known = {f"{table.name}.{name}" for table in COPIED_TABLES for name in table.column_names} | MADE_ANEW
     known |= {"counters.name", "counters.value"}
     names = [table.name for table in COPIED_TABLES] + ["counters"]
@@ -254,7 +254,7 @@ def test_every_column_is_copied_or_made_anew_by_each_engine(stores: Stores) -> N
     assert {f"{table}.{name}" for table, name in columns if table in names} == known
 
 
-def test_a_round_trip_keeps_all_rows_and_what_searches_find(filled: str, stores: Stores) -> None:
+def test_round_trip_keeps_rows_and_results(filled: str, stores: Stores) -> None:
     there, back = stores.place("postgres"), stores.place("sqlite")
     counts = copying.copy_store(stores.open(filled), stores.to(there))
     assert counts == {name: len(rows) for name, rows in dump(filled).items() if name != "words"}
@@ -274,7 +274,7 @@ def test_a_round_trip_keeps_all_rows_and_what_searches_find(filled: str, stores:
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_copy_goes_on_as_the_store_would_have(filled: str, stores: Stores, kind: str) -> None:
+def test_copied_store_continues(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     last = max(row[0] for row in dump(filled)["memories"]) + 1  # one was purged after it
     copying.copy_store(stores.open(filled), stores.to(place))
@@ -313,13 +313,13 @@ def tell(doing, rows, total):
         print("there", flush=True)
     if left in (0, -5):  # whatever happens, it does not come to its end
         sys.stdin.readline()
-copying.copy(database_at(sys.argv[1], "from"), database_at(sys.argv[2], "to"), tell)
+copying.copy_store(database_at(sys.argv[1], "from"), database_at(sys.argv[2], "to"), tell)
 """
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 @pytest.mark.parametrize("number", range(rounds(2, 10)))
-def test_a_copy_that_was_killed_goes_on(large: str, stores: Stores, kind: str, number: int) -> None:
+def test_killed_copy_resumes(large: str, stores: Stores, kind: str, number: int) -> None:
     chance = random.Random(number)
     place = stores.place(kind)
     for _ in range(2):
@@ -360,7 +360,7 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_only_what_is_missing_is_copied_after_a_stop(large: str, stores: Stores, kind: str) -> None:
+def test_resumed_copy_sends_only_missing(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
         copying.copy_store(stores.open(large), stores.to(place), stop_at("passages", 700))
@@ -374,7 +374,7 @@ def test_only_what_is_missing_is_copied_after_a_stop(large: str, stores: Stores,
 
 @pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_source_that_changed_meanwhile_is_copied_as_it_is_now(large: str, stores: Stores, kind: str) -> None:
+def test_changed_source_is_copied_as_now(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
         copying.copy_store(stores.open(large), stores.to(place), stop_at("passages", 700))
@@ -393,7 +393,7 @@ def test_a_source_that_changed_meanwhile_is_copied_as_it_is_now(large: str, stor
 
 @pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_source_that_was_replaced_is_copied_as_it_is_now(large: str, filled: str, stores: Stores, kind: str) -> None:
+def test_replaced_source_is_copied_as_now(large: str, filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     source = stores.open(large)
     with pytest.raises(Stopped):
@@ -406,7 +406,7 @@ def test_a_source_that_was_replaced_is_copied_as_it_is_now(large: str, filled: s
 
 @pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_project_that_has_another_name_now_brings_all_of_its_rows(large: str, stores: Stores, kind: str) -> None:
+def test_renamed_project_brings_all_rows(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
         copying.copy_store(stores.open(large), stores.to(place), stop_at("passages", 700))
@@ -416,7 +416,7 @@ def test_a_project_that_has_another_name_now_brings_all_of_its_rows(large: str, 
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_the_copy_is_of_one_moment(filled: str, stores: Stores, kind: str) -> None:
+def test_copy_is_one_snapshot(filled: str, stores: Stores, kind: str) -> None:
     source, target = stores.place(kind), stores.place("sqlite")
     copying.copy_store(stores.open(filled), stores.to(source))
     app = stores.app(source)
@@ -426,7 +426,7 @@ def test_the_copy_is_of_one_moment(filled: str, stores: Stores, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_store_with_memories_is_no_target(filled: str, stores: Stores, kind: str) -> None:
+def test_target_with_memories_is_refused(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     app = stores.app(place, Letters())
     call(app, "remember", content="already here")
@@ -437,7 +437,7 @@ def test_a_store_with_memories_is_no_target(filled: str, stores: Stores, kind: s
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_store_that_was_only_looked_at_is_a_target(filled: str, stores: Stores, kind: str) -> None:
+def test_unused_target_is_accepted(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     app = stores.app(place, Letters())
     assert call(app, "health").count == 0
@@ -447,9 +447,7 @@ def test_a_store_that_was_only_looked_at_is_a_target(filled: str, stores: Stores
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_an_unfinished_copy_opens_for_nothing_but_its_own_source(
-    filled: str, large: str, stores: Stores, kind: str
-) -> None:
+def test_unfinished_copy_opens_only_for_source(filled: str, large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
         copying.copy_store(stores.open(filled), stores.to(place), stop_at("full-text index"))
@@ -465,7 +463,7 @@ def test_an_unfinished_copy_opens_for_nothing_but_its_own_source(
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_row_that_is_not_what_was_read_is_noticed(filled: str, stores: Stores, kind: str) -> None:
+def test_altered_row_is_detected(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     target = stores.to(place)
     spoil = "UPDATE memories SET importance = 0.75 WHERE id = 2"
@@ -478,7 +476,7 @@ def test_a_row_that_is_not_what_was_read_is_noticed(filled: str, stores: Stores,
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_somebody_who_writes_into_the_target_is_noticed(filled: str, stores: Stores, kind: str) -> None:
+def test_writer_in_target_is_detected(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     target = stores.to(place)
     intrude = "INSERT INTO tags (scope, tag, memory) SELECT 1, 'ops', min(id) FROM memories"
@@ -488,7 +486,7 @@ def test_somebody_who_writes_into_the_target_is_noticed(filled: str, stores: Sto
 
 @pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_later_run_takes_over(large: str, stores: Stores, kind: str) -> None:
+def test_later_run_takes_over(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     source, target = stores.open(large), stores.to(place)
     with pytest.raises(Conflict, match="another run"):
@@ -499,7 +497,7 @@ def test_a_later_run_takes_over(large: str, stores: Stores, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_store_is_not_copied_into_itself(stores: Stores, kind: str) -> None:
+def test_store_is_not_copied_into_itself(stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     stores.open(place)
     with pytest.raises(InvalidInput, match="the same store"):
@@ -507,7 +505,7 @@ def test_a_store_is_not_copied_into_itself(stores: Stores, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_source_that_is_not_there_is_not_made(stores: Stores, kind: str) -> None:
+def test_missing_source_is_not_created(stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     for _ in range(2):
         with pytest.raises(NotFound, match="there is no store at"):
@@ -515,7 +513,7 @@ def test_a_source_that_is_not_there_is_not_made(stores: Stores, kind: str) -> No
     assert kind != "sqlite" or not Path(place).exists()
 
 
-def test_a_zero_may_lose_its_sign(filled: str, stores: Stores) -> None:
+def test_zero_may_lose_its_sign(filled: str, stores: Stores) -> None:
     there, back = stores.place("postgres"), stores.place("sqlite")
     copying.copy_store(stores.open(filled), stores.to(there))
     change(stores.open(there), "UPDATE memories SET strength = '-0' WHERE id = 1")
@@ -523,7 +521,7 @@ def test_a_zero_may_lose_its_sign(filled: str, stores: Stores) -> None:
     assert rows_of(stores.open(there)) == rows_of(stores.open(back))
 
 
-def test_a_lost_connection_to_the_source_ends_the_copy(filled: str, stores: Stores) -> None:
+def test_lost_source_connection_ends_copy(filled: str, stores: Stores) -> None:
     there, back = stores.place("postgres"), stores.place("sqlite")
     copying.copy_store(stores.open(filled), stores.to(there))
     source = stores.open(there)

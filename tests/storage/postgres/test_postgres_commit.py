@@ -69,7 +69,7 @@ def last_words(line: Line, commit: bytes) -> None:
 
 
 @pytest.mark.parametrize("moment", [lose_the_answer, lose_the_commit, late, last_words])
-def test_a_store_whose_commit_is_not_answered_happens_once(url: str, proxy: Proxy, moment: Hook) -> None:
+def test_unanswered_commit_of_store_happens_once(url: str, proxy: Proxy, moment: Hook) -> None:
     with opened(proxy.url(url)) as app:
         call(app, "remember", content="before")
         proxy.at_commit(moment)
@@ -81,7 +81,7 @@ def test_a_store_whose_commit_is_not_answered_happens_once(url: str, proxy: Prox
         assert call(app, "verify").ok
 
 
-def test_a_network_between_client_and_server_changes_nothing(server: postgres.Server, url: str) -> None:
+def test_proxy_changes_nothing(server: postgres.Server, url: str) -> None:
     with proxied(server, tcp=True) as proxy, opened(proxy.url(url)) as app:
         for moment in (lose_the_answer, lose_the_commit):
             proxy.at_commit(moment)
@@ -93,7 +93,7 @@ def test_a_network_between_client_and_server_changes_nothing(server: postgres.Se
 
 
 @pytest.mark.parametrize("moment", [lose_the_answer, lose_the_commit])
-def test_a_change_whose_commit_is_not_answered_happens_once(url: str, proxy: Proxy, moment: Hook) -> None:
+def test_unanswered_commit_of_change_happens_once(url: str, proxy: Proxy, moment: Hook) -> None:
     with opened(proxy.url(url)) as app:
         number = call(app, "remember", content="the kettle is red").id
         proxy.at_commit(moment, b"INSERT INTO history")
@@ -109,7 +109,7 @@ def test_a_change_whose_commit_is_not_answered_happens_once(url: str, proxy: Pro
         assert call(app, "verify").ok
 
 
-def test_many_that_lose_their_answers_at_once_are_each_kept_once(url: str, proxy: Proxy) -> None:
+def test_many_lost_answers_happen_once(url: str, proxy: Proxy) -> None:
     with opened(proxy.url(url)) as app, ThreadPoolExecutor(6) as pool:
         call(app, "remember", content="before")
         moments = [lose_the_answer, lose_the_commit] * 6
@@ -134,7 +134,7 @@ def unreachable(line: Line, commit: bytes) -> None:
     lose_the_answer(line, commit)
 
 
-def test_a_caller_is_told_when_nobody_can_say_whether_it_was_stored(url: str, proxy: Proxy) -> None:
+def test_unknown_commit_raises_error(url: str, proxy: Proxy) -> None:
     with opened(proxy.url(url)) as app:
         call(app, "remember", content="before")
         wait_for_it(app, 1)
@@ -154,7 +154,7 @@ def test_a_caller_is_told_when_nobody_can_say_whether_it_was_stored(url: str, pr
 
 
 @pytest.mark.parametrize("others", [0, 12])
-def test_a_store_that_a_crash_took_back_is_not_acknowledged(others: int) -> None:
+def test_crashed_commit_is_not_acknowledged(others: int) -> None:
     """After a crash the server may give the number of a lost transaction to another, which then commits."""
     with postgres.running(DURABLE) as server, proxied(server) as proxy:
         url = new_database(server)
@@ -180,7 +180,7 @@ def test_a_store_that_a_crash_took_back_is_not_acknowledged(others: int) -> None
             assert call(app, "verify").ok
 
 
-def test_what_is_kept_about_commits_does_not_grow_for_ever(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_records_are_pruned(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(url) as app:
         call(app, "remember", content="first")
         query(url, "UPDATE commits SET at = at - interval '1 hour'")
@@ -191,7 +191,7 @@ def test_what_is_kept_about_commits_does_not_grow_for_ever(url: str, monkeypatch
     assert query(url, "SELECT count(*) FROM commits WHERE at < now() - interval '10 minutes'") == [(0,)]
 
 
-def test_work_that_takes_longer_than_the_patience_is_still_resolved(url: str, proxy: Proxy) -> None:
+def test_slow_work_is_still_resolved(url: str, proxy: Proxy) -> None:
     with opened(proxy.url(url)) as app:
         number: int = call(app, "remember", content="before").id
         wait_for_it(app, 0.2)
@@ -206,7 +206,7 @@ def test_work_that_takes_longer_than_the_patience_is_still_resolved(url: str, pr
         assert kept(url) == [("before", 2, 1)]
 
 
-def test_work_that_takes_longer_than_the_patience_and_loses_a_race_is_run_again(url: str) -> None:
+def test_slow_work_losing_race_is_retried(url: str) -> None:
     with opened(url) as app:
         number = call(app, "remember", content="before").id
         wait_for_it(app, 0.2)

@@ -48,7 +48,7 @@ app.close()
 
 
 @pytest.mark.timeout(900)
-def test_every_acknowledged_memory_is_there_once_after_the_server_was_killed() -> None:
+def test_acknowledged_memories_survive_server_kill() -> None:
     chance = random.Random(7)
     with postgres.running(DURABLE) as server:
         url = new_database(server)
@@ -103,7 +103,7 @@ def _rest(process: subprocess.Popen[str]) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-def test_a_server_that_dies_in_the_middle_of_large_writes_keeps_all_of_each_or_nothing() -> None:
+def test_large_writes_are_atomic_on_kill() -> None:
     """A batch is one transaction, with many statements under way at once."""
     with postgres.running(DURABLE) as server:
         url = new_database(server)

@@ -154,7 +154,7 @@ def near(app: App, project: str, vector: NDArray[np.float32], limit: int) -> lis
     return run_sync(app.store.database.read(work))
 
 
-def test_the_number_of_occurrences_is_read_back_right_with_and_without_a_label(server: postgres.Server) -> None:
+def test_term_counts_are_read_back(server: postgres.Server) -> None:
     app = bag_app(new_database(server))
     items = [
         {"content": f"{'kettle ' * n} number{n}{label}", "tags": ["kettle"] if label else []}
@@ -167,7 +167,7 @@ def test_the_number_of_occurrences_is_read_back_right_with_and_without_a_label(s
 
     async def work(tx: Transaction) -> dict[int, tuple[float, bool]]:
         among = await app.store.database.vectors.select_candidates(tx, Filter(Scope("test")), "bag", DIMENSIONS)
-        nodes, _ = await words._read_term_passages(tx, among, parse_query_terms(words._tokenizer(), "kettle"), 0)
+        nodes, _ = await words._read_term_passages(tx, among, parse_query_terms(words._get_tokenizer(), "kettle"), 0)
         rows = zip(nodes.memories.tolist(), nodes.text[0].tolist(), nodes.label[0].tolist(), strict=True)
         return {memory: (text, label) for memory, text, label in rows}
 
@@ -177,7 +177,7 @@ def test_the_number_of_occurrences_is_read_back_right_with_and_without_a_label(s
     app.close()
 
 
-def test_a_small_project_beside_a_large_one_gives_all_that_it_has(grown: App) -> None:
+def test_small_project_beside_large_is_complete(grown: App) -> None:
     found = call(grown, "recall", project="small", query="lantern", k=10)
     assert len(found) == 10
     assert {hit.project for hit in found} == {"small"}
@@ -186,7 +186,7 @@ def test_a_small_project_beside_a_large_one_gives_all_that_it_has(grown: App) ->
         assert call(grown, "recall", project="small", query=f"rare{i}", k=1)[0].content.startswith(f"rare{i} ")
 
 
-def test_a_rare_tag_in_a_large_project_gives_all_that_have_it(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rare_tag_results_are_complete(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
     tagged = [
         call(grown, "remember", project="crowd", content=f"pebble{i} on the beach", tags=["rare"]) for i in range(8)
     ]
@@ -199,7 +199,7 @@ def test_a_rare_tag_in_a_large_project_gives_all_that_have_it(grown: App, monkey
     assert call(grown, "recall", project="crowd", query="pebble3 on the beach", k=1)[0].id != tagged[3].id
 
 
-def test_the_graph_finds_nearly_what_a_full_scan_finds(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hnsw_index_matches_full_scan(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = np.random.default_rng(5)
     asked = chance.normal(size=(20, DIMENSIONS)).astype("f4")
     by_graph = [near(grown, "crowd", vector, 100)[:10] for vector in asked]
@@ -209,7 +209,7 @@ def test_the_graph_finds_nearly_what_a_full_scan_finds(grown: App, monkeypatch: 
     assert sum(shared) / len(shared) >= 9
 
 
-def test_a_search_of_a_large_project_goes_by_its_graph(grown: App, large: str) -> None:
+def test_large_project_uses_hnsw_index(grown: App, large: str) -> None:
     def used() -> int:
         (row,) = query(large, "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = %s", GRAPH)
         return int(row[0])
@@ -221,7 +221,7 @@ def test_a_search_of_a_large_project_goes_by_its_graph(grown: App, large: str) -
     assert until(lambda: used() >= before + 3)
 
 
-def test_rare_and_common_words_of_a_large_project_are_found(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rare_and_common_words_are_found(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (3, CROWD // 2, CROWD - 1):
         found = call(grown, "recall", project="crowd", query=f"which filler is stone{number}", k=3)
         assert f"stone{number} " in found[0].content
@@ -229,7 +229,7 @@ def test_rare_and_common_words_of_a_large_project_are_found(grown: App, monkeypa
     assert len(call(grown, "recall", project="crowd", query="grey7 filler nowhere", k=7)) == 7
 
 
-def test_a_server_that_spreads_queries_over_workers_finds_the_same(grown: App, large: str) -> None:
+def test_parallel_query_finds_same(grown: App, large: str) -> None:
     name = name_of(large)
     expected = [hit.id for hit in call(grown, "recall", project="crowd", query="filler stone9 grey9", k=5)]
     for setting in ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size"):
@@ -243,7 +243,7 @@ def test_a_server_that_spreads_queries_over_workers_finds_the_same(grown: App, l
     assert found[0] == expected[0]
 
 
-def test_nothing_of_another_project_is_ever_found(grown: App) -> None:
+def test_other_project_is_never_found(grown: App) -> None:
     for asked in ("filler", "stone7 grey7", "rare7 lantern"):
         assert {hit.project for hit in call(grown, "recall", project="small", query=asked, k=50)} <= {"small"}
         assert {hit.project for hit in call(grown, "recall", project="crowd", query=asked, k=200)} <= {"crowd"}
@@ -254,7 +254,7 @@ def test_nothing_of_another_project_is_ever_found(grown: App) -> None:
     call(grown, "forget", project="user", memory_id=known.id)
 
 
-def test_filters_by_tag_type_and_time_hold_on_every_page(grown: App) -> None:
+def test_filters_hold_on_every_page(grown: App) -> None:
     odd = call(grown, "recall", project="small", query="lantern in the house", k=100, tags=["odd"])
     assert len(odd) == 25
     assert {hit.tags for hit in odd} == {("odd",)}
@@ -273,9 +273,7 @@ def test_filters_by_tag_type_and_time_hold_on_every_page(grown: App) -> None:
 
 
 @pytest.mark.parametrize("exact", [10_000, 100])
-def test_deep_pages_show_every_memory_once(
-    server: postgres.Server, monkeypatch: pytest.MonkeyPatch, exact: int
-) -> None:
+def test_deep_pages_show_memories_once(server: postgres.Server, monkeypatch: pytest.MonkeyPatch, exact: int) -> None:
     """Also where some memories have so many passages that these alone would fill the list."""
     url = new_database(server)
     app = bag_app(url)
@@ -322,7 +320,7 @@ def middling(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> Genera
     app.close()
 
 
-def test_a_store_works_while_its_graph_is_being_drawn(middling: tuple[str, App]) -> None:
+def test_store_works_during_index_build(middling: tuple[str, App]) -> None:
     url, app = middling
     with psycopg.connect(url, autocommit=True) as holding:
         building(url, holding)
@@ -343,9 +341,7 @@ def test_a_store_works_while_its_graph_is_being_drawn(middling: tuple[str, App])
     assert found[0].content.startswith("filler stone7 ")
 
 
-def test_a_graph_that_was_left_unfinished_is_drawn_again(
-    middling: tuple[str, App], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_index_is_rebuilt(middling: tuple[str, App], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "GRAPH_RETRY_DELAY_S", 600)  # time
     url, app = middling
     with psycopg.connect(url, autocommit=True) as holding:
@@ -366,7 +362,7 @@ def test_a_graph_that_was_left_unfinished_is_drawn_again(
     assert call(app, "verify").problems == ()
 
 
-def test_a_limit_on_the_time_of_statements_does_not_keep_a_graph_from_being_drawn(
+def test_statement_timeout_allows_index_build(
     middling: tuple[str, App],
 ) -> None:
     url, _ = middling
@@ -383,7 +379,7 @@ def test_a_limit_on_the_time_of_statements_does_not_keep_a_graph_from_being_draw
     app.close()
 
 
-def test_only_one_of_many_draws_the_graph(middling: tuple[str, App]) -> None:
+def test_only_one_process_builds_index(middling: tuple[str, App]) -> None:
     url, _ = middling
     apps = [bag_app(url) for _ in range(3)]
     with psycopg.connect(url, autocommit=True) as holding, ThreadPoolExecutor(6) as pool:
@@ -398,7 +394,7 @@ def test_only_one_of_many_draws_the_graph(middling: tuple[str, App]) -> None:
         app.close()
 
 
-def test_models_with_other_dimensions_live_side_by_side(middling: tuple[str, App]) -> None:
+def test_models_of_other_dimension_coexist(middling: tuple[str, App]) -> None:
     url, first = middling
     call(first, "recall", project="crowd", query="stone7")
     until(lambda: graphs(url) == [(GRAPH, True)])
@@ -418,7 +414,7 @@ def test_models_with_other_dimensions_live_side_by_side(middling: tuple[str, App
     second.close()
 
 
-def test_a_model_that_changed_its_dimensions_under_the_same_name_does_not_break_the_store(
+def test_model_with_changed_dimension_is_safe(
     middling: tuple[str, App],
 ) -> None:
     url, first = middling
@@ -436,7 +432,7 @@ def test_a_model_that_changed_its_dimensions_under_the_same_name_does_not_break_
     second.close()
 
 
-def test_searches_and_writes_at_once_always_see_a_whole_store(grown: App) -> None:
+def test_concurrent_searches_see_whole_store(grown: App) -> None:
     """A search that sees a memory in one index sees it in all."""
     over = threading.Event()
     stored: list[int] = []
