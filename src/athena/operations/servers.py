@@ -20,7 +20,12 @@ APPROVAL_SURFACES = ("program", "cli")  # where a person is asked, or is the one
 POLL_INTERVAL_S = 0.2  # seconds between looks whether anybody still waits
 
 
-@operation(Effect.READ, short="list")
+@operation(
+    Effect.READ,
+    short="list",
+    asks="which servers are connected; is that integration working; what integrations do we have; are all mcp "
+    "servers online; what services am I hooked up to; status of the connections",
+)
 async def list_servers(ctx: Context) -> list[ConnectedServer]:
     """List connected MCP servers and how they are.
 
@@ -30,7 +35,12 @@ async def list_servers(ctx: Context) -> list[ConnectedServer]:
     return ctx.gateway.list_servers()
 
 
-@operation(Effect.READ, short="tools")
+@operation(
+    Effect.READ,
+    short="tools",
+    asks="what can this server do; which tools does that integration offer; show everything this server "
+    "offers; list the functions of an integration",
+)
 async def server_tools(
     ctx: Context, name: Annotated[str, Param("The server's name.", least=1, most=100)]
 ) -> list[ServerTool]:

@@ -142,7 +142,12 @@ def _first_line(skill: KeptSkill) -> str:
     return skill.description.partition("\n")[0]
 
 
-@operation(Effect.READ, short="search")
+@operation(
+    Effect.READ,
+    short="search",
+    asks="is there a tool for this; how can I do that; which tool should I use; can you do this kind of thing; "
+    "find a function that does this; what are you able to do; do we have a tool that can",
+)
 async def search_tools(
     ctx: Context,
     query: params.Question,
@@ -165,7 +170,12 @@ async def search_tools(
     ]
 
 
-@operation(Effect.READ, short="describe")
+@operation(
+    Effect.READ,
+    short="describe",
+    asks="how do I call this tool; what parameters does it take; explain how that function is used; usage of a "
+    "tool; show the signature and an example; which arguments are required; help for this command",
+)
 async def describe_tool(
     ctx: Context,
     name: Annotated[
