@@ -136,4 +136,4 @@ def _imports(run: Run, home: Path, query: str) -> Table:
     )
 
 
-KNOWN = ("athena", "numpy", "onnxruntime", "tokenizers", "apsw", "dateparser", "click", "huggingface_hub", "regex")
+KNOWN = ("athena", "numpy", "onnxruntime", "tokenizers", "apsw", "click", "huggingface_hub", "regex")

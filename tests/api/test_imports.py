@@ -16,7 +16,6 @@ HEAVY = (
     "apsw",
     "pydantic",
     "click",
-    "dateparser",
     "asyncio",
     "dataclasses",
     "inspect",

@@ -12,7 +12,7 @@ import pytest
 
 from athena import api
 from athena.app.compose import App
-from athena.cli.commands import athena
+from athena.cli.commands import SUBCOMMANDS, athena
 from athena.core.version import __version__
 from athena.hooks import client
 
@@ -49,7 +49,10 @@ def commands(
     group: click.Group = athena, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Yield all commands and groups of commands."""
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         yield (*path, name), command
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))
@@ -65,6 +68,14 @@ BARE = {
     ("token",),
 }  # these always print JSON, or no result
 PRINTING = [path for path, c in commands() if not isinstance(c, click.Group) and path not in BARE]
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_subcommand_table_has_the_summary_of_the_help(name: str) -> None:
+    command = athena.get_command(click.Context(athena), name)
+    assert command is not None
+    assert command.name == name
+    assert command.get_short_help_str(1_000) == SUBCOMMANDS[name].summary
 
 
 @pytest.mark.parametrize("path", [(), *PATHS], ids=" ".join)

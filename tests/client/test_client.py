@@ -548,7 +548,7 @@ import sys
 from athena import AthenaClient
 AthenaClient()
 print(*sorted({name.partition(".")[0] for name in sys.modules} & {
-    "numpy", "asyncio", "apsw", "click", "starlette", "uvicorn", "tiktoken", "onnxruntime", "psycopg", "dateparser"}))
+    "numpy", "asyncio", "apsw", "click", "starlette", "uvicorn", "tiktoken", "onnxruntime", "psycopg"}))
 print(*sorted(name for name in sys.modules if name.startswith("athena")))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

@@ -16,10 +16,11 @@ def weight(word: str, request: str) -> float:
 
 
 def test_own_operations_have_everyday_phrases() -> None:
-    paths, lines = lexicon._load_phrases()
-    assert set(paths) == {one.path for one in CATALOG}
-    for requests in [*paths.values(), *(line.requests for line in lines)]:
-        assert all(one and one == one.strip() for one in requests)
+    assert all(operation.asks for operation in CATALOG)
+    requests = [lexicon.find_phrases(one) for one in entry.list_catalog_entries(CATALOG)]
+    for phrases in [*requests, *(line.requests for line in lexicon._load_phrases())]:
+        assert phrases
+        assert all(one and one == one.strip() for one in phrases)
 
 
 def test_foreign_tool_is_found_by_name() -> None:

@@ -314,7 +314,7 @@ def tell(doing, rows, total):
         print("there", flush=True)
     if left in (0, -5):  # whatever happens, it does not come to its end
         sys.stdin.readline()
-copying.copy(open_database_at(sys.argv[1], "from"), open_database_at(sys.argv[2], "to"), tell)
+copying.copy_store(open_database_at(sys.argv[1], "from"), open_database_at(sys.argv[2], "to"), tell)
 """
 
 

@@ -10,7 +10,7 @@ import click
 
 from athena.app import connect
 from athena.cli import output
-from athena.cli.programs import invoke_operation, json_option
+from athena.cli.invoke import invoke_operation, json_option
 from athena.client import AthenaClient
 from athena.core import redaction
 from athena.core.home import lock

@@ -7,6 +7,7 @@ import click
 
 from athena.app import connect
 from athena.cli import output
+from athena.cli.invoke import json_option
 from athena.core.catalog import AnyOperation, Catalog
 from athena.core.home.paths import current_project
 from athena.core.threads import run_sync
@@ -14,8 +15,6 @@ from athena.discovery import export
 from athena.discovery.entry import Entry
 from athena.operations import tools as operations_tools
 from athena.operations.context import Context
-
-json_option = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 
 
 @click.group(invoke_without_command=True)

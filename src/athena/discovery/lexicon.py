@@ -304,17 +304,16 @@ class _PhraseLine(NamedTuple):
 @lru_cache(maxsize=4_096)
 def find_phrases(entry: Entry) -> tuple[str, ...]:
     """Return what people say when they want this tool; nothing for one that nobody thought of."""
-    paths, lines = _load_phrases()
     if isinstance(entry.target, KeptSkill):
         return ()
     if not entry.target.is_foreign:
-        return paths.get(entry.path, ())
+        return tuple(entry.target.asks.split("; ")) if entry.target.asks else ()
     name = frozenset(stem_text(split_name(entry.name)))
     kinds = _map_verbs()
     verbs = name & kinds.keys() or frozenset(stem_text(entry.summary)[:1]) & kinds.keys()
     having = (name | frozenset(stem_text(split_name(entry.category)))) - kinds.keys() | {kinds[verb] for verb in verbs}
     named = name - kinds.keys() | {kinds[verb] for verb in verbs}
-    fitting = [(len(line.words & named), line.requests) for line in lines if line.words <= having]
+    fitting = [(len(line.words & named), line.requests) for line in _load_phrases() if line.words <= having]
     most = max((count for count, _ in fitting), default=0)
     return tuple(dict.fromkeys(one for count, requests in fitting if count == most for one in requests))
 
@@ -326,17 +325,13 @@ def _map_verbs() -> dict[str, str]:
 
 
 @cache
-def _load_phrases() -> tuple[dict[str, tuple[str, ...]], list[_PhraseLine]]:
-    """Return the requests by the paths of operations, and the lines for tools of other servers."""
-    paths: dict[str, tuple[str, ...]] = {}
-    lines = []
-    for terms, requests in _parse_phrases(Path(__file__).with_name("phrases.txt").read_text("utf-8")):
-        for term in terms.split(", "):
-            if "." in term:
-                paths[term] = requests
-            else:
-                lines.append(_PhraseLine(frozenset(_map_verbs().get(stem, stem) for stem in stem_text(term)), requests))
-    return paths, lines
+def _load_phrases() -> list[_PhraseLine]:
+    """Read the requests for tools of other servers."""
+    return [
+        _PhraseLine(frozenset(_map_verbs().get(stem, stem) for stem in stem_text(term)), requests)
+        for terms, requests in _parse_phrases(Path(__file__).with_name("phrases.txt").read_text("utf-8"))
+        for term in terms.split(", ")
+    ]
 
 
 def _parse_phrases(text: str) -> list[tuple[str, tuple[str, ...]]]:

@@ -387,6 +387,168 @@ NOT_PARSED = [
     *("two", "recently", "1e9", "nan", "inf", "2025-03-01T25:00", "2025-03-01T14:00+99:99"),
 ]
 
+# Complete dates as programs, mails, logs and people of seven languages write them, separated by "|".
+WRITTEN: list[tuple[str, str]] = [
+    (
+        "2026-03-03",
+        """
+    2026-03-03 | 2026/03/03 | 2026.03.03 | 2026 03 03 | 20260303 | 3 March 2026 | 03 March 2026 | 3 Mar 2026 |
+    03-Mar-2026 | 3-Mar-26 | 03/Mar/2026 | Mar 3 2026 | Mar 3, 2026 | Mar. 3, 2026 | March 3, 2026 |
+    March 3rd, 2026 | March the 3rd 2026 | the 3rd of March 2026 | 3rd March 2026 | 3rd of March, 2026 |
+    Tuesday, March 3, 2026 | Tuesday 3 March 2026 | Tue Mar 3 2026 | Tue, 3 Mar 2026 | Tue, Mar 3, 2026 |
+    2026 March 3 | 2026-Mar-03 | 2026 Mar 3 | 03.03.2026 | 3.3.2026 | 3.3.26 | 03.03.26 | 3/3/2026 |
+    03/03/2026 | 3/3/26 | 03-03-2026 | 3-3-26 | 3 . 3 . 2026 | 3. 3. 2026 | March 3 '26 | 3. März 2026 |
+    03. März 2026 | 3 März 2026 | 3. Mrz 2026 | 3. Maerz 2026 | Dienstag, 3. März 2026 | Di, 3. März 2026 |
+    Dienstag, den 3. März 2026 | am 3. März 2026 | den 3. März 2026 | 3 mars 2026 | le 3 mars 2026 |
+    mardi 3 mars 2026 | mar. 3 mars 2026 | 3 de marzo de 2026 | 3 marzo 2026 | martes, 3 de marzo de 2026 |
+    el 3 de marzo de 2026 | 3 de marzo del 2026 | martedì 3 marzo 2026 | il 3 marzo 2026 | 3 de março de 2026 |
+    terça-feira, 3 de março de 2026 | 3 março 2026 | 3 maart 2026 | dinsdag 3 maart 2026 | op 3 maart 2026 |
+    3 mrt 2026 | 3 MARCH 2026 | MARCH 3, 2026 | 3 march 2026 | March 03 2026
+        """,
+    ),
+    (
+        "2026-03-03T14:05:09",
+        """
+    2026-03-03T14:05:09 | 2026-03-03 14:05:09 | 2026-03-03T14:05:09+01:00 | 2026-03-03T14:05:09+0100 |
+    2026-03-03T14:05:09+01 | 2026-03-03T13:05:09Z | 2026-03-03 13:05:09 UTC | 2026-03-03 14:05:09 +0100 |
+    2026-03-03 14:05:09,000 | 2026-03-03T13:05:09.000Z | 20260303T140509 | 20260303T130509Z | 20260303140509 |
+    2026/03/03 14:05:09 | 2026/03/03 14:05:09 +0100 | Tue, 03 Mar 2026 14:05:09 +0100 |
+    Tue, 3 Mar 2026 13:05:09 GMT | Tue, 3 Mar 2026 08:05:09 -0500 (EST) | Tue, 3 Mar 2026 08:05:09 EST |
+    3 Mar 2026 14:05:09 +0100 | Tuesday, 03-Mar-26 13:05:09 GMT | Tuesday, 03-Mar-2026 13:05:09 UTC |
+    Tue Mar  3 14:05:09 2026 | Tue Mar 3 14:05:09 2026 +0100 | Tue Mar  3 14:05:09 CET 2026 |
+    Tue Mar  3 13:05:09 UTC 2026 | Tue  3 Mar 14:05:09 CET 2026 |
+    Tue Mar 03 2026 14:05:09 GMT+0100 (Central European Standard Time) | 03/Mar/2026:14:05:09 +0100 |
+    03/Mar/2026:13:05:09 +0000 | Mar 3, 2026, 2:05:09 PM | 3/3/2026, 2:05:09 PM | 3/3/2026 2:05:09 PM |
+    3.3.2026, 14:05:09 | 03.03.2026 14:05:09 | 03/03/2026, 14:05:09 | March 3, 2026 at 2:05:09 PM GMT+1 |
+    Mar 03, 2026 14:05:09 CET | 2026-03-03 14:05:09 CET | 3 March 2026 14:05:09 | March 3, 2026 14:05:09 |
+    3. März 2026 um 14:05:09 | Mar 3 2026 14:05:09 | 2026-03-03 02:05:09 PM | 2026-03-03_14:05:09 |
+    3-Mar-2026 14:05:09 | 2026-03-03T05:05:09 PST | Tue 03 Mar 2026 02:05:09 PM CET |
+    Tue 2026-03-03 14:05:09 CET | 03-03-2026 14:05:09
+        """,
+    ),
+    (
+        "2026-03-03T14:05",
+        """
+    2026-03-03 14:05 | 2026-03-03T14:05+01:00 | March 3, 2026 2:05 PM | March 3, 2026 at 2:05 PM |
+    March 3rd 2026, 2:05pm | 3 March 2026 at 14:05 | 3 Mar 2026, 14:05 | 14:05 3 March 2026 |
+    14:05, 3 March 2026 | 14:05 on 3 March 2026 | 2:05 PM, March 3, 2026 | 3/3/2026 2:05 PM | 3/3/26 14:05 |
+    3/3/26, 2:05 PM | 03.03.2026 14:05 | 03.03.2026, 14:05 Uhr | 03.03.2026 um 14:05 Uhr |
+    3. März 2026, 14:05 Uhr | 3. März 2026 um 14:05 Uhr | Dienstag, 3. März 2026 um 14:05 |
+    3 mars 2026 à 14:05 | 3 mars 2026 à 14h05 | 3 mars 2026 14h05 | mardi 3 mars 2026 à 14:05 |
+    3 de marzo de 2026, 14:05 | 3 de marzo de 2026 a las 14:05 | 3 marzo 2026 alle 14:05 |
+    3 marzo 2026, ore 14:05 | 3 de março de 2026 às 14:05 | 3 maart 2026 om 14:05 | 3 maart 2026 14:05 |
+    Tue, Mar 3, 2026 at 2:05 PM | Tuesday, March 3, 2026 2:05 PM CET | March 3 2026 8:05 AM EST |
+    March 3 2026 5:05am PST | On Tue, Mar 3, 2026 at 2:05 PM | 2026-03-03 2:05 pm | 2026.03.03 14:05
+        """,
+    ),
+    (
+        "2026-03-01",
+        """
+    2026-03 | March 2026 | Mar 2026 | mars 2026 | März 2026 | marzo de 2026 | marzo 2026 | março de 2026 |
+    maart 2026 | 2026 March | 03/2026
+        """,
+    ),
+    (
+        "1999-12-25",
+        """
+    25.12.99
+        """,
+    ),
+    (
+        "1999-12-31",
+        """
+    12/31/1999 | 1999-12-31
+        """,
+    ),
+    (
+        "2024-01-01",
+        """
+    1 January 2024 | 1er janvier 2024 | 1. Januar 2024 | 1. Jänner 2024 | 1 de enero de 2024 | 1 gennaio 2024 |
+    1º gennaio 2024 | 1 de janeiro de 2024 | 1º de janeiro de 2024 | 1 januari 2024
+        """,
+    ),
+    (
+        "2025-02-14",
+        """
+    14 février 2025 | 14 fév. 2025 | 14 févr. 2025 | 14. Februar 2025 | 14 de febrero de 2025 |
+    14 febbraio 2025 | 14 de fevereiro de 2025 | 14 februari 2025
+        """,
+    ),
+    (
+        "2025-04-09",
+        """
+    9 avril 2025 | 9. April 2025 | 9 de abril de 2025 | 9 aprile 2025
+        """,
+    ),
+    (
+        "2025-05-09",
+        """
+    9 mai 2025 | 9. Mai 2025 | 9 de mayo de 2025 | 9 maggio 2025 | 9 de maio de 2025 | 9 mei 2025
+        """,
+    ),
+    (
+        "2025-06-03",
+        """
+    3 juin 2025 | 3. Juni 2025 | 3 de junio de 2025 | 3 giugno 2025 | 3 de junho de 2025 | 3 juni 2025
+        """,
+    ),
+    (
+        "2025-06-13",
+        """
+    13/06/2025 | 13/06/25 | 06/13/25 | 13-06-2025 | 13.06.25
+        """,
+    ),
+    (
+        "2025-07-14",
+        """
+    14 juillet 2025 | 14. Juli 2025 | 14 de julio de 2025 | 14 luglio 2025 | 14 de julho de 2025 |
+    14 juli 2025
+        """,
+    ),
+    (
+        "2025-08-15",
+        """
+    15 août 2025 | 15 aout 2025 | 15. August 2025 | 15 de agosto de 2025 | 15 agosto 2025 | 15 augustus 2025
+        """,
+    ),
+    (
+        "2025-09-02",
+        """
+    2 septembre 2025 | 2. September 2025 | 2 de septiembre de 2025 | 2 de setiembre de 2025 |
+    2 settembre 2025 | 2 de setembro de 2025 | 2 sept 2025
+        """,
+    ),
+    (
+        "2025-10-03",
+        """
+    3 octobre 2025 | 3. Oktober 2025 | 3 de octubre de 2025 | 3 ottobre 2025 | 3 de outubro de 2025 |
+    3 oktober 2025 | 3. Okt. 2025
+        """,
+    ),
+    (
+        "2025-11-11",
+        """
+    11 novembre 2025 | 11. November 2025 | 11 de noviembre de 2025 | 11 de novembro de 2025 |
+    11 november 2025
+        """,
+    ),
+    (
+        "2025-12-24",
+        """
+    24 décembre 2025 | 24. Dezember 2025 | 24. Dez 2025 | 24 de diciembre de 2025 | 24 dicembre 2025 |
+    24 de dezembro de 2025 | 24 december 2025 | 24 déc. 2025
+        """,
+    ),
+]
+NOT_WRITTEN = """
+    3.11 | 1.2.3 | v1.2.3 | 1.2.3.4 | 10.0.0.1 | 192.168.1.1 | 127.0.0.1:8080 | python 3.11 | 2026-02-30 |
+    30 février 2025 | 31. April 2025 | 99/99/2025 | 13/13/2025 | 12/31/9999 | issue 2026 | PR 2026 03 |
+    room 3 March 2026 floor | 3 March 2026 or so | 1-800-555-1234 | 555-1234 | 2026-03-03T25:00 |
+    2026-03-03T14:00+99:99 | 3/3 | 14:05:09:11 | ISO 8601 | RFC 2822 | version 2026.3.1 | 2026.3 | 0x2026 |
+    2026% | 1,234,567 | 12.5.7 | 1.10.25.3 | 3 foo 2026 | mars | le 3 | 2026-03-03 2026-03-04 |
+    3 March 2026 4 April 2026 | 14:05 15:05 3 March 2026 | 00/00/2026 | March 2026 2025 | April 31 2025
+"""
+
 VOCABULARY = (
     "last this next past previous in on at since until before after between from to and of the a few couple "
     "half early mid mid- late end beginning first second week weekend month quarter year day hour minute "
@@ -444,6 +606,18 @@ def test_bare_time_is_parsed_exactly(text: str, start: str, end: str) -> None:
     assert found.start == pytest.approx(expected.start, abs=1e-6)
     assert found.end == pytest.approx(expected.end, abs=1e-6)
     assert found.start < found.end
+
+
+@pytest.mark.parametrize(("start", "texts"), WRITTEN)
+def test_a_written_date_is_read_as_its_day_or_moment(start: str, texts: str) -> None:
+    for text in texts.split("|"):
+        assert parse_period(text, NOW).start == epoch(start), text
+
+
+@pytest.mark.parametrize("text", NOT_WRITTEN.split("|"))
+def test_a_text_like_a_date_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse_period(text, NOW)
 
 
 @pytest.mark.parametrize("text", NOT_PARSED)

@@ -167,7 +167,7 @@ def test_term_counts_are_read_back(server: postgres.Server) -> None:
 
     async def work(tx: Transaction) -> dict[int, tuple[float, bool]]:
         among = await app.store.database.vectors.select_candidates(tx, Filter(Scope("test")), "bag", DIMENSIONS)
-        nodes, _ = await words._read_term_passages(tx, among, parse_query_terms(words._tokenizer(), "kettle"), 0)
+        nodes, _ = await words._read_term_passages(tx, among, parse_query_terms(words._get_tokenizer(), "kettle"), 0)
         rows = zip(nodes.memories.tolist(), nodes.text[0].tolist(), nodes.label[0].tolist(), strict=True)
         return {memory: (text, label) for memory, text, label in rows}
 

@@ -16,6 +16,7 @@ DEFAULT_PROJECT = "default"
 TOKEN_FILE = "token"
 HTTP_SOCKET = "athena.sock"
 MCP_SOCKET = "mcp.sock"
+HOOK_GREETING = b"A"  # a working daemon's first byte on the hook socket; the hook client has its own copy
 HOOK_SOCKET = "hook.sock"
 MAX_SOCKET_PATH_BYTES = 100  # bytes of a socket's path: systems allow 103 to 107
 SANDBOX_KEY_FILE = "sandbox.key"
