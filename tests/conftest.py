@@ -61,7 +61,7 @@ QUICKLY_ON_ONE = (
         "programs/test_program_limits.py",
     )
 )
-_model = MiniLM()
+MODEL = MiniLM()
 
 
 def rounds(quick: int, full: int) -> int:
@@ -192,13 +192,13 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -
 @pytest.fixture
 def isolated(engine: Engine) -> Generator[App]:
     """Return an empty store behind `athena.api`."""
-    with testing.isolated(_model, database=engine.in_memory()) as app:
+    with testing.isolated(MODEL, database=engine.in_memory()) as app:
         yield app
 
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
     """Return an app with an empty store."""
-    made = App(engine.open(tmp_path / "athena.db"), _model)
+    made = App(engine.open(tmp_path / "athena.db"), MODEL)
     yield made
     made.close()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from zoo import PROGRAM
 
-from athena.cli import doctor
 from athena.cli import servers as cli_servers
 from athena.cli.commands import athena
 from athena.client import AthenaClient
@@ -31,6 +30,13 @@ class Terminal:
         assert athena(args=["servers", *words], prog_name="athena", standalone_mode=False) == fails
         said = self._capture.readouterr()
         return said.err if fails else said.out
+
+    def doctor(self) -> list[dict[str, Any]]:
+        """Run `athena doctor`, which finds a problem, and return its rows."""
+        self._capture.readouterr()
+        assert athena(args=["doctor", "--json"], prog_name="athena", standalone_mode=False) == 1
+        rows: list[dict[str, Any]] = json.loads(self._capture.readouterr().out)
+        return rows
 
     def read(self) -> Any:
         return self._capture.readouterr()
@@ -106,7 +112,7 @@ def test_failing_server_is_kept_and_reported(servers: Terminal) -> None:
     assert 'the server broken cannot be connected: Connection closed; it said: "missing API key"' in said
     assert "broken is kept, not connected; when it works: athena servers approve broken" in said
     assert "not approved yet; the last try: the server broken cannot be connected" in servers("list")
-    assert any("missing API key" in row[2] for row in doctor._check_servers())
+    assert any("missing API key" in row["detail"] for row in servers.doctor())
     # adding again replaces a broken entry
     assert "broken: 2 tools can be called" in servers("add", "broken", "--", *HERE, "fine")
     assert "the last try" not in servers("list")
@@ -123,9 +129,9 @@ def test_failing_server_is_kept_and_reported(servers: Terminal) -> None:
 def test_doctor_reports_broken_config_file(servers: Terminal, tmp_path: Path) -> None:
     servers("list")
     (tmp_path / "home" / "servers.json").write_text("{", "utf-8")
-    ((name, works, said),) = doctor._check_servers()
-    assert (name, works) == ("servers", False)
-    assert "servers.json is not valid" in said
+    (row,) = [row for row in servers.doctor() if row["check"] == "servers"]
+    assert not row["ok"]
+    assert "servers.json is not valid" in row["detail"]
 
 
 def test_renamed_and_dropped_tools_are_reported(servers: Terminal, tmp_path: Path) -> None:
@@ -167,9 +173,9 @@ def test_missing_variable_of_daemon_is_reported(
         again = f"Athena's server is process {process}: athena daemon stop, then start it again where NOTES_KEY is set"
         listed = json.loads(servers("list", "--json"))[0]
         assert (listed["status"], listed["detail"]) == ("failing", f"{lacks}; {again}")
-        (row,) = [row for row in doctor._check_servers() if row[0] == "mcp keyed"]
-        assert not row[1]
-        assert lacks in row[2]
+        (row,) = [row for row in servers.doctor() if row["check"] == "mcp keyed"]
+        assert not row["ok"]
+        assert lacks in row["detail"]
         with AthenaClient(daemon.start_daemon(str(home.path))["url"]) as client:
             with pytest.raises(AthenaError, match=r"needs .*NOTES_KEY.*, which is not set") as caught:
                 client.call_tool("keyed.echo", text="x")

@@ -17,7 +17,7 @@ from athena.discovery.finder import ToolFinder
 from athena.embedding.encoder import Encoder
 from athena.errors import Unavailable
 from athena.operations import CATALOG
-from conftest import FULL, _model
+from conftest import FULL, MODEL
 from discovery_tools import tool
 from patience import until
 
@@ -62,7 +62,7 @@ class Letters:
 def hundreds() -> Generator[tuple[ToolFinder, tuple[entry.Entry, ...]]]:
     """Return a finder that has embedded all tools."""
     every = entry.list_catalog_entries(tool_requests.catalog())
-    finder = ToolFinder(Encoder(_model))
+    finder = ToolFinder(Encoder(MODEL))
     finder.warm_up(every)
     until(lambda: finder.vectors.is_ready)
     yield finder, every
@@ -121,7 +121,7 @@ CAR = tool("garage.wash_car", "Clean the car", colour="Which one.")
 
 def test_first_answer_lexical_then_semantic() -> None:
     finder, every = (
-        ToolFinder(Encoder(_model)),
+        ToolFinder(Encoder(MODEL)),
         entries(CAT, DOG, CAR, *(tool(f"a.t{n}", f"Thing {n}") for n in range(9))),
     )
     assert run_sync(finder.rank(every, "hungry kitten")) == []

@@ -15,7 +15,7 @@ from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 
 PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
-_model = MiniLM()
+MODEL = MiniLM()
 
 
 def given(kind: str, **more: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def given(kind: str, **more: Any) -> dict[str, Any]:
 class House:
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.app = App(Sqlite(IN_MEMORY_PATH), _model, servers=str(home))
+        self.app = App(Sqlite(IN_MEMORY_PATH), MODEL, servers=str(home))
         self.gateway = self.app.gateway
 
     def add(self, name: str, entry: dict[str, Any], *, approve: bool = True) -> str:

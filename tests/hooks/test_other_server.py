@@ -100,7 +100,8 @@ def test_answer_stays_within_budget(exact: bool) -> None:
         "from athena.core import tokens\n"
         "from athena.hooks.other_server import format_memories\n"
         "texts, budgets, exact = json.load(sys.stdin); exact and tokens.load_encoding()\n"
-        "print(json.dumps([[format_memories('SessionStart', [text], one).decode() for one in budgets] for text in texts]))"
+        "answers = [[format_memories('SessionStart', [text], one).decode() for one in budgets] for text in texts]\n"
+        "print(json.dumps(answers))"
     )
     budgets = (60, 900, 20_000)
     given = json.dumps([list(STRANGE.values()), budgets, exact])

@@ -12,7 +12,7 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.storage.database import Transaction
 from athena.storage.sqlite.store import Sqlite
-from conftest import _model, rounds
+from conftest import MODEL, rounds
 from patience import LONG
 
 WRITER = """
@@ -61,7 +61,7 @@ def test_acknowledged_memories_survive_kill(tmp_path: Path, number: int) -> None
     acknowledged = [line.partition(" ") for lines in said for line in lines if len(line) > 40]
     assert len(acknowledged) >= many
 
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path), MODEL)
     context = app.create_context("p", "test")
 
     def call(name: str, **arguments: Any) -> Any:
@@ -71,7 +71,7 @@ def test_acknowledged_memories_survive_kill(tmp_path: Path, number: int) -> None
     found = {memory.hash: memory for memory in call("list_memories", k=10_000)}
     texts = [memory.content for memory in found.values()]
     assert len(texts) == len(set(texts))
-    vectors = _model.embed([text for _, _, text in acknowledged])
+    vectors = MODEL.embed([text for _, _, text in acknowledged])
     for (short, _, text), vector in zip(acknowledged, vectors, strict=True):
         assert found[short].content == text, "by hash"
         assert call("recall", query=text.split()[0], k=1)[0].hash == short, "by word"

@@ -9,7 +9,7 @@ import pytest
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 from patience import until
 
 NOON = datetime(2026, 3, 18, 12).timestamp()
@@ -19,7 +19,7 @@ DAY = 86_400
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
     """Return a store with one topic of each grade, at noon."""
-    made = App(engine.open(tmp_path / "athena.db"), _model, lambda: NOON)
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, lambda: NOON)
     things = [(f"The deploy needs step {i}", ["Deploy", "ops"], i * 2) for i in range(5)]
     things += [(f"The old press prints page {i}", ["print"], 200 + i) for i in range(5)]
     things += [("Maria likes tea", ["people"], 20), ("The gate is green", [], 40)]

@@ -9,7 +9,7 @@ from athena.app.compose import App, open_database_at
 from athena.core.threads import run_sync
 from athena.core.types import to_json
 from athena.errors import Denied, InvalidInput
-from conftest import _model
+from conftest import MODEL
 
 KEY = bytes(range(32))
 pytestmark = pytest.mark.sqlite_only("one app for all of them")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.sqlite_only("one app for all of them")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Generator[App]:
     """Return one app for all of these tests, which do not depend on its content."""
     file = tmp_path_factory.mktemp("told") / "athena.db"
-    made = App(open_database_at(str(file), ""), _model, key=lambda: KEY)
+    made = App(open_database_at(str(file), ""), MODEL, key=lambda: KEY)
     yield made
     made.close()
 

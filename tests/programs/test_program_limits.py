@@ -16,7 +16,7 @@ from athena.errors import Conflict, Denied, InvalidInput, LimitExceeded
 from athena.programs import host_calls, run_record
 from athena.programs import workspace as workspace_files
 from athena.storage import runs
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 from patience import held, until
 
 KEY = bytes(range(32))
@@ -32,7 +32,7 @@ def writes(n: int = 1) -> int:
 
 
 def opened(engine: Engine, file: Path, key: bytes = KEY) -> App:
-    return App(engine.open(file), _model, key=lambda: key)
+    return App(engine.open(file), MODEL, key=lambda: key)
 
 
 @pytest.fixture

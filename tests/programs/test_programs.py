@@ -20,7 +20,7 @@ from athena.core.threads import run_sync, start_in_thread
 from athena.core.types import to_json
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.storage import copying, runs, workspaces
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 from patience import held, until
 
 KEY = bytes(range(32))
@@ -50,7 +50,7 @@ def terminal(isolated: App, capsys: pytest.CaptureFixture[str]) -> Terminal:
 
 
 def opened(engine: Engine, file: Path, key: bytes = KEY) -> App:
-    return App(engine.open(file), _model, key=lambda: key)
+    return App(engine.open(file), MODEL, key=lambda: key)
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_variables_move_with_project_and_store(app: App, tmp_path: Path) -> None
     target = open_database_at(str(tmp_path / "copy.db"), "to")
     copying.copy_store(app.store.database, target)
     target.close()
-    copy = App(open_database_at(str(tmp_path / "copy.db"), ""), _model, key=lambda: KEY)
+    copy = App(open_database_at(str(tmp_path / "copy.db"), ""), MODEL, key=lambda: KEY)
     assert value(copy, "rows", project="new") == [1, 2]
     assert call(copy, "approve_run", "new", run_id=waits.run_id).result == 1
     copy.close()
@@ -412,7 +412,7 @@ def test_killing_the_process_between_approval_and_call_leaves_an_unknown_run(tmp
     subprocess.run([*athena, "run", "-"], input=code, env=environment, text=True, check=False, capture_output=True)
     from athena.storage.sqlite.store import Sqlite
 
-    app = App(Sqlite(home / "athena.db"), _model)
+    app = App(Sqlite(home / "athena.db"), MODEL)
     [waits] = call(app, "list_runs", "test", status="needs_approval")
     child = subprocess.Popen([*athena, "approve", waits.run_id], env=environment, stdout=subprocess.DEVNULL)
     until(lambda: call(app, "get_run", "test", run_id=waits.run_id).status == "running")
@@ -519,7 +519,7 @@ def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
     def kept() -> Any:
         if not file.exists():
             return []
-        app = App(Sqlite(file), _model)
+        app = App(Sqlite(file), MODEL)
         found = call(app, "list_memories", "test")
         app.close()
         return found
@@ -527,7 +527,7 @@ def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
     until(kept)
     child.kill()
     child.wait()
-    app = App(Sqlite(file), _model)
+    app = App(Sqlite(file), MODEL)
     assert [(one.status, one.error) for one in call(app, "list_runs", "test")] == [("unknown", None)]
     assert [one.content for one in call(app, "list_memories", "test")] == ["before"]
     app.close()

@@ -24,7 +24,7 @@ from athena.storage import copying
 from athena.storage.copying import COPIED_TABLES
 from athena.storage.database import CopiedTable, CopyRole, Database, Row
 from athena.storage.sqlite.store import Sqlite
-from conftest import SOON, _model, rounds
+from conftest import MODEL, SOON, rounds
 from patience import until
 
 pytestmark = pytest.mark.sqlite_only("each test names its engines")
@@ -64,7 +64,7 @@ class Stores:
     def open(self, place: str) -> Database:
         return self._kept(open_database_at(place, ""))
 
-    def app(self, place: str, embedder: Any = _model) -> App:
+    def app(self, place: str, embedder: Any = MODEL) -> App:
         made = App(open_database_at(place, ""), embedder)
         self._opened.append(made)
         return made
@@ -117,7 +117,7 @@ def _leave_one_waiting(app: App) -> None:
 def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store in which every operation has been used."""
     path = tmp_path_factory.mktemp("filled") / "athena.db"
-    app = App(Sqlite(path, soon=SOON), _model)
+    app = App(Sqlite(path, soon=SOON), MODEL)
     for text, tags in (
         ("Deploys run on Fridays at 15:00", ["Deploy", "ops"]),
         ("Mara pays the invoices", ["Geld ähm", "日本"]),

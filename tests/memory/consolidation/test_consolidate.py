@@ -25,7 +25,7 @@ from athena.memory.consolidation.values import Event
 from athena.memory.rows import CONTRADICTED_BY
 from athena.storage import scopes
 from athena.storage.filters import Filter
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 
 SAME = (
     "The deploy runs every Friday at three in the afternoon.",
@@ -346,12 +346,12 @@ print("done", flush=True)
 @pytest.mark.parametrize("stage", ["duplicates", "sequences", "contradictions", "changing", "inside", "done"])
 def test_kill_leaves_store_before_or_after(tmp_path: Path, engine: Engine, stage: str) -> None:
     file = tmp_path / "athena.db"
-    app = App(engine.open(file), _model)
+    app = App(engine.open(file), MODEL)
     worked(app)
     before = everything(app)
     app.close()
     shutil.copy(file, tmp_path / "whole.db")
-    app = App(engine.open(tmp_path / "whole.db"), _model)
+    app = App(engine.open(tmp_path / "whole.db"), MODEL)
     found = call(app, "consolidate", days_back=60)
     whole = everything(app)
     app.close()
@@ -363,7 +363,7 @@ def test_kill_leaves_store_before_or_after(tmp_path: Path, engine: Engine, stage
             break
     process.kill()
     process.communicate(timeout=60)
-    app = App(engine.open(file), _model)
+    app = App(engine.open(file), MODEL)
     after = everything(app)
     assert call(app, "verify").ok
     assert after == (before if stage not in ("changing", "done") or not after["pattern"] else whole)

@@ -391,10 +391,10 @@ def test_killed_merge_is_atomic(tmp_path: Path, part: float) -> None:
     from test_durability import _kill_after
 
     from athena.storage.sqlite.store import Sqlite
-    from conftest import _model
+    from conftest import MODEL
 
     path = tmp_path / "athena.db"
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path), MODEL)
     graph = Caller(app)
     graph.create_entities(
         entities=[
@@ -410,7 +410,7 @@ def test_killed_merge_is_atomic(tmp_path: Path, part: float) -> None:
     assert merger.stdout.readline() == "ready\n"
     _kill_after(merger, 0.01 + part * 0.25)
     merger.stdout.close()
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path), MODEL)
     graph = Caller(app)
     after = graph.read_graph()
     if after != before:

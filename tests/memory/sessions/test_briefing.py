@@ -20,7 +20,7 @@ from athena.memory.sessions import briefing
 from athena.memory.sessions import rows as sessions_rows
 from athena.memory.sessions.select import BriefingItem, merge_items, quote_line, select_items, shorten_text
 from athena.memory.sessions.values import BriefingTurn
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 
 NOW = 1_794_700_800.0
 DAY = 86_400.0
@@ -41,7 +41,7 @@ def time() -> Time:
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine, time: Time) -> Generator[App]:
-    made = App(engine.open(tmp_path / "athena.db"), _model, time)
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, time)
     yield made
     made.close()
 

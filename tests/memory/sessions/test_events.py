@@ -19,7 +19,7 @@ from athena.memory.sessions import rows
 from athena.storage import copying
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
-from conftest import Engine, PostgresEngine, _model, rounds
+from conftest import MODEL, Engine, PostgresEngine, rounds
 from patience import sometimes, until
 
 NOON = datetime(2026, 3, 18, 12).timestamp()  # a Wednesday
@@ -32,7 +32,7 @@ def call(app: App, name: str, project: str = "p", key: str | None = None, **argu
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
     """Return an empty store whose clock shows noon."""
-    made = App(engine.open(tmp_path / "athena.db"), _model, lambda: NOON)
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, lambda: NOON)
     yield made
     made.close()
 
@@ -384,7 +384,7 @@ def test_two_processes_append_to_session(engine: Engine, tmp_path: Path, killed:
     lines += [line for one in started for line in one.communicate(timeout=100)[0].splitlines()]
     said = {int(line.split(" ", 1)[0]): line.split(" ", 1)[1].strip() for line in lines if line.strip()}
     assert len(said) >= 190 if killed else len(said) == 300
-    app = App(engine.open(tmp_path / "athena.db"), _model)
+    app = App(engine.open(tmp_path / "athena.db"), MODEL)
     kept = {event.id: event.content for event in call(app, "recall_events", session_id="shared", limit=1_000)}
     assert said.items() <= kept.items()
     assert len(kept) <= len(said) + killed

@@ -24,7 +24,7 @@ import pytest
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.storage.postgres.store import RECONNECT_TIMEOUT_S, Postgres
-from conftest import _model
+from conftest import MODEL
 from patience import LONG
 
 PROJECT = "test"
@@ -49,7 +49,7 @@ MORTAL = (*DURABLE, "fsync=off", "full_page_writes=off")
 @contextmanager
 def opened(url: str, patience: float = RECONNECT_TIMEOUT_S, **settings: Any) -> Generator[App]:
     """Open a store, and close it at the end."""
-    app = App(Postgres(url, patience), _model, **settings)
+    app = App(Postgres(url, patience), MODEL, **settings)
     try:
         yield app
     finally:
@@ -58,7 +58,7 @@ def opened(url: str, patience: float = RECONNECT_TIMEOUT_S, **settings: Any) -> 
 
 def wait_for_it(app: App, seconds: float) -> None:
     """Set how long a store waits for a lost server."""
-    app.store.database._patience = seconds  # type: ignore[attr-defined]
+    app.store.database._timeout_s = seconds  # type: ignore[attr-defined]
 
 
 def call(app: App, name: str, project: str = PROJECT, key: str | None = None, **arguments: Any) -> Any:

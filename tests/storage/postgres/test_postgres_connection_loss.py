@@ -214,7 +214,7 @@ def test_program_exits_without_server(mortal: postgres.Server, url: str, busy: b
         print("ready", flush=True)
         sys.stdin.readline()
         (app,) = connect._apps.values()
-        app.store.database._patience = 600  # nor for this
+        app.store.database._timeout_s = 600  # nor for this
         for _ in range(100):  # each is tried for a second or more, but at the end all of them get no more than that
             app.store.database.defer_write(note)
         """,

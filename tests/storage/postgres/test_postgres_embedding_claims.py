@@ -12,7 +12,7 @@ from athena.memory.index import reembed
 from athena.storage.arrays import quantize_vectors
 from athena.storage.database import Transaction
 from athena.storage.postgres.vectors import CLAIM_LEASE_S
-from conftest import _model
+from conftest import MODEL
 from patience import until
 
 PASSAGES = 40
@@ -114,7 +114,7 @@ def test_late_vector_leaves_nothing(url: str, behind: App, change: str) -> None:
         call(behind, "update_memory", memory_id=1, content="all of it was a dream")
 
     async def keep(tx: Transaction) -> None:
-        code = quantize_vectors(_model.embed(["anything"]))[0]
+        code = quantize_vectors(MODEL.embed(["anything"]))[0]
         await vectors.set_vectors(tx, [(number, code) for number in taken], model)
         await vectors.set_tokens(tx, [(number, b"x" * 16) for number in taken])
 

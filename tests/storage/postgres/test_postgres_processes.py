@@ -23,7 +23,7 @@ from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 from athena.storage.postgres import store
 from athena.storage.usage import TokenUsage
-from conftest import _model, rounds
+from conftest import MODEL, rounds
 from patience import LONG, until
 
 # Pairs of texts whose digests share the first eight digits.
@@ -54,7 +54,7 @@ def app(shared: str, crowd: list[Other]) -> Generator[App]:
 
 def nearest(app: App, text: str) -> int:
     """Return the memory with the vector nearest to that of a text."""
-    vector = _model.embed([text])[0]
+    vector = MODEL.embed([text])[0]
 
     async def work(tx: Transaction) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder

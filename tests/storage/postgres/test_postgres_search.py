@@ -357,7 +357,7 @@ def test_unfinished_index_is_rebuilt(middling: tuple[str, App], monkeypatch: pyt
     assert "graph cannot be drawn" in call(app, "health").problems[0]
     # The next search that needs it retries after a while.
     monkeypatch.setattr(store, "GRAPH_RETRY_DELAY_S", 0.1)
-    app.store.database._not_before = 0.0  # type: ignore[attr-defined]
+    app.store.database._graph_retry_at = 0.0  # type: ignore[attr-defined]
     until(lambda: call(app, "recall", project="crowd", query="stone8") and graphs(url) == [(GRAPH, True)])
     assert call(app, "verify").problems == ()
 

@@ -15,7 +15,7 @@ from athena.core.types import to_json
 from athena.errors import Unavailable
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite.store import Sqlite
-from conftest import _model
+from conftest import MODEL
 
 WRITES = 20
 
@@ -79,7 +79,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Generator[Disk]:
 
 @pytest.fixture
 def app(tmp_path: Path, disk: Disk) -> Generator[App]:
-    made = App(Sqlite(tmp_path / "athena.db"), _model, key=lambda: bytes(32))
+    made = App(Sqlite(tmp_path / "athena.db"), MODEL, key=lambda: bytes(32))
     yield made
     made.close()
 
