@@ -108,7 +108,7 @@ class Stopping:
 def test_a_job_does_not_wait_behind_one_that_was_just_taken() -> None:
     crew = ThreadPool(2)
     queue: Any = Stopping()
-    crew.jobs = queue
+    crew._jobs = queue
     first, second = threading.Event(), threading.Event()
     crew.submit(lambda: until(first.is_set))
     assert queue.taken.wait(LONG)

@@ -358,7 +358,7 @@ def test_what_a_person_decides_at_the_same_moment_holds(home: House, monkeypatch
 
     read = ApprovalStore.read
     for removes in (False, True):
-        assert home.app.catalog.version
+        home.app.catalog.refresh()
         with monkeypatch.context() as patched:
             patched.setattr(ApprovalStore, "read", decided_meanwhile)
             home.gateway._store_refusals("sly", {"bad": "changed"})
@@ -722,7 +722,7 @@ def test_a_server_that_is_removed_disabled_or_exchanged_is_ended_though_nobody_c
     login.parent.mkdir()
     login.touch()
     with house(home.home) as other:  # another process
-        assert other.app.catalog.version
+        other.app.catalog.refresh()
         other.gateway.remove_server("removed")
         other.add("disabled", given("fine", env={"MARK": f"{tmp_path}-disabled"}, disabled=True), approve=False)
         other.add("exchanged", given("noise", env={"MARK": f"{tmp_path}-exchanged"}), approve=False)

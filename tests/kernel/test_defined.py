@@ -178,14 +178,16 @@ def test_a_stub_for_other_readers_has_types_that_python_knows() -> None:
     assert "author: {name: str" in rest  # what stands in it is said beside
 
 
-def test_a_catalog_is_asked_for_changes_before_a_look() -> None:
+def test_invoke_brings_in_changes_of_servers_first() -> None:
     catalog = CATALOG.copy()
 
-    def watch() -> None:
+    def add_server() -> None:
         catalog.refresh_hook = None
         catalog.replace_category("github", "Issues.", [create_issue()])
 
-    catalog.refresh_hook = watch
+    catalog.refresh_hook = add_server
+    assert "github.create_issue" not in catalog  # looking has no side effect
+    run_sync(invoke(catalog, "github.create_issue", {"title": "x", "file_path": "a"}, Visitor(Effect.EXECUTE)))
     assert catalog.get_operation("github.create_issue").effect is Effect.EXECUTE
 
 

@@ -130,14 +130,20 @@ def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
     assert caught.value.hint == "search_tools finds one by what it does"  # nothing is like it
 
 
-def test_operations_are_found_by_what_they_do() -> None:
-    found = {
-        query: [o.name for o in CATALOG.search(query, 3)]
-        for query in ("delete a memory", "store something", "which tags exist", "is it healthy", "duplicates")
-    }
-    assert "find_duplicates" in found["duplicates"]
-    assert "list_tags" in found["which tags exist"]
-    assert "health" in found["is it healthy"]
+@pytest.mark.parametrize(
+    ("typo", "name"),
+    [
+        ("memory.recal", "recall"),
+        ("find_duplicate", "find_duplicates"),
+        ("list_tag", "list_tags"),
+        ("tools.serch", "search_tools"),
+        ("helth", "health"),
+    ],
+)
+def test_misspelt_name_suggests_the_right_one(typo: str, name: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        CATALOG.get_operation(typo)
+    assert name in (caught.value.hint or "")
 
 
 def test_a_short_name_works_with_its_category() -> None:

@@ -26,7 +26,7 @@ async def list_servers(ctx: Context) -> list[ConnectedServer]:
 
     >>> servers.list_servers()
     """
-    ctx.catalog.version  # noqa: B018  # brings in what has changed
+    ctx.catalog.refresh()
     return ctx.gateway.list_servers()
 
 
@@ -38,7 +38,7 @@ async def server_tools(
 
     >>> servers.server_tools(name="github")
     """
-    ctx.catalog.version  # noqa: B018  # brings in what has changed
+    ctx.catalog.refresh()
     found = [one for one in ctx.catalog.list_operations(ctx.gateway.resolve_name(name)) if one.is_foreign]
     return [ServerTool(one.name, one.summary, str(one.effect), one.approval, one.signature) for one in found]
 

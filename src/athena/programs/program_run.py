@@ -59,6 +59,7 @@ class ProgramRun:
     ) -> "ProgramRun":
         from athena.programs import run_record  # brings the sandbox
 
+        host.catalog.refresh()
         kept = WorkspaceRow("", None, "{}", 0.0)
         if variables:
             kept = await host.database.read(lambda tx: run_record.load_workspace(tx, host.scope, workspace))
