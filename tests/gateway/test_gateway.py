@@ -356,7 +356,7 @@ def test_concurrent_decision_of_person_holds(home: House, monkeypatch: pytest.Mo
 
     read = ApprovalStore.read
     for removes in (False, True):
-        assert home.app.catalog.version
+        home.app.catalog.refresh()
         with monkeypatch.context() as patched:
             patched.setattr(ApprovalStore, "read", decided_meanwhile)
             home.gateway._store_refusals("sly", {"bad": "changed"})
@@ -710,7 +710,7 @@ def test_removed_server_is_stopped_when_idle(home: House, tmp_path: Path) -> Non
     login.parent.mkdir()
     login.touch()
     with house(home.home) as other:  # another process
-        assert other.app.catalog.version
+        other.app.catalog.refresh()
         other.gateway.remove_server("removed")
         other.add("disabled", given("fine", env={"MARK": f"{tmp_path}-disabled"}, disabled=True), approve=False)
         other.add("exchanged", given("noise", env={"MARK": f"{tmp_path}-exchanged"}), approve=False)

@@ -104,7 +104,7 @@ MAX_DIFF_LINES = 200  # lines of it
 def load_gateway() -> Gateway:
     """Return the servers as they are configured now."""
     app = connect.shared_app()
-    app.catalog.version  # noqa: B018  # reads what is configured
+    app.catalog.refresh()
     return app.gateway
 
 

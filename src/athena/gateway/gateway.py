@@ -177,7 +177,7 @@ class Gateway:
                         self._create_operations(name, known),
                         known.explain_unavailable(name),
                     )
-            catalog.set_note("" if self._problem is None else str(self._problem))
+            catalog.set_problem("" if self._problem is None else str(self._problem))
             self._file_state, self._catalog = seen, catalog
             if self._connections is not None and self._connections.pid == os.getpid():
                 self._connections.close_stale(

@@ -29,6 +29,7 @@ NO_MODEL_SURFACES = {"cli"}  # surfaces whose process ends with the answer: the 
 
 async def list_entries(ctx: Context) -> tuple[Entry, ...]:
     """Return all that can be found: the operations that the caller may use, and the skills."""
+    ctx.catalog.refresh()
     kept = await storing.list_skills(ctx.store, ctx.scope)
     about = ctx.catalog.categories.get(SKILLS_CATEGORY, "")
     ours = tuple(one for one in list_catalog_entries(ctx.catalog) if one.effect in ctx.allowed)
@@ -37,6 +38,7 @@ async def list_entries(ctx: Context) -> tuple[Entry, ...]:
 
 async def rank_tools(ctx: Context, query: str, category: str | None = None) -> list[Entry]:
     """Return what fits a request, the best first."""
+    ctx.catalog.refresh()
     if category is not None:
         if category not in ctx.catalog.categories:
             category = ctx.gateway.renamed_servers.get(category, category)
@@ -48,6 +50,7 @@ async def rank_tools(ctx: Context, query: str, category: str | None = None) -> l
 
 async def describe_by_name(ctx: Context, name: str) -> str:
     """Write how a tool is called; where there is none of that name, say which ones are near."""
+    ctx.catalog.refresh()
     try:
         return format_stub(ctx.catalog.get_operation(name))
     except NotFound:

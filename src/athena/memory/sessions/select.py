@@ -95,7 +95,6 @@ def is_relevant(hit: Hit, names: set[str], by_meaning: bool) -> bool:
     return shared >= MIN_SHARED_WORDS and hit.score >= (MIN_SCORE_WITH_MODEL if by_meaning else MIN_SCORE_WORDS_ONLY)
 
 
-ESTIMATED_BUDGET_FRACTION = 0.88  # of a budget that is used where tokens are only estimated
 MAX_ITEM_OVERLAP = 0.6  # texts that overlap more say the same
 MIN_WORTH = 0.25  # what is worth less is better left out: silence costs nothing
 SECTION_PENALTY = 0.15  # how much less each further one of a section is worth
@@ -142,7 +141,7 @@ def select_items(
     points: Sequence[BriefingItem], budget: int, characters: int, write: Callable[[Sequence[BriefingItem]], str]
 ) -> tuple[list[BriefingItem], str]:
     """Return the best points whose text fits, as `write` puts them together, and that text."""
-    room = budget if tokens.is_exact() else int(budget * ESTIMATED_BUDGET_FRACTION)
+    room = tokens.reduce_budget(budget)
     worthy = [one for one in points if one.worth >= MIN_WORTH]
     chosen = _select_greedily(worthy, room - tokens.count_tokens(write([])))
     while chosen:
