@@ -4,9 +4,9 @@ import math
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from athena.core.words import stem_words
 from athena.discovery import lexicon
 from athena.discovery.entry import Entry, split_name
-from athena.discovery.lexicon import stem_text
 from athena.discovery.query import classify_actions, classify_entry_actions, classify_intent, extract_names, weigh_stems
 
 # What a word counts in the name, category, summary, details, parameters, their help, the category's purpose, among the
@@ -27,7 +27,7 @@ class EntryStems(NamedTuple):
 @lru_cache(maxsize=4_096)
 def analyse_entry(entry: Entry) -> EntryStems:
     names = f"{split_name(entry.name)} {split_name(entry.category)}"
-    also = ", ".join(find_everyday_words(frozenset(stem_text(f"{names} {entry.summary}"))))
+    also = ", ".join(find_everyday_words(frozenset(stem_words(f"{names} {entry.summary}"))))
     fields = (
         split_name(entry.name),
         split_name(entry.category),
@@ -39,7 +39,7 @@ def analyse_entry(entry: Entry) -> EntryStems:
         also,
         " ".join(lexicon.find_phrases(entry)),
     )
-    return EntryStems(tuple(tuple(stem_text(field)) for field in fields), also)
+    return EntryStems(tuple(tuple(stem_words(field)) for field in fields), also)
 
 
 def find_everyday_words(having: frozenset[str]) -> list[str]:
@@ -53,7 +53,7 @@ def _load_thesaurus() -> list[tuple[list[frozenset[str]], str]]:
     for line in lexicon.THESAURUS_LINES.strip().splitlines():
         terms, _, words = line.partition("=")
         if words:
-            made.append(([frozenset(stem_text(term)) for term in terms.split(",")], words.strip()))
+            made.append(([frozenset(stem_words(term)) for term in terms.split(",")], words.strip()))
     return made
 
 

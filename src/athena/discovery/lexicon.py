@@ -5,42 +5,13 @@ words of its name and category, where a verb also stands for its like. Of the te
 that say most of its name: "create issue comment" before "create issue".
 """
 
-import threading
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from athena.discovery.entry import Entry, split_name, to_valid_utf8
+from athena.core.words import stem_words
+from athena.discovery.entry import Entry, split_name
 from athena.programs.values import KeptSkill
-
-_tokenizer_lock = threading.RLock()
-
-
-def stem_text(text: str) -> list[str]:
-    """Return the stems of a text, in their order."""
-    from athena.storage import terms
-
-    with _tokenizer_lock:
-        return terms.stem_text(_get_tokenizer(), to_valid_utf8(text))
-
-
-def stem_content_words(text: str) -> list[str]:
-    """Return the distinct stems of a text, without its stop words."""
-    from athena.storage import terms
-
-    with _tokenizer_lock:
-        found = terms.parse_query_terms(_get_tokenizer(), to_valid_utf8(text))
-    return [term.stem for term in found if term.word.casefold() not in terms.STOP_WORDS]
-
-
-@cache
-def _get_tokenizer() -> Any:
-    import apsw
-
-    from athena.storage import terms
-
-    return terms.create_tokenizer(apsw.Connection(":memory:"))
-
 
 THESAURUS_LINES = """
 create, add, new, insert, append, log = make, open, start, set up, put, write, register, enter, file, raise
@@ -308,10 +279,10 @@ def find_phrases(entry: Entry) -> tuple[str, ...]:
         return ()
     if not entry.target.is_foreign:
         return tuple(entry.target.asks.split("; ")) if entry.target.asks else ()
-    name = frozenset(stem_text(split_name(entry.name)))
+    name = frozenset(stem_words(split_name(entry.name)))
     kinds = _map_verbs()
-    verbs = name & kinds.keys() or frozenset(stem_text(entry.summary)[:1]) & kinds.keys()
-    having = (name | frozenset(stem_text(split_name(entry.category)))) - kinds.keys() | {kinds[verb] for verb in verbs}
+    verbs = name & kinds.keys() or frozenset(stem_words(entry.summary)[:1]) & kinds.keys()
+    having = (name | frozenset(stem_words(split_name(entry.category)))) - kinds.keys() | {kinds[verb] for verb in verbs}
     named = name - kinds.keys() | {kinds[verb] for verb in verbs}
     fitting = [(len(line.words & named), line.requests) for line in _load_phrases() if line.words <= having]
     most = max((count for count, _ in fitting), default=0)
@@ -321,14 +292,14 @@ def find_phrases(entry: Entry) -> tuple[str, ...]:
 @cache
 def _map_verbs() -> dict[str, str]:
     """Return for the stem of each verb one that stands for all of its like."""
-    return {stem: group.split()[0] for group in VERB_GROUPS for stem in stem_text(group)}
+    return {stem: group.split()[0] for group in VERB_GROUPS for stem in stem_words(group)}
 
 
 @cache
 def _load_phrases() -> list[_PhraseLine]:
     """Read the requests for tools of other servers."""
     return [
-        _PhraseLine(frozenset(_map_verbs().get(stem, stem) for stem in stem_text(term)), requests)
+        _PhraseLine(frozenset(_map_verbs().get(stem, stem) for stem in stem_words(term)), requests)
         for terms, requests in _parse_phrases(Path(__file__).with_name("phrases.txt").read_text("utf-8"))
         for term in terms.split(", ")
     ]

@@ -3,8 +3,8 @@
 import re
 from itertools import pairwise
 
-from athena.discovery.entry import Entry, split_name, to_valid_utf8
-from athena.discovery.lexicon import stem_content_words, stem_text
+from athena.core.words import stem_content_words, stem_words
+from athena.discovery.entry import Entry, split_name
 
 MAX_REQUEST_CHARS = 2_000  # characters of a request whose words are looked at
 
@@ -101,7 +101,7 @@ ACTION_VERBS = (
 
 def weigh_stems(request: str) -> dict[str, float]:
     """Return the stems of a request, in their order, and what each counts."""
-    request = to_valid_utf8(request[:MAX_REQUEST_CHARS])
+    request = request[:MAX_REQUEST_CHARS]
     content = [match.span(1) for pattern in CONTENT_PATTERNS for match in pattern.finditer(request)]
     cuts = sorted({0, len(request), *(place for span in content for place in span)})
     found: dict[str, float] = {}
@@ -109,7 +109,7 @@ def weigh_stems(request: str) -> dict[str, float]:
         counts = CONTENT_WEIGHT if any(first <= start and end <= last for first, last in content) else 1.0
         for stem in stem_content_words(_replace_arguments(request[start:end])):
             found[stem] = max(found.get(stem, 0.0), counts)
-    return found or dict.fromkeys(stem_text(request), 1.0)
+    return found or dict.fromkeys(stem_words(request), 1.0)
 
 
 def _replace_arguments(request: str) -> str:
