@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from athena.core.files import write_file_atomically
 from athena.core.hashing import hash_text
 from athena.discovery.entry import Entry, to_valid_utf8
 from athena.errors import Conflict, InvalidInput
@@ -140,11 +141,4 @@ def _write_manifest(folder: str, marks: Mapping[str, str]) -> None:
 
 def _write_file(path: str, text: str) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    part = f"{path}.{os.urandom(6).hex()}"
-    try:
-        with open(part, "x", encoding="utf-8", newline="") as file:
-            file.write(text)
-        os.replace(part, path)
-    finally:
-        if os.path.lexists(part):
-            os.unlink(part)
+    write_file_atomically(path, text.encode(), 0o666, sync=False)

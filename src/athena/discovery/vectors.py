@@ -1,10 +1,13 @@
 """Tools by meaning: a vector for each, made once for each definition, in the background, and kept in a file."""
 
+import contextlib
+import io
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from athena.core.files import write_file_atomically
 from athena.core.hashing import hash_text
 from athena.core.threads import run_sync, start_in_thread
 from athena.discovery.entry import Entry, split_name, to_valid_utf8
@@ -196,14 +199,10 @@ class ToolVectors:
             return
         chosen = list(dict.fromkeys([*wanted, *self._vectors]))[:MAX_STORED_VECTORS]
         rows = np.array([(key.encode(), self._vectors[key]) for key in chosen if key in self._vectors], self._row_dtype)
-        part = f"{self._file}.{os.urandom(6).hex()}"
-        try:
-            with open(part, "xb") as file:
-                np.save(file, rows, allow_pickle=False)
-            os.replace(part, self._file)
-        except OSError:  # a full disk, or a folder that is gone: they are made again next time
-            if os.path.lexists(part):
-                os.unlink(part)
+        buffer = io.BytesIO()
+        np.save(buffer, rows, allow_pickle=False)
+        with contextlib.suppress(OSError):  # a full disk, or a removed folder: the next start makes them again
+            write_file_atomically(self._file, buffer.getbuffer(), 0o666, sync=False)
 
     @property
     def _row_dtype(self) -> Any:
