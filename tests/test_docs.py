@@ -171,6 +171,8 @@ def test_reference_lists_operations_and_parameters() -> None:
 def test_reference_and_readme_list_settings(reference: ModuleType) -> None:
     variables = [setting.variable for setting in reference.read_settings()] + [*reference.OTHER_VARIABLES]
     keys = [setting.key for setting in reference.read_settings() if setting.key]
+    assert variables
+    assert keys
     for name in variables + keys:
         assert f"| `{name}` |" in REFERENCE, f"{name} is not in the reference"
         assert f"| `{name}` |" in README, f"{name} is not in the README"
@@ -184,7 +186,9 @@ def test_reference_lists_errors(reference: ModuleType) -> None:
 
 
 def test_reference_lists_commands_with_examples() -> None:
-    for path, command in commands(athena, "athena"):
+    every = dict(commands(athena, "athena"))
+    assert len(every) > 20
+    for path, command in every.items():
         assert f"\n### {path}\n" in REFERENCE, f"{path} is not in the reference"
         assert path in (command.help or ""), f"{path} --help has no example"
 
@@ -202,6 +206,7 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_resolve(page: Path) -> None:
     text = BLOCK.sub("", page.read_text("utf-8"))
+    assert text
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"[a-z]+:", target):
             continue
@@ -239,7 +244,9 @@ def test_changelog_mentions_this_version() -> None:
 def test_index_lists_decisions() -> None:
     folder = ROOT / "docs" / "decisions"
     index = (folder / "README.md").read_text("utf-8")
-    for page in sorted(folder.glob("[0-9]*.md")):
+    pages = sorted(folder.glob("[0-9]*.md"))
+    assert pages
+    for page in pages:
         assert f"({page.name})" in index, f"{page.name} is not in the index"
 
 

@@ -46,6 +46,7 @@ def test_all_lists_public_names() -> None:
 
 
 def test_public_functions_have_docstrings() -> None:
+    assert api.__all__
     for name in api.__all__:
         assert getattr(api, name).__doc__, name
 

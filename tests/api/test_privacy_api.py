@@ -87,7 +87,9 @@ def test_secret_in_query_is_not_logged(engine: Engine, tmp_path: Path) -> None:
 def test_store_is_private_to_owner(tmp_path: Path) -> None:
     api.store("something")
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
-    for file in (tmp_path / "home").iterdir():
+    files = list((tmp_path / "home").iterdir())
+    assert files
+    for file in files:
         assert file.stat().st_mode & 0o077 == 0, file
 
 

@@ -145,9 +145,10 @@ def test_min_score_drops_weak_hits(isolated: App) -> None:
 
 def test_min_score_agrees_with_shown_score(isolated: App) -> None:
     fill(20)
-    every = api.search("deploy on friday", limit=20).memories
-    for place, memory in enumerate(every):
-        assert len(api.search("deploy on friday", limit=20, min_score=memory.score).memories) > place
+    memories = api.search("deploy on friday", limit=20).memories
+    assert len(memories) == 20
+    for index, memory in enumerate(memories):
+        assert len(api.search("deploy on friday", limit=20, min_score=memory.score).memories) > index
 
 
 def test_tag_search_matches_any_or_all(isolated: App) -> None:

@@ -367,7 +367,9 @@ def test_doctor_finds_no_problem(run: Terminal) -> None:
     assert (said.code, said.err) == (0, "")
     assert "FAIL" not in said.out
     assert {"store", "model", "integrity"} <= {line.split()[1] for line in said.out.splitlines()}
-    assert all(row["ok"] for row in run("doctor", "--json").json)
+    rows = run("doctor", "--json").json
+    assert rows
+    assert all(row["ok"] for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,9 @@ def test_fixtures_have_hundreds_of_tools() -> None:
     assert sum(map(len, halves)) >= 120
     assert abs(len(halves[0]) - len(halves[1])) <= 1
     for part in ("dev", "held_out", "more", "strangers_dev", "strangers_held_out"):
-        for _, right in tool_requests.requests(part):
+        requests = tool_requests.requests(part)
+        assert requests
+        for _, right in requests:
             assert any(path in paths for path in right)
 
 

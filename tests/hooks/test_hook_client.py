@@ -463,7 +463,9 @@ def test_log_size_is_bounded(tmp_path: Path) -> None:
     sizes = [path.stat().st_size for path in (tmp_path / "logs").iterdir()]
     assert len(sizes) == 2
     assert max(sizes) < hooks_client.MAX_LOG_BYTES + 1_000
-    for line in (tmp_path / "logs" / "hooks.log").read_text().splitlines():
+    lines = (tmp_path / "logs" / "hooks.log").read_text().splitlines()
+    assert lines
+    for line in lines:
         assert json.loads(line)["link"] == "nothing"
 
 

@@ -134,6 +134,7 @@ def test_hit_explains_its_score() -> None:
     app = store(NOTES, Weights())
     hits = call(app, "recall", query="when do we ship on Fridays", k=3, explain=True)
     terms = {"words", "meaning", "tokens", "length", "role", "personal", "recency", "strength"}
+    assert len(hits) == 3
     assert all(set(hit.why) == terms for hit in hits)
     totals = [sum(hit.why.values()) for hit in hits]
     assert totals == sorted(totals, reverse=True)

@@ -266,7 +266,7 @@ def test_two_processes_keep_both_variables(app: App, engine: Engine, tmp_path: P
     for thread in threads:
         thread.join()
     other.close()
-    assert all(one.success for one in said)
+    assert [one.success for one in said] == [True, True]
     assert run(app, "[base, left, right]").result == [1, [1], [1]]
     assert run(app, "[base, left, right]", engine="python").result == [1, [1], [1]]
     assert any("both" in one.output for one in said)  # one of the two values is lost, and that is said

@@ -300,8 +300,13 @@ memory.remember(content=f"purged {gone}")["outcome"]
 """
 
 
-def test_paused_call_resumes_in_other_process(app: App, engine: Engine, tmp_path: Path) -> None:
-    done = run(app, PURGE)
+ON_CPYTHON = "import statistics\n"  # a module that Monty lacks
+ON_BOTH = pytest.mark.parametrize("head", ["", ON_CPYTHON], ids=["monty", "python"])
+
+
+@ON_BOTH
+def test_paused_call_resumes_in_other_process(app: App, engine: Engine, tmp_path: Path, head: str) -> None:
+    done = run(app, head + PURGE)
     assert (done.success, done.status, done.calls) == (False, "needs_approval", 2)
     assert done.waiting.operation == "memory.purge"
     assert done.waiting.arguments["expect"] == 1
@@ -309,7 +314,8 @@ def test_paused_call_resumes_in_other_process(app: App, engine: Engine, tmp_path
     assert call(app, "stats")["forgotten"] == 1
     app.close()
     again = opened(engine, tmp_path / "athena.db")
-    assert [one.run_id for one in call(again, "list_runs", status="needs_approval")] == [done.run_id]
+    waiting = call(again, "list_runs", status="needs_approval")
+    assert [(one.run_id, one.engine) for one in waiting] == [(done.run_id, "python" if head else "monty")]
     went_on = call(again, "approve_run", run_id=done.run_id)
     assert (went_on.status, went_on.output, went_on.result) == ("done", "removed 1\n", "new")
     assert (went_on.calls, went_on.run_id) == (4, done.run_id)
@@ -320,16 +326,18 @@ def test_paused_call_resumes_in_other_process(app: App, engine: Engine, tmp_path
     again.close()
 
 
-def test_refusal_reaches_program(app: App) -> None:
-    done = run(app, "try:\n    memory.purge(expect=0)\nexcept ToolError as e:\n    said = str(e)\nsaid")
+@ON_BOTH
+def test_refusal_reaches_program(app: App, head: str) -> None:
+    done = run(app, head + "try:\n    memory.purge(expect=0)\nexcept ToolError as e:\n    said = str(e)\nsaid")
     refused = call(app, "approve_run", run_id=done.run_id, refuse=True, reason="not on a Friday")
     assert (refused.status, "not on a Friday" in refused.result) == ("done", True)
     with pytest.raises(NotFound):
         call(app, "approve_run", run_id="nothing")
 
 
-def test_run_resumes_once(app: App) -> None:
-    done = run(app, PURGE)
+@ON_BOTH
+def test_run_resumes_once(app: App, head: str) -> None:
+    done = run(app, head + PURGE)
 
     def approve() -> str:
         try:
@@ -343,16 +351,18 @@ def test_run_resumes_once(app: App) -> None:
     assert sorted(one.result() for one in jobs) == ["conflict"] * 3 + ["done"]
 
 
-def test_programs_run_during_pause_keep_variables(app: App) -> None:
+@ON_BOTH
+def test_programs_run_during_pause_keep_variables(app: App, head: str) -> None:
     run(app, "x = 1")
-    done = run(app, "x = 2\nmemory.purge(expect=0)\nx = 3")
+    done = run(app, head + "x = 2\nmemory.purge(expect=0)\nx = 3")
     run(app, "x = 10")
     assert call(app, "approve_run", run_id=done.run_id).status == "done"
     assert value(app, "x") == 10
 
 
-def test_paused_outside_skill_leaves_no_variables(app: App) -> None:
-    code = "def clear_all(n: int) -> int:\n    if n:\n        return memory.purge(expect=0)\n    return n"
+@ON_BOTH
+def test_paused_outside_skill_leaves_no_variables(app: App, head: str) -> None:
+    code = f"{head}def clear_all(n: int) -> int:\n    if n:\n        return memory.purge(expect=0)\n    return n"
     call(app, "save_skill", name="clear_all", code=code, description="Clear.", example="clear_all(0)")
     waits = call(app, "run_skill", name="clear_all", arguments={"n": 1})
     assert waits.status == "needs_approval"
@@ -363,6 +373,59 @@ def test_paused_outside_skill_leaves_no_variables(app: App) -> None:
 
 
 def test_wrong_call_does_not_pause(app: App) -> None:
+    code = """
+        import statistics
+        for name in ("one", "two"):
+            number = memory.remember(content=f"remove {name}")["id"]
+            memory.forget(memory_id=number)
+            print(name, memory.purge(memory_ids=[number], expect=1))
+        "done"
+        """
+    first = run(app, code)
+    second = call(app, "approve_run", run_id=first.run_id)
+    assert (second.status, second.output, second.run_id) == ("needs_approval", "one 1\n", first.run_id)
+    assert call(app, "get_run", run_id=first.run_id).waiting.operation == "memory.purge"
+    last = call(app, "approve_run", run_id=first.run_id)
+    assert (last.status, last.result, last.output, last.calls) == ("done", "done", "one 1\ntwo 1\n", 6)
+    assert [name for name, *_ in calls_of(app, first.run_id)] == ["remember", "forget", "purge"] * 2
+    assert call(app, "get_run", run_id=first.run_id).answer.output == last.output
+
+
+def test_a_replay_that_makes_other_calls_is_refused(app: App) -> None:
+    code = "import uuid\nmemory.remember(content=f'note {uuid.uuid4()}')\nmemory.purge(expect=0)"
+    waits = run(app, code)
+    assert waits.status == "needs_approval"
+    refused = call(app, "approve_run", run_id=waits.run_id)
+    assert (refused.status, refused.error.type) == ("failed", "ReplayDiffers")
+    assert "other calls than before it waited: call 1, memory.remember," in refused.error.message
+    assert [name for name, *_ in calls_of(app, waits.run_id)] == ["remember"]
+    with pytest.raises(Conflict, match="it is failed"):
+        call(app, "approve_run", run_id=waits.run_id)
+
+
+@pytest.mark.sqlite_only("the process that dies has a file of its own")
+def test_killing_the_process_between_approval_and_call_leaves_an_unknown_run(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    environment = os.environ | {"ATHENA_HOME": str(home)}
+    athena = [sys.executable, "-m", "athena"]
+    code = "import statistics, time\nmemory.remember(content='kept')\ntime.sleep(3)\nmemory.purge(expect=0)"
+    subprocess.run([*athena, "run", "-"], input=code, env=environment, text=True, check=False, capture_output=True)
+    from athena.storage.sqlite.store import Sqlite
+
+    app = App(Sqlite(home / "athena.db"), _model)
+    [waits] = call(app, "list_runs", "test", status="needs_approval")
+    child = subprocess.Popen([*athena, "approve", waits.run_id], env=environment, stdout=subprocess.DEVNULL)
+    until(lambda: call(app, "get_run", "test", run_id=waits.run_id).status == "running")
+    child.kill()  # while the program is replayed
+    child.wait()
+    assert call(app, "get_run", "test", run_id=waits.run_id).status == "unknown"
+    with pytest.raises(Conflict, match="does not wait"):
+        call(app, "approve_run", "test", run_id=waits.run_id)
+    assert [name for name, *_ in calls_of(app, waits.run_id)] == ["remember"]
+    app.close()
+
+
+def test_a_wrong_call_does_not_wait_for_anybody(app: App) -> None:
     done = run(app, "n = 'many'\nmemory.purge(expect=n)")
     assert (done.status, done.error.type) == ("failed", "ToolError")
 

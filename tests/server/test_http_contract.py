@@ -59,7 +59,9 @@ def test_discovery_lists_every_operation(served: Running, document: dict[str, An
 
 
 def test_category_lists_its_operations(served: Running) -> None:
-    for name, category in served.get("/tools/discover").json["categories"].items():
+    categories = served.get("/tools/discover").json["categories"]
+    assert categories
+    for name, category in categories.items():
         made = served.get(f"/tools/list?category={name}").json
         assert made["count"] == category["count"]
         assert [tool["name"] for tool in made["tools"]] == [tool["name"] for tool in category["tools"]]
@@ -67,7 +69,9 @@ def test_category_lists_its_operations(served: Running) -> None:
 
 
 def test_every_operation_describes_itself(served: Running) -> None:
-    for name in names(served):
+    operations = names(served)
+    assert operations
+    for name in operations:
         made = served.get(f"/tools/{name}").json
         assert {"name", "description", "category", "parameters", "returns", "effect", "examples"} <= set(made)
         assert made["name"] == name
@@ -122,7 +126,9 @@ def wrong(kind: dict[str, Any]) -> list[Any]:
 
 
 def test_every_argument_is_checked_and_named(served: Running, document: dict[str, Any]) -> None:
-    for name in names(served):
+    operations = names(served)
+    assert operations
+    for name in operations:
         takes = schema(document, name)
         required = takes.get("required", [])
         for argument, kind in takes["properties"].items():

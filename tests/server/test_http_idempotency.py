@@ -148,5 +148,6 @@ def test_log_is_json_without_token(served: Running) -> None:
     served.get(f"/info/{served.token}")
     served.send(b"nonsense\r\n\r\n")
     lines = served.log.read_text().splitlines()
+    assert lines
     assert all(isinstance(json.loads(line), dict) for line in lines)
     assert served.token not in served.log.read_text()

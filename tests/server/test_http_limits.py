@@ -226,6 +226,7 @@ def test_unfinished_requests_do_not_block_others(served: Running) -> None:
 
 def test_unfinished_request_times_out(hurried: Running) -> None:
     with unfinished(hurried) as waiting:
+        assert waiting
         for one in waiting:
             with suppress(ConnectionResetError):
                 assert one.recv(1) in (b"", b"H")

@@ -20,9 +20,11 @@ T = TypeVar("T")
 class LoopTask(Generic[T]):
     """Work that was handed to the loop: waited for from anywhere, and cancelled from anywhere."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], begun: threading.Event | None = None
+    ) -> None:
         self.outcome: ThreadFuture[T] = ThreadFuture()
-        self.begun: threading.Event | None = None  # set once something may have been done
+        self.begun = begun or threading.Event()  # set before the first byte is sent, so the server may have acted
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
         loop.call_soon_threadsafe(self._create_task, work)
@@ -52,13 +54,13 @@ class EventLoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> LoopTask[T]:
+    def submit(self, work: Callable[[], Coroutine[Any, Any, T]], begun: threading.Event | None = None) -> LoopTask[T]:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="athena-gateway", daemon=True)
                 self._thread.start()
-            return LoopTask(self._loop, work())
+            return LoopTask(self._loop, work(), begun)
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, Any]], seconds: float) -> None:
         """Do one last thing, within some time, and end."""
@@ -118,9 +120,7 @@ class ConnectionPool:
             link = self._get_connection(server, entry, approved)
             return values.convert_tool_result(path, await link.call_tool(tool, given, begun.set, again=again))
 
-        pending = self._loop.submit(call_tool)
-        pending.begun = begun
-        return pending
+        return self._loop.submit(call_tool, begun)
 
     async def check_servers(self, servers: Mapping[str, tuple[Entry, ServerApprovals]]) -> dict[str, str]:
         """Connect servers, all at once, and return what is wrong with each."""

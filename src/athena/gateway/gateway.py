@@ -3,18 +3,34 @@
 Nothing heavy is imported here: most processes never connect a server, and many have none.
 """
 
+import json
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from athena.core.catalog import Catalog
 from athena.core.foreign_operation import ForeignOperation
 from athena.core.operation import Effect
-from athena.errors import AthenaError, Conflict, Denied, InvalidInput, Misconfigured, NotFound
+from athena.core.threads import get_running_loop
+from athena.core.types import to_json
+from athena.core.values import Call
+from athena.errors import (
+    ApprovalNeeded,
+    AthenaError,
+    Conflict,
+    Denied,
+    InvalidInput,
+    LimitExceeded,
+    Misconfigured,
+    NotFound,
+)
 from athena.gateway.values import ConnectedServer, Status
+from athena.storage import calls
+from athena.storage.database import Database, Transaction
 
 if TYPE_CHECKING:
     from athena.gateway.approvals import ApprovalStore, ApprovedTool, RefusalReason, ServerApprovals, ToolDefinitions
@@ -26,8 +42,26 @@ ENABLE_HINT = 'take "disabled" out of servers.json'
 FINGERPRINT_CHANGED = "its command or address is not the one that was approved"
 MAX_LISTED_REFUSALS = 10  # refused tools that are named
 MAX_TOOL_NAME_CHARS = 60  # characters of a name that nobody has approved
+APPROVAL_SURFACES = ("program", "cli")  # a program pauses for a person; on the command line a person makes the call
+RUN_POLL_INTERVAL_S = 0.2
 
-ForwardCall = Callable[[Any, "RemoteTool", dict[str, Any]], Awaitable[Any]]  # a context, a tool, its arguments
+
+class ToolCaller(Protocol):
+    """The parts of an operation's context that a call of a remote tool needs."""
+
+    @property
+    def surface(self) -> str: ...
+
+    @property
+    def call(self) -> Call: ...
+
+    @property
+    def database(self) -> Database: ...
+
+    @property
+    def is_run_closed(self) -> Callable[[], bool]:
+        """Return whether the calling program has ended."""
+        ...
 
 
 class RemoteTool(NamedTuple):
@@ -81,11 +115,10 @@ class Gateway:
     def __init__(
         self,
         home: str | None,
-        forward: ForwardCall,
         ours: Iterable[str] = (),
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self.home, self._forward, self._environ = home, forward, environment
+        self.home, self._environ = home, environment
         self._reserved_names = frozenset(ours)  # names that no server can have
         self._lock = threading.RLock()
         self._file_state: object = None
@@ -192,16 +225,44 @@ class Gateway:
         tool = RemoteTool(
             name, wire, f"{name}.{pin.program_name}", definition.effect is Effect.READ, definition.approval
         )
-
-        async def forward_call(ctx: Any, arguments: dict[str, Any]) -> Any:
-            return await self._forward(ctx, tool, arguments)
-
-        return ForeignOperation(definition, forward_call)
+        return ForeignOperation(definition, partial(self.call_tool, tool))
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
+    async def call_tool(self, tool: RemoteTool, caller: ToolCaller, arguments: dict[str, Any]) -> Any:
+        """Call a server's tool and record the call; with an idempotency key, call it at most once."""
+        if tool.needs_approval and caller.surface not in APPROVAL_SURFACES:
+            raise ApprovalNeeded(
+                f"{tool.path} needs a person's approval", hint="call it in a program, which can wait for it"
+            )
+        call, database = caller.call, caller.database
+        if call.key is not None:
+            return await self._call_tool_once(tool, caller, arguments)
+        result = await _wait_for_result(self.start_call(tool, to_json(arguments)), caller)
+        if not tool.is_read_only:
+            database.defer_write(partial(_record_call, call))
+        return result
+
+    async def _call_tool_once(self, tool: RemoteTool, caller: ToolCaller, arguments: dict[str, Any]) -> Any:
+        """Take the key before anything is sent; give it back if the server did nothing."""
+        call, database = caller.call, caller.database
+        receipt = await database.write(lambda tx: calls.begin_call(tx, call))
+        if receipt is not None:
+            return json.loads(receipt)
+        pending: LoopTask[Any] | None = None
+        try:
+            pending = self.start_call(tool, to_json(arguments))
+            result = to_json(await _wait_for_result(pending, caller))
+        except BaseException as error:
+            was_sent = pending is not None and pending.begun.is_set()
+            if tool.is_read_only or not was_sent or isinstance(error, InvalidInput):  # the tool refused the arguments
+                await database.write(lambda tx: calls.abandon_call(tx, call))
+            raise
+        await database.write(lambda tx: calls.finish_call(tx, call, result))
+        return result
+
     def start_call(self, tool: RemoteTool, arguments: dict[str, Any]) -> "LoopTask[Any]":
-        """Begin a call; whoever waits for it may cancel it."""
+        """Send a call to the event loop and return its task, which any thread can wait for or cancel."""
         known = self.get_server(tool.server)
         if known.problem or known.approvals is None:
             hint = f"a person looks at it: athena servers approve {tool.server}"
@@ -353,6 +414,24 @@ class Gateway:
     def close(self) -> None:
         if self._connections is not None:
             self._connections.close()
+
+
+async def _wait_for_result(pending: "LoopTask[Any]", caller: ToolCaller) -> Any:
+    """Wait for the result; cancel the call when the caller stops waiting or its program ends."""
+    try:
+        if get_running_loop() is not None:
+            return await pending.outcome
+        while not pending.outcome.wait(RUN_POLL_INTERVAL_S):
+            if caller.is_run_closed():
+                raise LimitExceeded("the run has ended", hint="nothing more is done for it")
+        return pending.outcome.result()
+    except BaseException:
+        pending.cancel()
+        raise
+
+
+async def _record_call(call: Call, tx: Transaction) -> None:
+    await calls.record_call(tx, call, "done")
 
 
 def _format_missing_variables(variables: list[str]) -> str:

@@ -34,7 +34,7 @@ async def execute_code(
     >>> code.execute_code(code="len(memory.list_memories(k=100))")
     """
     name = keeping.clean_name(ctx.resolve_workspace(workspace))
-    return await ctx.programs.execute(ctx.host, code, timeout_s, name, engine)
+    return await ctx.programs.execute(ctx, code, timeout_s, name, engine)
 
 
 @operation(
@@ -53,7 +53,7 @@ async def list_runs(
 
     >>> code.list_runs(status="needs_approval")
     """
-    return await ctx.programs.list_runs(ctx.host, limit, status)
+    return await ctx.programs.list_runs(ctx, limit, status)
 
 
 @operation(
@@ -68,7 +68,7 @@ async def get_run(ctx: Context, run_id: RunId) -> Past:
 
     >>> code.get_run(run_id="0123456789abcdef")
     """
-    return await ctx.programs.get_run(ctx.host, run_id)
+    return await ctx.programs.get_run(ctx, run_id)
 
 
 @operation(
@@ -89,4 +89,4 @@ async def approve_run(
 
     >>> code.approve_run(run_id="0123456789abcdef", refuse=True)
     """
-    return await ctx.programs.decide_run(ctx.host, run_id, approved=not refuse, reason=reason)
+    return await ctx.programs.decide_run(ctx, run_id, approved=not refuse, reason=reason)

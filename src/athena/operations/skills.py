@@ -35,7 +35,7 @@ async def save_skill(
 
     >>> skills.save(name="double", code="def double(n: int) -> int:\\n    return 2 * n", description="Double a number.", example="double(2)")
     """  # noqa: E501
-    return await storing.save_tested_skill(ctx.store, ctx.programs, ctx.host, name, code, description, example)
+    return await ctx.programs.save_skill(ctx, name, code, description, example)
 
 
 @operation(
@@ -87,7 +87,7 @@ async def run_skill(
     """
     skill = await storing.find_fitting_skill(ctx.store, ctx.scope, name, arguments or {})
     where = keeping.clean_name(ctx.resolve_workspace(workspace))
-    return await ctx.programs.run_skill(ctx.host, skill, arguments or {}, where)
+    return await ctx.programs.run_skill(ctx, skill, arguments or {}, where)
 
 
 @operation(

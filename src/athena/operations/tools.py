@@ -15,7 +15,7 @@ from athena.operations import params
 from athena.operations.context import PROGRAM_SURFACES, Context
 from athena.programs import skill_source
 from athena.programs import skills as storing
-from athena.programs.skill_source import load_shipped_skills, render_skill
+from athena.programs.skill_source import render_skill
 from athena.programs.values import KeptSkill, Skill
 from athena.storage import usage
 from athena.storage.database import Transaction
@@ -29,7 +29,7 @@ NO_MODEL_SURFACES = {"cli"}  # surfaces whose process ends with the answer: the 
 
 async def list_entries(ctx: Context) -> tuple[Entry, ...]:
     """Return all that can be found: the operations that the caller may use, and the skills."""
-    kept = await _load_skills(ctx)
+    kept = await storing.list_skills(ctx.store, ctx.scope)
     about = ctx.catalog.categories.get(SKILLS_CATEGORY, "")
     ours = tuple(one for one in list_catalog_entries(ctx.catalog) if one.effect in ctx.allowed)
     return ours + tuple(create_skill_entry(replace(one, uses=0), about) for one in kept.values())
@@ -51,7 +51,7 @@ async def describe_by_name(ctx: Context, name: str) -> str:
     try:
         return format_stub(ctx.catalog.get_operation(name))
     except NotFound:
-        kept = await _load_skills(ctx)
+        kept = await storing.list_skills(ctx.store, ctx.scope)
         if (skill := kept.get(name.removeprefix(f"{SKILLS_CATEGORY}."))) is None:
             raise
         return format_stub(skill)
@@ -59,13 +59,8 @@ async def describe_by_name(ctx: Context, name: str) -> str:
 
 async def find_skill(ctx: Context, path: str) -> Skill | None:
     """Return the skill of a path such as `skills.name`, if there is one."""
-    kept = (await _load_skills(ctx)).get(path.removeprefix(f"{SKILLS_CATEGORY}."))
+    kept = (await storing.list_skills(ctx.store, ctx.scope)).get(path.removeprefix(f"{SKILLS_CATEGORY}."))
     return None if kept is None else skill_source.parse_skill(kept.name, kept.code, kept.description, kept.example)
-
-
-async def _load_skills(ctx: Context) -> dict[str, KeptSkill]:
-    saved = {one.name: one for one in await storing.list_skills(ctx.store, ctx.scope)}
-    return {name: storing.to_kept_skill(one) for name, one in load_shipped_skills().items()} | saved
 
 
 async def count_uses(ctx: Context) -> dict[str, int]:

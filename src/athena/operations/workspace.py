@@ -32,7 +32,7 @@ async def write_file(
     >>> workspace.write(path="notes.txt", content="hello")
     """
     return await keeping.write_file(
-        ctx.store.database, ctx.resolve_workspace(workspace), path, content, ctx.store.clock(), ctx.call
+        ctx.database, ctx.resolve_workspace(workspace), path, content, ctx.store.clock(), ctx.call
     )
 
 
@@ -55,7 +55,7 @@ async def read_file(
     >>> workspace.read(path="notes.txt")
     """
     name = ctx.resolve_workspace(workspace)
-    return await keeping.read_file(ctx.store.database, ctx.scope, name, path, offset, limit, raw=raw)
+    return await keeping.read_file(ctx.database, ctx.scope, name, path, offset, limit, raw=raw)
 
 
 @operation(
@@ -73,7 +73,7 @@ async def list_files(
 
     >>> workspace.list(prefix="reports/")
     """
-    return await keeping.list_files(ctx.store.database, ctx.scope, ctx.resolve_workspace(workspace), prefix)
+    return await keeping.list_files(ctx.database, ctx.scope, ctx.resolve_workspace(workspace), prefix)
 
 
 @operation(
@@ -87,4 +87,4 @@ async def delete_file(ctx: Context, path: Path, workspace: params.Workspace = No
 
     >>> workspace.delete(path="notes.txt")
     """
-    return await keeping.delete_file(ctx.store.database, ctx.resolve_workspace(workspace), path, ctx.call)
+    return await keeping.delete_file(ctx.database, ctx.resolve_workspace(workspace), path, ctx.call)

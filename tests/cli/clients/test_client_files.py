@@ -757,6 +757,7 @@ def test_plugin_in_repository_is_current() -> None:
 
 def test_plugin_events_are_answered() -> None:
     made = json.loads(plugin.render_files("/x", "/y", [])["hooks/hooks.json"])["hooks"]
+    assert made
     for (group,) in made.values():
         (hook,) = group["hooks"]
         assert hook["args"][0] in hooks_client.EVENTS

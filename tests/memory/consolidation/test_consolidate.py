@@ -47,7 +47,7 @@ def everything(app: App) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kind in ("memory", "event", "pattern"):
         only = Filter(app.create_context(PROJECT, "test").scope.with_kind(kind))
-        rows = run_sync(app.store.database.read(partial(memory_rows.list_newest_memories, only=only, limit=10_000)))
+        rows = run_sync(app.store.database.read(partial(memory_rows.list_newest_memories, criteria=only, limit=10_000)))
         found[kind] = [(m.id, m.content, m.tags, m.memory_type, m.metadata, m.importance) for m in rows]
     found["health"] = call(app, "stats")["forgotten"]
     return found

@@ -168,6 +168,7 @@ def test_opposite_actions_are_different_kinds() -> None:
 def test_recurring_episode_text_is_true() -> None:
     events = week(START_TIME_S)
     found = sequences.find_recurring(*group_events(events))
+    assert found
     for one in found:
         assert one.support == len(one.evidence) == int(one.summary.split()[0])
     said = {one.summary.rpartition(": ")[2]: one.support for one in found}

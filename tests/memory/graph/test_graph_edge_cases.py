@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
 from threading import Barrier
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from test_graph import Caller, read_sql, relation
@@ -249,6 +249,7 @@ def test_concurrent_relations_do_not_overlap(app: App) -> None:
 @pytest.mark.sqlite_only("its own words for a plan")
 def test_finished_tasks_do_not_slow_list(app: App) -> None:
     from athena.core.values import Scope
+    from athena.storage.database import Transaction
     from athena.storage.filters import Filter
 
     call = Caller(app)
@@ -265,7 +266,7 @@ def test_finished_tasks_do_not_slow_list(app: App) -> None:
 
     async def work(tx: Any) -> Any:
         return await memory_rows.list_tasks_in_states(
-            Explained(tx), Filter(Scope("p", "task")), ("open", "in_progress")
+            cast(Transaction, Explained(tx)), Filter(Scope("p", "task")), ("open", "in_progress")
         )
 
     assert len(run_sync(app.store.database.read(work))) == 1

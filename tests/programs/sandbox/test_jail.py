@@ -168,6 +168,7 @@ def test_engines_work_with_every_isolation(layers: jail.Layers) -> None:
 def test_worker_has_no_privileges() -> None:
     sandbox = Sandbox(Limits(), key=KEY)
     running_pids = _workers_of(sandbox)
+    assert running_pids
     for pid in running_pids:
         status = Path(f"/proc/{pid}/status").read_text()
         fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
@@ -175,7 +176,8 @@ def test_worker_has_no_privileges() -> None:
         assert fields["NoNewPrivs"] == "1"
         assert int(fields["CapEff"], 16) == int(fields["CapBnd"], 16) == 0
         assert len(os.listdir(f"/proc/{pid}/fd")) <= 4
-        assert set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")) <= {b"LANG=C.UTF-8", b"TZ=UTC", b""}
+        environ = set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+        assert environ <= {b"LANG=C.UTF-8", b"TZ=UTC", b"PYTHONHASHSEED=0", b""}
     sandbox.close()
 
 

@@ -162,7 +162,9 @@ def test_cpython_reports_oversized_argument(sandbox: Sandbox) -> None:
 
 
 def test_isolation_report_matches_worker() -> None:
-    for one in jail.probe_layers()["tried"]:
+    tried = jail.probe_layers()["tried"]
+    assert tried
+    for one in tried:
         sandbox = Sandbox(Limits(), key=b"k" * 32, jails=[tuple(one["layers"])])
         assert sandbox.probe_engines()["python"]["works"] == one["works"], one
         assert one["works"] or one["why"]

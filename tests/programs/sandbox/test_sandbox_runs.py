@@ -422,15 +422,6 @@ def test_tampered_pause_is_refused(sandbox: Sandbox) -> None:
         sandbox.resume(run(sandbox, "x = 1").state or b"", World(), NAMES, approved=True)
 
 
-def test_cpython_cannot_pause_for_approval(sandbox: Sandbox) -> None:
-    world = World()
-    done = run(sandbox, f"import statistics\n{PAYING}", world)
-    assert done.error is not None
-    assert done.error["type"] == "ApprovalNeeded"
-    assert 'engine="monty"' in str(done.error["hint"])
-    assert world.log == []
-
-
 def test_approval_in_parallel_is_error(sandbox: Sandbox) -> None:
     done = run(sandbox, "parallel([bank.pay(amount=1)], return_errors=True)")
     assert "cannot wait" in done.result[0]["error"]

@@ -188,7 +188,9 @@ def test_closed_store_raises_error(tmp_path: Path) -> None:
 def test_files_are_private_to_owner(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "deep" / "er" / "athena.db")
     run_sync(database.write(add("x")))
-    for file in (tmp_path / "deep" / "er").iterdir():
+    files = list((tmp_path / "deep" / "er").iterdir())
+    assert files
+    for file in files:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
     assert stat.S_IMODE((tmp_path / "deep" / "er").stat().st_mode) == 0o700
     database.close()

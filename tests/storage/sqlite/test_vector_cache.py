@@ -108,7 +108,11 @@ def test_changes_by_other_process_are_seen(tmp_path: Path) -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["add", "forget", "restore", "update"]), st.integers(0, 30)), max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "forget", "restore", "update"]), st.integers(0, 30)), min_size=1, max_size=40
+    )
+)
 def test_incremental_cache_equals_full_load(steps: list[tuple[str, int]]) -> None:
     app = App(Sqlite(IN_MEMORY_PATH), Scattered())
     context = app.create_context("p", "test")
@@ -118,6 +122,7 @@ def test_incremental_cache_equals_full_load(steps: list[tuple[str, int]]) -> Non
         return run_sync(app.catalog.get_operation(name)(context, **arguments))
 
     numbers = remember(app, ["first", "second"])
+    assert steps
     for i, (action, pick) in enumerate(steps):
         number = numbers[pick % len(numbers)]
         if action == "add":

@@ -7,6 +7,7 @@ from typing import Any
 
 from athena.core.hashing import create_serial
 from athena.core.values import Call, Page, Scope
+from athena.core.words import STOP_WORDS, tokenize
 from athena.errors import InvalidInput
 from athena.memory import inputs, lookup, recall
 from athena.memory.recall import Query
@@ -43,11 +44,12 @@ TOKEN_PATTERN = re.compile(r"[^\s,;?!\"'’()]+")
 PLAIN_WORD_PATTERN = re.compile(
     r"[^\W\d_]+"
 )  # a session of such a name is meant only where the word session is there too
-FILLER_PATTERN = re.compile(
-    r"\b(what|which|things?|events?|actions?|steps?|show|list|all|every(thing)?|any(thing)?|the|that|ha[sd]|have|did|"
-    r"was|were|is|are|happen(ed|s)?|went|going|on|me|us|we|of|in|with|and|there|so|far|do|does|done|during|session|to|i|you|tell|about|it)\b|[^\w]+",
-    re.IGNORECASE,
-)
+# A question of these words alone names no event: "what happened", "show everything that went wrong".
+EVENT_QUESTION_WORDS = """
+    thing things event events action actions step steps session show list tell every everything anything
+    happen happened happens went going far
+"""
+FILLER_WORDS = STOP_WORDS | frozenset(EVENT_QUESTION_WORDS.split())
 
 
 async def record_events(store: Store, items: Sequence[Mapping[str, Any]], call: Call) -> list[Recorded]:
@@ -184,7 +186,7 @@ def _extract_outcome(text: str, only: Filter) -> tuple[str, Filter]:
             continue
         meant = others if found["not"] else outcomes
         said = text[: found.start()] + " " + text[found.end() :]
-        if not only.tags and FILLER_PATTERN.sub("", said) == "":
+        if not only.tags and FILLER_WORDS.issuperset(tokenize(said)):
             return "", replace(only, tags=meant)
         return f"{text} {meant[0]}", only
-    return (text if FILLER_PATTERN.sub("", text) else ""), only
+    return ("" if FILLER_WORDS.issuperset(tokenize(text)) else text), only

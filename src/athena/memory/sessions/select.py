@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from athena.core import tokens
 from athena.core.text import INVISIBLE_FILLER_PATTERN, is_invisible
 from athena.core.values import Page, Scope
+from athena.core.words import STOP_WORDS, stem_word, tokenize
 from athena.memory import recall
 from athena.memory.recall import Query
 from athena.memory.store import Store
@@ -60,37 +61,27 @@ MIN_SCORE_WITH_MODEL, MIN_SCORE_WORDS_ONLY = (
     0.62,
     0.42,
 )  # scores of recall's from which on it is believed, with the model and without it
-PROMPT_WORD_PATTERN = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
-STEM_CHARS = 5  # letters by which words are compared: charge, charged, charges
-COMMON_WORDS_TEXT = """
-    a about add again all also always an and any app are argument as at be been before but by call can change check
-    class clean code comment commit compile could create delete description did different do does doc docs done each
-    edit error errors etc every everything explain fail fails failed file files find first fix for format from
-    function functions get give go good has have help here how i if implement import imports in into is it its just
-    keep know last let like line list look make many may me merge method module more most move much must my name
-    need new next no not now of off on one ones only open option or other our out output please print problem
-    program project push put python read really refactor remove rename repo return run same script see set should
-    show simple so some something split sort sorted start still string sum summary sure take tell test tests than
-    thank thanks that the their them then there these they thing this those time to too try turn type typo undo unit
-    up update us use used user users using value variable version very want was way we were what when where which
-    who why will with without work works would write yes you your yours
+# Words that any prompt to a coding agent may have, whatever it is about.
+PROMPT_WORDS_TEXT = """
+    add always app argument call change check class clean code comment commit compile create delete description
+    different doc docs edit error errors etc every everything explain fail fails failed file files find first fix
+    format function functions get give go good help implement import imports keep know last let like line list look
+    make many merge method module move much name need new next now one ones open option output please print problem
+    program project push put python read really refactor remove rename repo return run script see set show simple
+    something split sort sorted start still string sum summary sure take tell test tests thank thanks thing time try
+    turn type typo undo unit update use used user users using value variable version want way without work works
+    write yes
 """
-COMMON_WORDS = frozenset(COMMON_WORDS_TEXT.split())
+COMMON_WORDS = STOP_WORDS | frozenset(PROMPT_WORDS_TEXT.split())
 
 
 def find_specific_words(text: str) -> set[str]:
-    """Return what a text names, each word by its beginning."""
-    words = (word.casefold() for word in PROMPT_WORD_PATTERN.findall(text))
+    """Return the stems of the words that say what a text is about."""
     return {
-        _stem_word(word)
-        for word in words
+        stem_word(word)
+        for word in tokenize(text)
         if word not in COMMON_WORDS and (len(word) > 2 or any(map(str.isdigit, word)))
     }
-
-
-def _stem_word(word: str) -> str:
-    one = word.removesuffix("s")
-    return (f"{one[:-1]}i" if one.endswith("y") else one)[:STEM_CHARS]
 
 
 async def recall_without_use(store: Store, scope: Scope, text: str, limit: int) -> Page[Hit]:

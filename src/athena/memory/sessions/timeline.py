@@ -102,7 +102,7 @@ async def list_sessions(store: Store, only: Filter, limit: int, offset: int) -> 
     async def read_sessions(tx: Transaction) -> list[Session]:
         names = (await storage.list_sessions(tx, only, limit + offset))[offset:]
         found = [await storage.fetch_session_extent(tx, Filter(only.scope, session=name)) for name in names]
-        return [Session(*one[:5], format_preview(one.first, MAX_LINE_CHARS)) for one in found if one]
+        return [Session(*one[:5], format_preview(one.first_text, MAX_LINE_CHARS)) for one in found if one]
 
     return await store.database.read(read_sessions)
 
