@@ -30,7 +30,7 @@ class House:
         self.gateway = self.app.gateway
 
     def add(self, name: str, entry: dict[str, Any], *, approve: bool = True) -> str:
-        self.gateway.servers_file.add_entries([validate_entry(name, entry)], replaced=[name])
+        self.gateway.servers_file.add_entries([validate_entry(name, entry)], replaceable=[name])
         self.app.catalog.refresh()
         name = self.gateway.resolve_name(name)
         if approve:
