@@ -43,6 +43,7 @@ ON_ONE = (
     "test_daemon.py",
     "test_docs.py",
     "test_secrets.py",
+    "test_sql.py",
     "test_hookclient.py",
     "test_threads.py",
     "test_tokens.py",
