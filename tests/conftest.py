@@ -44,6 +44,7 @@ ON_ONE = (
     "test_architecture.py",
     "test_contract.py",
     "test_docs.py",
+    "test_sql.py",
 )
 SOON = 0.1  # delay of deferred writes in tests, in seconds
 MANY = 1_000  # a table with this many rows is truncated, a smaller one is emptied with DELETE
