@@ -19,13 +19,14 @@ from athena.embedding.encoder import Encoder
 from athena.embedding.minilm import MiniLM
 from athena.errors import InvalidInput, Misconfigured
 from athena.gateway.gateway import Gateway
+from athena.memory.consolidation.edit_hooks import ConsolidationEditHooks
+from athena.memory.graph.edit_hooks import GraphEditHooks
 from athena.memory.ranking import Weights
 from athena.memory.store import Store
 from athena.operations import CATALOG
 from athena.operations.context import Context
-from athena.operations.servers import forward_call
+from athena.programs.edit_hooks import ProgramEditHooks
 from athena.programs.runner import ProgramRunner
-from athena.programs.workspace import put_handle
 from athena.storage.call_log import CallLog
 from athena.storage.database import CopyRole, Database
 from athena.storage.sqlite.store import Sqlite
@@ -53,12 +54,13 @@ class App:
         vectors: str | None = None,
         servers: str | None = None,
     ) -> None:
-        self.store = Store(database, Encoder(embedder), time, weights, chat)
+        edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), ProgramEditHooks())
+        self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
         self.call_log = CallLog(database)
-        self.programs = ProgramRunner(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
+        self.programs = ProgramRunner(key or partial(os.urandom, 32), allow_bare=bare)
         self.finder = ToolFinder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # to which servers add theirs
-        self.gateway = Gateway(servers, forward_call, CATALOG.categories)
+        self.gateway = Gateway(servers, CATALOG.categories)
         if servers is not None:
             self.catalog.refresh_hook = lambda: self.gateway.refresh_catalog(self.catalog)
 

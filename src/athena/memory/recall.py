@@ -1,6 +1,5 @@
 """Finding memories again."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 
 from athena.core import clock
 from athena.core.values import Kind, Page
+from athena.core.words import STOP_WORDS, tokenize
 from athena.embedding.embedder import QuestionEncoding
 from athena.memory import rows, topic_rows
 from athena.memory.ranking import (
@@ -27,12 +27,12 @@ from athena.storage.terms import STOP_WORD_WEIGHT
 
 MAX_CANDIDATES = 400  # memories that each search brings to the ranking
 MAX_STRENGTHENED = 5  # of what a question found, the first so many count as used
-# Of a question about tasks, what says nothing about which: "what do I have to do" tomorrow.
-TASK_FILLER_PATTERN = re.compile(
-    r"\b(what('s)?|which|do|does|i|we|have|has|got|need|needs|is|are|there|to|be|done|due|tasks?|todos?|reminders?|my|our|"
-    r"on|the|should|must|for|me|us|left|still|open|pending|planned|any(thing)?|things?|all|every(thing)?|show|list)\b|\W+",
-    re.IGNORECASE,
-)
+# A question of these words alone names no task: "what do I have to do" tomorrow.
+TASK_QUESTION_WORDS = """
+    what's task tasks todo todos reminder reminders thing things got need needs due left still open pending planned
+    every everything anything show list
+"""
+TASK_FILLER_WORDS = STOP_WORDS | frozenset(TASK_QUESTION_WORDS.split())
 MAX_SHALLOW_LIMIT = (
     100  # for more than this, for later pages and for a count everything is ranked, so that all of it agrees
 )
@@ -55,11 +55,7 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
     if not query.text.strip():
         return await _list_newest(store, query)
     asked = await store.encoder.encode_question(query.text)
-
-    async def search_rows(tx: Transaction) -> Page[Hit]:
-        return await _search_memories(store, tx, query, asked)
-
-    found = await store.database.read(search_rows)
+    found = await store.database.read(lambda tx: _search_memories(store, tx, query, asked))
     if found and used and store.weights.strength:
         store.database.defer_write(
             partial(
@@ -197,7 +193,7 @@ def extract_time(query: Query, now: float) -> Query:
         return query
     since = max(found.period.start, only.since if only.since is not None else float("-inf"))
     until = min(found.period.end, only.until if only.until is not None else float("inf"))
-    rest = "" if ahead and not TASK_FILLER_PATTERN.sub("", found.rest) else found.rest
+    rest = "" if ahead and TASK_FILLER_WORDS.issuperset(tokenize(found.rest)) else found.rest
     return query._replace(text=rest, only=replace(only, since=since, until=until))
 
 

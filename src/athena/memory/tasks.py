@@ -17,7 +17,7 @@ from athena.memory.index import ENCODE_DELAY_S, encode_in_background
 from athena.memory.lookup import Ref, locate
 from athena.memory.prepare import prepare_memory
 from athena.memory.remember import remember
-from athena.memory.rows import Kept as Row
+from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import (
     DETAILS_SEPARATOR,
@@ -196,7 +196,7 @@ async def list_due(store: Store, scope: Scope, within: str, limit: int) -> Page[
     return await list_tasks(store, scope, None, None, until + 1, None, limit, 0)
 
 
-Alter = Callable[[Transaction, Row], Awaitable[Draft | None]]
+Alter = Callable[[Transaction, MemoryRow], Awaitable[Draft | None]]
 
 
 async def _revise_task(store: Store, ref: Ref, alter: Alter, call: Call) -> Task:
@@ -251,7 +251,7 @@ async def update_task(
     when = parse_due(due, "due", now) if due not in (None, CLEAR_VALUE) else None
     redacted: list[str] = []
 
-    async def alter_task(tx: Transaction, kept: Row) -> Draft:
+    async def alter_task(tx: Transaction, kept: MemoryRow) -> Draft:
         memory = kept.memory
         old = model.task_from_memory(memory, set(), now)
         text = _join_text(old.title if title is None else title, old.details if details is None else details)
@@ -326,7 +326,7 @@ async def complete_task(store: Store, ref: Ref, outcome: str | None, force: bool
     now, call = store.clock(), call.with_kind("task")
     said, redacted = (None, ()) if outcome is None else inputs.clean_field("outcome", outcome, MAX_OUTCOME_CHARS)
 
-    async def mark_done(tx: Transaction, kept: Row) -> Draft | None:
+    async def mark_done(tx: Transaction, kept: MemoryRow) -> Draft | None:
         if kept.memory.memory_type == "done" and said is None:
             return None
         if not force and kept.memory.memory_type in UNFINISHED_STATES:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 
+from athena.core.words import STOP_WORDS
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -21,14 +23,6 @@ STOP_WORD_WEIGHT = 0.7  # what a stop word weighs where tokens are compared
 MAX_QUERY_TERMS = 64
 TOKENIZER_ARGUMENTS = ("unicode61", "remove_diacritics", "2")
 
-STOP_WORDS = frozenset(
-    """a about above after again against all also am an and any are as at be because been before being below
-    between both but by can could d did do does doing done down during each few for from further had has have
-    having he her here hers him his how i if in into is it its just ll m may me might more most must my no nor
-    not of off on once only or other our ours out over own re s same shall she should so some such t than that
-    the their theirs them then there these they this those through to too under until up us ve very was we were
-    what when where which while who whom whose why will with would you your yours""".split()  # noqa: SIM905  # readable as a text
-)
 # Scripts that put no space between words: each character becomes a word of its own.
 UNSPACED_CHAR_PATTERN = re.compile(
     "[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"

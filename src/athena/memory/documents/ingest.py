@@ -11,7 +11,7 @@ from athena.memory import rows as memory_rows
 from athena.memory.index import encode_missing
 from athena.memory.prepare import add_vectors, prepare_memory
 from athena.memory.remember import WriteContext, upsert_memory
-from athena.memory.rows import Kept
+from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import Draft
 from athena.storage import calls, scopes
@@ -76,7 +76,7 @@ async def list_documents(store: Store, scope: Scope) -> list[Document]:
 async def list_pieces(store: Store, source: str, scope: Scope) -> list[str]:
     """Return a document's pieces in order; the project's own copy before one that is known everywhere."""
 
-    async def read_pieces(tx: Transaction) -> list[Kept]:
+    async def read_pieces(tx: Transaction) -> list[MemoryRow]:
         for number in await scopes.fetch_visible_ids(tx, scope):
             if found := await memory_rows.list_session_memories(tx, [number], source, DOCUMENT_TYPE):
                 return found
@@ -87,7 +87,7 @@ async def list_pieces(store: Store, source: str, scope: Scope) -> list[str]:
 
 
 async def forget_document(store: Store, source: str, call: Call) -> int:
-    async def find_pieces(tx: Transaction) -> list[Kept]:
+    async def find_pieces(tx: Transaction) -> list[MemoryRow]:
         found = await memory_rows.list_session_memories(
             tx, await scopes.fetch_own_ids(tx, call.scope), source, DOCUMENT_TYPE
         )

@@ -108,13 +108,13 @@ def to_exact_key(digest: str) -> str:
     return f"={digest}"
 
 
-async def write_mentions(tx: Transaction, scope: int, memory: int, text: str, *, anew: bool = False) -> None:
+async def write_mentions(tx: Transaction, scope: int, memory: int, text: str, *, replace: bool = False) -> None:
     """Write down what a memory mentions."""
     keys = find_form_keys(text)
     where = await graph_rows.list_entity_scope_ids(tx, scope)
     if where:
         keys |= await _find_entity_names(tx, where, text)
-    await graph_rows.insert_mentions(tx, scope, memory, keys, anew=anew)
+    await graph_rows.insert_mentions(tx, scope, memory, keys, replace=replace)
 
 
 async def _find_entity_names(tx: Transaction, graphs: list[int], text: str) -> set[str]:

@@ -38,7 +38,7 @@ from athena.memory.graph.values import (
     entity_metadata,
 )
 from athena.memory.prepare import prepare_memory
-from athena.memory.rows import Kept
+from athena.memory.rows import MemoryRow
 from athena.memory.store import Store
 from athena.memory.values import Draft, clean_text
 from athena.storage import scopes
@@ -257,7 +257,7 @@ async def _hide_entity(store: Store, tx: Transaction, node: EntityRow, call: int
         await _hide_row(store, tx, kept, call, now)
 
 
-async def _hide_row(store: Store, tx: Transaction, kept: Kept, call: int, now: float) -> None:
+async def _hide_row(store: Store, tx: Transaction, kept: MemoryRow, call: int, now: float) -> None:
     await history_rows.insert_change(tx, kept.scope, kept.memory.id, call, now, "forgotten", kept.to_snapshot())
     await write.hide_memory(store, tx, kept, now)
 

@@ -11,7 +11,6 @@ from athena.memory.graph import rows
 from athena.memory.graph.entities import change_graph, get_triple, normalize_text, to_entity_key, to_relation
 from athena.memory.graph.rows import EntityRow, RelationRow
 from athena.memory.graph.values import (
-    ENTITY_SERIAL,
     Named,
     NewRelation,
     Relation,
@@ -19,11 +18,8 @@ from athena.memory.graph.values import (
     clean_label,
     entity_key,
 )
-from athena.memory.history_rows import ChangeRow
 from athena.memory.inputs import check_time_range, parse_time
-from athena.memory.rows import Kept
 from athena.memory.store import Store
-from athena.memory.values import SERIAL_KEY
 from athena.storage import scopes
 from athena.storage.database import Transaction
 
@@ -104,21 +100,6 @@ async def unlink_edge(tx: Transaction, edge: RelationRow, call: int, now: float)
     await history_rows.insert_change(tx, edge.scope, 0, call, now, UNLINKED, {"relation": edge.id})
 
 
-async def undo_relation(tx: Transaction, step: ChangeRow, now: float) -> tuple[bool, str]:
-    """Undo the making or removing of a relation unless it was made anew since, and return it in words."""
-    found = await rows.fetch_relation(tx, step.scope, (step.before or {})["relation"])
-    if found is None:
-        return True, ""
-    edge, removed = found
-    if step.action == LINKED:
-        await rows.set_relation_removed(tx, step.scope, edge.id, now if removed is None else removed)
-    else:
-        if any(one.overlaps(edge) for one in await rows.find_relations(tx, [step.scope], *get_triple(edge))):
-            return False, format_edge(edge)
-        await rows.set_relation_removed(tx, step.scope, edge.id, None)
-    return True, format_edge(edge)
-
-
 async def add_aliases(tx: Transaction, one: EntityRow, other: EntityRow, call: int, now: float) -> None:
     """Let an entity be found by the names of another that becomes a part of it."""
     theirs = {
@@ -128,24 +109,6 @@ async def add_aliases(tx: Transaction, one: EntityRow, other: EntityRow, call: i
     new = theirs - {*await rows.list_mention_keys(tx, other.scope, other.id)}
     await rows.insert_mentions(tx, other.scope, other.id, new)
     await history_rows.insert_change(tx, other.scope, other.id, call, now, ALIASED, {"keys": sorted(new)})
-
-
-async def forget_aliases(tx: Transaction, kept: Kept) -> None:
-    """Let no other entity keep the name of one that is removed for good."""
-    if kept.memory.metadata.get(SERIAL_KEY) != ENTITY_SERIAL:
-        return
-    keys = graph_mentions.list_alias_keys(kept.memory.content, kept.digest)
-    for scope in await rows.list_entity_scope_ids(tx, kept.scope):
-        for other in await rows.list_mentioning_ids(tx, [scope], [graph_mentions.to_exact_key(kept.digest)]):
-            await rows.delete_mentions(tx, scope, other, keys)
-            await history_rows.delete_changes_with_word(
-                tx, scope, other, ALIASED, graph_mentions.to_exact_key(kept.digest)
-            )
-
-
-async def undo_aliases(tx: Transaction, step: ChangeRow) -> None:
-    await rows.delete_mentions(tx, step.scope, step.memory, (step.before or {})["keys"])
-    await history_rows.mark_change_undone(tx, step)
 
 
 def format_edge(edge: RelationRow) -> str:
