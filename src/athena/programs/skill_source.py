@@ -169,14 +169,14 @@ def duplicate_report(threshold: float = 0.92, path: str = "reports/duplicates.js
     """List memories that say nearly the same, with which to keep and which to forget; nothing is changed."""
     groups = []
     for group in memory.find_duplicates(threshold=threshold, k=200):
-        found = sorted(group["memories"], key=lambda one: (one["importance"], one["updated"]), reverse=True)
+        rows = sorted(group["memories"], key=lambda row: (row["importance"], row["updated"]), reverse=True)
         tags = []
-        for one in found:
-            tags.extend(tag for tag in one["tags"] if tag not in tags)
+        for row in rows:
+            tags.extend(tag for tag in row["tags"] if tag not in tags)
         groups.append({
-            "keep": found[0]["hash"],
-            "says": found[0]["content"][:200],
-            "forget": [one["hash"] for one in found[1:]],
+            "keep": rows[0]["hash"],
+            "says": rows[0]["content"][:200],
+            "forget": [row["hash"] for row in rows[1:]],
             "tags": tags,
         })
     if groups:
@@ -189,25 +189,25 @@ _WEEKLY_SOURCE = '''
 def weekly_summary(days: int = 7, limit: int = 20) -> dict:
     """Sum up the last days: what was kept, what happened, what is due, and the most used tags."""
     since = f"{days} days ago"
-    kept = memory.list_memories(k=500, since=since)
+    rows = memory.list_memories(k=500, since=since)
     counts = {}
-    for one in kept:
-        for tag in one["tags"]:
+    for row in rows:
+        for tag in row["tags"]:
             counts[tag] = counts.get(tag, 0) + 1
     tags = sorted(counts, key=lambda tag: (-counts[tag], tag))[:10]
-    happened = events.recall_events(since=since, limit=500)
+    recent_events = events.recall_events(since=since, limit=500)
     outcomes = {}
-    for one in happened:
-        name = one["outcome"] or "none"
+    for event in recent_events:
+        name = event["outcome"] or "none"
         outcomes[name] = outcomes.get(name, 0) + 1
     return {
         "days": days,
-        "memories": len(kept),
-        "newest": [one["content"][:120] for one in kept[:limit]],
+        "memories": len(rows),
+        "newest": [row["content"][:120] for row in rows[:limit]],
         "tags": {tag: counts[tag] for tag in tags},
-        "events": len(happened),
+        "events": len(recent_events),
         "outcomes": outcomes,
-        "due": [one["title"] for one in tasks.due_tasks(within="7 days", limit=limit)],
+        "due": [task["title"] for task in tasks.due_tasks(within="7 days", limit=limit)],
     }
 '''
 

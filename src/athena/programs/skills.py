@@ -123,8 +123,8 @@ async def require_skill(store: Store, scope: Scope, name: str) -> KeptSkill:
 
 async def find_fitting_skill(store: Store, scope: Scope, name: str, arguments: dict[str, Any]) -> Skill:
     """Return a skill that takes these arguments, or say which argument is wrong."""
-    kept = await require_skill(store, scope, name)
-    skill = skill_source.parse_skill(kept.name, kept.code, kept.description, kept.example)
+    stored = await require_skill(store, scope, name)
+    skill = skill_source.parse_skill(stored.name, stored.code, stored.description, stored.example)
     properties, required = skill.parameters["properties"], skill.parameters["required"]
     errors = [f"there is no argument {argument!r:.60}" for argument in arguments if argument not in properties]
     errors += [f"{parameter} is missing" for parameter in required if parameter not in arguments]
