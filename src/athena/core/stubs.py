@@ -46,10 +46,10 @@ def render_operation(operation: AnyOperation, *, strict: bool = False) -> str:
         shaped = [*((p.name, p.annotation) for p in operation.parameters), ("returns", operation.result_type)]
         lines += [f"{name}: {types.to_source(kind)}" for name, kind in shaped if "{" in types.to_source(kind)]
     lines += [f">>> {example}" for example in operation.documentation.examples]
-    return f"{head}\n{_format_docstring(lines)}"
+    return f"{head}\n{format_docstring(lines)}"
 
 
-def _format_docstring(lines: list[str]) -> str:
+def format_docstring(lines: list[str]) -> str:
     """Write a function's help, whatever marks are in it."""
     quoted = "\n".join(f"    {one}".rstrip() for one in lines).replace("\\", "\\\\").replace('"""', "'''")
     return f'    """{quoted.strip()}\n    """'
