@@ -14,8 +14,8 @@ from athena.errors import AthenaError, InvalidInput
 from athena.hooks import launcher
 
 if TYPE_CHECKING:
-    from athena.cli.clients.files import Change
-    from athena.cli.clients.setup import Client, SetupTarget, Told
+    from athena.cli.clients.files import FileChange
+    from athena.cli.clients.setup import Client, ClientCommand, SetupTarget
 
 CLIENT_NAMES = ("claude-code", "codex", "cursor", "vscode", "gemini", "windsurf")
 TOOLS_TOKENS = 500  # o200k tokens of the four tools' definitions, about
@@ -43,19 +43,19 @@ def init(client: str | None, in_project: bool, for_user: bool, dry_run: bool, re
         raise click.UsageError("either --project or --user")
     from athena.cli import clients  # other commands do without
 
-    place = _create_target(in_project)
+    target = _create_target(in_project)
     if client is None:
-        return _list_clients(place, json_output)
+        return _list_clients(target, json_output)
     chosen = clients.CLIENTS[client]
     if in_project and not chosen.per_project:
         raise InvalidInput(f"{chosen.title} has no settings for single projects", hint=f"athena init {client} --user")
     if dry_run:
-        return _print_changes(chosen, place, clients.plan_setup(chosen, place, remove), dry_run, remove, json_output)
+        return _print_changes(chosen, target, clients.plan_setup(chosen, target, remove), dry_run, remove, json_output)
     settings = configuration.load_settings()
     if not remove:
-        launcher.install_launchers(place.home, settings.hooks_python_path, settings.hooks_timeout_ms)
-    done = clients.apply_setup(chosen, place, remove)
-    return _print_changes(chosen, place, done, dry_run, remove, json_output)
+        launcher.install_launchers(target.home, settings.hooks_python_path, settings.hooks_timeout_ms)
+    done = clients.apply_setup(chosen, target, remove)
+    return _print_changes(chosen, target, done, dry_run, remove, json_output)
 
 
 def _create_target(in_project: bool) -> "SetupTarget":
@@ -65,10 +65,10 @@ def _create_target(in_project: bool) -> "SetupTarget":
     return SetupTarget(home_folder(), Path(os.path.expanduser("~")), project, os.environ)
 
 
-def _list_clients(place: "SetupTarget", json_output: bool) -> None:
+def _list_clients(target: "SetupTarget", json_output: bool) -> None:
     from athena.cli import clients
 
-    found = [client for client in clients.CLIENTS.values() if client.is_installed(place)]
+    found = [client for client in clients.CLIENTS.values() if client.is_installed(target)]
     rows: list[dict[str, Any]] = []
     for client in found:
         row: dict[str, Any] = {
@@ -79,10 +79,10 @@ def _list_clients(place: "SetupTarget", json_output: bool) -> None:
             "would": [],
         }
         try:
-            row["would"] = _summarize_changes(clients.plan_setup(client, place, False))
+            row["would"] = _summarize_changes(clients.plan_setup(client, target, False))
             row["set_up"] = not row["would"]
-            row["notes"] = clients.list_notes(client, place)
-            row["changed_by_you"] = clients.is_setup_modified(client, place)
+            row["notes"] = clients.list_notes(client, target)
+            row["changed_by_you"] = clients.is_setup_modified(client, target)
         except AthenaError as error:
             row["trouble"] = str(error)
         rows.append(row)
@@ -102,18 +102,18 @@ def _list_clients(place: "SetupTarget", json_output: bool) -> None:
     return click.echo("to set one up: athena init CLIENT; --dry-run shows each change")
 
 
-def _summarize_changes(changes: "list[Change | Told]") -> list[str]:
+def _summarize_changes(changes: "list[FileChange | ClientCommand]") -> list[str]:
     """Name what is done, each command and then each file in a few words."""
-    from athena.cli.clients.setup import Told
+    from athena.cli.clients.setup import ClientCommand
 
-    return [f"$ {' '.join(one.argv)}" for one in changes if isinstance(one, Told)] + _changed_files(changes)
+    return [f"$ {' '.join(one.argv)}" for one in changes if isinstance(one, ClientCommand)] + _changed_files(changes)
 
 
-def _changed_files(changes: "list[Change | Told]") -> list[str]:
+def _changed_files(changes: "list[FileChange | ClientCommand]") -> list[str]:
     """Name the files that are changed; the plugin's are one folder."""
-    from athena.cli.clients.setup import Told
+    from athena.cli.clients.setup import ClientCommand
 
-    made = [str(one.config_path if isinstance(one, Told) else one.path) for one in changes]
+    made = [str(one.config_path if isinstance(one, ClientCommand) else one.path) for one in changes]
     for folder in PLUGIN_FOLDERS:
         made = [name.partition(folder)[0] + folder if folder in name else name for name in made]
     return list(dict.fromkeys(made))
@@ -121,8 +121,8 @@ def _changed_files(changes: "list[Change | Told]") -> list[str]:
 
 def _print_changes(
     client: "Client",
-    place: "SetupTarget",
-    changes: "list[Change | Told]",
+    target: "SetupTarget",
+    changes: "list[FileChange | ClientCommand]",
     dry_run: bool,
     remove: bool,
     json_output: bool,
@@ -130,12 +130,12 @@ def _print_changes(
     """Say what was done, what it costs, and how to see, limit and remove it."""
     from athena.cli import clients
 
-    notes = [] if remove else clients.list_notes(client, place)
+    notes = [] if remove else clients.list_notes(client, target)
     if json_output:
         return output.print_json(
             {
                 "client": client.name,
-                "scope": "user" if place.project is None else str(place.project),
+                "scope": "user" if target.project is None else str(target.project),
                 "dry_run": dry_run,
                 "removed": remove,
                 "changed": _summarize_changes(changes),
@@ -145,7 +145,7 @@ def _print_changes(
             }
         )
     if not changes:
-        click.echo(f"{client.title}: nothing to do, {_describe_state(client, place, remove)}")
+        click.echo(f"{client.title}: nothing to do, {_describe_state(client, target, remove)}")
         return _print_notes(notes)
     if dry_run:
         click.echo(output.escape_control_chars("".join(change.format_diff() for change in changes)), nl=False)
@@ -158,25 +158,25 @@ def _print_changes(
     click.echo(f"{client.title} has {client.features}. Then: {client.next_step}.")
     click.echo(f"tokens of a session, at most about: {costs}")
     if inside := [
-        name for name in _changed_files(changes) if place.project and name.startswith(f"{place.project}{os.sep}")
+        name for name in _changed_files(changes) if target.project and name.startswith(f"{target.project}{os.sep}")
     ]:
         click.echo(
             output.escape_control_chars(f"the paths there are of this machine: do not share {' and '.join(inside)}")
         )
     _print_notes(notes)
     click.echo(f"see: {'athena call list_injections; ' * client.hooks}athena savings   limit: {_limit_hint(client)}")
-    return click.echo(f"remove: athena init {client.name}{' --project' if place.project else ''} --remove")
+    return click.echo(f"remove: athena init {client.name}{' --project' if target.project else ''} --remove")
 
 
-def _describe_state(client: "Client", place: "SetupTarget", remove: bool) -> str:
+def _describe_state(client: "Client", target: "SetupTarget", remove: bool) -> str:
     from athena.cli import clients
 
-    if not remove and clients.is_covered_by_user_setup(client, place):
+    if not remove and clients.is_covered_by_user_setup(client, target):
         return "it is set up for all projects already"
     return (
         "nothing of ours is there"
         if remove
-        else f"it is set up{CHANGED_SUFFIX * clients.is_setup_modified(client, place)}"
+        else f"it is set up{CHANGED_SUFFIX * clients.is_setup_modified(client, target)}"
     )
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from athena.cli.clients import files, json_edit, plugin
-from athena.cli.clients.files import BackupRecord, Change
+from athena.cli.clients.files import BackupRecord, FileChange
 from athena.cli.clients.hook_entries import is_athena, is_ours
 from athena.cli.clients.setup import (
     ENTRY_NAME,
     Client,
+    ClientCommand,
     OwnedFolder,
     SetupStep,
     SetupTarget,
-    Told,
     parse_config,
     run_client_command,
 )
@@ -28,14 +28,14 @@ MCP_FILE = ".mcp.json"
 SETTINGS_PATHS = (("enabledPlugins", PLUGIN_ID), ("extraKnownMarketplaces", ENTRY_NAME))
 
 
-def _config_folder(place: SetupTarget) -> Path:
-    return Path(place.environ.get("CLAUDE_CONFIG_DIR") or place.user_home / ".claude")
+def _config_folder(target: SetupTarget) -> Path:
+    return Path(target.environ.get("CLAUDE_CONFIG_DIR") or target.user_home / ".claude")
 
 
-def _find_claude(place: SetupTarget) -> str | None:
-    if found := place.find_program("claude"):
+def _find_claude(target: SetupTarget) -> str | None:
+    if found := target.find_program("claude"):
         return found
-    usual = (place.user_home / ".local" / "bin" / "claude", _config_folder(place) / "local" / "claude")
+    usual = (target.user_home / ".local" / "bin" / "claude", _config_folder(target) / "local" / "claude")
     return next((str(path) for path in usual if path.is_file()), None)
 
 
@@ -52,7 +52,7 @@ class PluginInstall(NamedTuple):
             return self.target.project / ".claude" / "settings.local.json"
         return _config_folder(self.target) / "settings.json"
 
-    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange | ClientCommand]:
         text = files.read_config(self.settings_path)
         try:
             here = parse_config(text, json_edit.parse)
@@ -69,7 +69,7 @@ class PluginInstall(NamedTuple):
         copied = self._find_copy()
         leave = [self._plugin_argv("uninstall", PLUGIN_ID)] if copied is not None else []
         if remove:
-            return [Told(words, self.settings_path) for words in [*leave, *self._forget_commands()]]
+            return [ClientCommand(words, self.settings_path) for words in [*leave, *self._forget_commands()]]
         if enabled is True and ours and copied is not None and self._is_same_copy(copied):
             return []
         leave += (
@@ -78,7 +78,7 @@ class PluginInstall(NamedTuple):
             else []
         )
         add = [self._plugin_argv("marketplace", "add", str(self.source.path)), self._plugin_argv("install", PLUGIN_ID)]
-        return [Told(words, self.settings_path) for words in [*leave, *add]]
+        return [ClientCommand(words, self.settings_path) for words in [*leave, *add]]
 
     def _forget_commands(self) -> list[list[str]]:
         """Return how the client forgets our folder; that would uninstall the plugin in every other project, too."""
@@ -91,7 +91,7 @@ class PluginInstall(NamedTuple):
             else []
         )
 
-    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change | Told]:
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange | ClientCommand]:
         planned = self.plan_changes(record, remove)
         before = files.read_config(self.settings_path)
         if not remove and planned and not record.is_untouched(self.settings_path, before):
@@ -99,7 +99,7 @@ class PluginInstall(NamedTuple):
                 self.settings_path, self._strip_entries(before, record.original_text(self.settings_path)), None
             )
         for told in planned:
-            assert isinstance(told, Told)
+            assert isinstance(told, ClientCommand)
             run_client_command(told.argv, self.target)
         if remove:
             self._restore_settings(record)
@@ -117,7 +117,7 @@ class PluginInstall(NamedTuple):
         for path in SETTINGS_PATHS:
             wanted = json_edit.set_value(wanted, path, json_edit.get_value(parse_config(now, json_edit.parse), path))
         if wanted != now and parse_config(wanted, json_edit.parse) == parse_config(now, json_edit.parse):
-            files.write_change(Change(self.settings_path, now, wanted))
+            files.write_change(FileChange(self.settings_path, now, wanted))
 
     def _restore_settings(self, record: BackupRecord) -> None:
         """Leave the settings as they were, byte for byte where nobody else has changed them."""
@@ -129,7 +129,7 @@ class PluginInstall(NamedTuple):
         if parse_config(left, json_edit.parse) == parse_config(known, json_edit.parse):
             left = known
         if left != now:
-            files.write_change(Change(self.settings_path, now, left))
+            files.write_change(FileChange(self.settings_path, now, left))
         record.forget_file(self.settings_path)
 
     def _strip_entries(self, text: str | None, known: str | None) -> str | None:
@@ -159,9 +159,9 @@ class PluginInstall(NamedTuple):
         return all(files.read_config(copied / name) == text for name, text in self.source.texts.items())
 
 
-def list_installations(place: SetupTarget) -> list[tuple[str, str, str]]:
+def list_installations(target: SetupTarget) -> list[tuple[str, str, str]]:
     """Return for whom the client has our plugin: scope, project, and where its copy is."""
-    text = files.read_config(_config_folder(place) / "plugins" / "installed_plugins.json")
+    text = files.read_config(_config_folder(target) / "plugins" / "installed_plugins.json")
     try:
         found = json_edit.get_value(json.loads(text or "{}"), ("plugins", PLUGIN_ID)) or []
         return [(one["scope"], one.get("projectPath") or "", one["installPath"]) for one in found]
@@ -174,12 +174,12 @@ def _is_own_marketplace(source: object) -> bool:
     return str(source).endswith(os.path.join(*PLUGIN_FOLDER_PARTS))
 
 
-def _other_installations(place: SetupTarget) -> list[tuple[str, str, str]]:
-    return [one for one in list_installations(place) if one[:2] != _installation_scope(place)]
+def _other_installations(target: SetupTarget) -> list[tuple[str, str, str]]:
+    return [one for one in list_installations(target) if one[:2] != _installation_scope(target)]
 
 
-def _installation_scope(place: SetupTarget) -> tuple[str, str]:
-    return ("user", "") if place.project is None else ("local", str(place.project))
+def _installation_scope(target: SetupTarget) -> tuple[str, str]:
+    return ("user", "") if target.project is None else ("local", str(target.project))
 
 
 class PluginSource(NamedTuple):
@@ -188,10 +188,10 @@ class PluginSource(NamedTuple):
     target: SetupTarget
     folder: OwnedFolder
 
-    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
         return [] if remove and _other_installations(self.target) else self.folder.plan_changes(record, remove)
 
-    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
         return self.folder.apply_changes(record, remove) if self.plan_changes(record, remove) else []
 
     def is_modified(self) -> bool:
@@ -203,10 +203,10 @@ class FolderRemoval(NamedTuple):
 
     folder: OwnedFolder
 
-    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+    def plan_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
         return self.folder.plan_changes(record, True)
 
-    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[Change]:
+    def apply_changes(self, record: BackupRecord, remove: bool) -> Sequence[FileChange]:
         return self.folder.apply_changes(record, True)
 
     def is_modified(self) -> bool:
@@ -214,7 +214,7 @@ class FolderRemoval(NamedTuple):
 
 
 def _create_plugin_folder(
-    place: SetupTarget, path: Path, texts: dict[str, str], ours: Collection[str] = ()
+    target: SetupTarget, path: Path, texts: dict[str, str], ours: Collection[str] = ()
 ) -> OwnedFolder:
     """Return the plugin in a folder, with what somebody has changed there in how the server is started."""
     there, way = files.read_config(path / MCP_FILE) or "", ("mcpServers", ENTRY_NAME)
@@ -224,35 +224,35 @@ def _create_plugin_folder(
             return OwnedFolder(path, texts, False, ours)
     except AthenaError:
         return OwnedFolder(path, texts, False, ours)
-    kept = json_edit.set_value(there, (*way, "command"), place.mcp_path)
+    kept = json_edit.set_value(there, (*way, "command"), target.mcp_path)
     changed = json_edit.parse(kept) != json_edit.parse(texts[MCP_FILE])
     more = [*found, *found[way[0]]] != [*way]
     left = {MCP_FILE: json_edit.remove_value(there, way, is_ours)} if more else {}
     return OwnedFolder(path, texts | {MCP_FILE: kept}, changed, {*ours, MCP_FILE}, left)
 
 
-def _claude_steps(place: SetupTarget) -> Sequence[SetupStep]:
-    texts = plugin.render_files(place.hook_path, place.mcp_path, [])
-    above = place.project / ".claude" if place.project is not None else _config_folder(place)
+def _claude_steps(target: SetupTarget) -> Sequence[SetupStep]:
+    texts = plugin.render_files(target.hook_path, target.mcp_path, [])
+    above = target.project / ".claude" if target.project is not None else _config_folder(target)
     alone = {name: texts[name] for name in texts if "marketplace" not in name}
-    loose = _create_plugin_folder(place, above / "skills" / ENTRY_NAME, alone)
-    program = _find_claude(place)
+    loose = _create_plugin_folder(target, above / "skills" / ENTRY_NAME, alone)
+    program = _find_claude(target)
     if program is None:
         return [loose]
-    source = _create_plugin_folder(place, Path(place.home).joinpath(*PLUGIN_FOLDER_PARTS), texts, texts)
-    return [PluginSource(place, source), PluginInstall(place, program, source), FolderRemoval(loose)]
+    source = _create_plugin_folder(target, Path(target.home).joinpath(*PLUGIN_FOLDER_PARTS), texts, texts)
+    return [PluginSource(target, source), PluginInstall(target, program, source), FolderRemoval(loose)]
 
 
-def _duplicate_server_notes(place: SetupTarget) -> list[str]:
+def _duplicate_server_notes(target: SetupTarget) -> list[str]:
     """Say which servers of the user's own are Athena as well, so that its tools would come twice."""
-    above = place.environ.get("CLAUDE_CONFIG_DIR") or place.user_home
+    above = target.environ.get("CLAUDE_CONFIG_DIR") or target.user_home
     said = _read_json(Path(above) / ".claude.json")
     found: list[tuple[str, str, Any]] = [("user", "", said)]
     projects = said.get("projects")
     if isinstance(projects, dict):
-        found += [("local", name, one) for name, one in projects.items() if place.project in (None, Path(name))]
-    if place.project is not None:
-        found.append(("project", str(place.project), _read_json(place.project / MCP_FILE)))
+        found += [("local", name, one) for name, one in projects.items() if target.project in (None, Path(name))]
+    if target.project is not None:
+        found.append(("project", str(target.project), _read_json(target.project / MCP_FILE)))
     made = []
     for scope, folder, holder in found:
         servers = json_edit.get_value(holder, ("mcpServers",))
@@ -276,7 +276,7 @@ CLAUDE_CODE = Client(
     "claude-code",
     "Claude Code",
     "a plugin: session hooks, the MCP server and a skill",
-    lambda place: _find_claude(place) is not None or _config_folder(place).is_dir(),
+    lambda target: _find_claude(target) is not None or _config_folder(target).is_dir(),
     _claude_steps,
     "start claude; /plugin, /hooks and /mcp list what it has",
     hooks=True,
