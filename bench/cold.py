@@ -1,4 +1,4 @@
-"""A fresh process that searches by meaning, as a script or a hook does."""
+"""Time a semantic search in a fresh process, as a script or a hook runs it."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Whether the right tool is found, what an answer costs to read, and how long it takes."""
+"""Recall, token cost and latency of tool search."""
 
 import sys
 import time
@@ -28,7 +28,7 @@ LEVELS: tuple[tools.Detail, ...] = ("names", "signatures", "full")
 
 
 def run(run: Run) -> Result:
-    sys.path.insert(0, str(machine.ROOT / "tests"))  # where the catalog and the requests are
+    sys.path.insert(0, str(machine.ROOT / "tests"))  # the tool catalog and the requests are test data
     import tool_requests
 
     model = MiniLM()

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, and ways to talk to it that no library would allow."""
+"""A real HTTP server in its own process, and raw requests that no library would send."""
 
 import json
 import os
@@ -26,14 +26,14 @@ Headers = Sequence[tuple[str, str]]
 
 
 def serving_with(*changes: str) -> list[str]:
-    """Return the command of a server with other limits, so that a test need not wait as long as a caller might."""
+    """Return the command of a server with shorter limits, so that tests do not wait long."""
     first = "import athena.server.serve, athena.server.guard"
     return [sys.executable, "-c", "; ".join((first, *changes, "from athena.cli import main", "main()")), "serve"]
 
 
 @dataclass
 class Reply:
-    """One answer as it came over the wire."""
+    """One reply as received."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -48,7 +48,7 @@ class Reply:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error, which must have the one shape that all errors have."""
+        """Return the error, and assert that it has the common shape."""
         made = self.json
         assert set(made) == {"success", "error"}, made
         assert made["success"] is False
@@ -63,7 +63,7 @@ class Reply:
 
 @dataclass
 class Running:
-    """A server that runs."""
+    """A running server."""
 
     process: subprocess.Popen[bytes]
     home: Path
@@ -80,7 +80,7 @@ class Running:
         return socket.create_connection(("127.0.0.1", self.port), timeout)
 
     def send(self, data: bytes, timeout: float = LONG) -> Reply:
-        """Send some bytes and read one answer."""
+        """Send bytes and read one reply."""
         with self.connect(timeout) as connection:
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(data)
@@ -101,7 +101,7 @@ class Running:
         return self.ask("POST", f"/tools/{name}/execute", given, body)
 
     def call(self, name: str, /, *headers: tuple[str, str], **arguments: Any) -> Any:
-        """Run an operation that must succeed."""
+        """Run an operation and assert that it succeeds."""
         reply = self.execute(name, arguments, *headers)
         assert reply.status == 200, reply
         return reply.json["data"]
@@ -110,7 +110,7 @@ class Running:
         return int(self.call("health")["count"])
 
     def resident(self) -> int:
-        """Return how many MB of memory the server holds."""
+        """Return the resident memory of the server in MB."""
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
         assert found
         return int(found[1]) >> 10
@@ -122,7 +122,7 @@ def request(method: str, path: str, headers: Headers, body: bytes = b"") -> byte
 
 
 def read(connection: socket.socket) -> Reply:
-    """Read one answer, whole; status 0 is a connection that was closed without one."""
+    """Read one whole reply; status 0 means that the server closed the connection without one."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = _some(connection)
@@ -162,7 +162,7 @@ def _unchunked(data: bytes) -> bytes:
 
 
 def surroundings(home: Path, **more: str) -> dict[str, str]:
-    """Return an environment that holds nothing of ours but this home."""
+    """Return an environment that has this home and no other setting of ours."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     return kept | {"ATHENA_HOME": str(home), "ATHENA_PROJECT": "test"} | more
 
@@ -209,7 +209,7 @@ def running(
 
 
 def secured(reply: Reply) -> None:
-    """Check what every answer must have, and what none may have."""
+    """Assert the headers that every reply must have, and those that none may have."""
     for name, value in SECURE.items():
         assert reply.header(name) == value, (name, reply)
     assert reply.header("cache-control"), reply

@@ -1,4 +1,4 @@
-"""The public contract does not change by accident, and what must start fast loads little."""
+"""The public contract changes only on purpose, and fast commands import few modules."""
 
 import json
 import os
@@ -62,12 +62,12 @@ def test_launcher_names_package_folder(tmp_path: Path) -> None:
 
 
 def test_hook_client_constants_agree() -> None:
-    """The hook client imports nothing of ours, so it keeps copies."""
+    """The hook client imports nothing of ours, so it has its own copies."""
     assert client.EVENTS == HOOK_EVENTS
     assert client.HELLO == HOOK_GREETING
 
 
-# Modules loaded beyond those of a bare interpreter: ours, and all.
+# Number of modules loaded beyond a bare interpreter: ours, and all.
 BUDGETS = {
     "import athena.api": (12, 57),
     "import athena.fallback": (16, 58),

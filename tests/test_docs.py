@@ -1,4 +1,4 @@
-"""The documents say what is true: their blocks run, their links lead somewhere, the reference is complete."""
+"""The documentation is correct: code blocks run, links resolve, and the reference is complete."""
 
 import importlib.util
 import json
@@ -30,7 +30,7 @@ COMMAND = re.compile(r"^(?:\.venv/bin/)?athena (.+)$", re.MULTILINE)
 
 
 def run(*command: str, folder: Path) -> str:
-    """Run a program to its end and return what it wrote."""
+    """Run a program to its end and return its output."""
     done = subprocess.run(
         command,
         cwd=folder,

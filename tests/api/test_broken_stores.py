@@ -1,4 +1,4 @@
-"""Files, folders and disks that do not work: a clear error, and nothing is harmed."""
+"""Broken files, folders and disks: a clear error, and no data is lost."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ NOBODY = 65_534
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where the store would be."""
+    """Return the path where the store would be."""
     (tmp_path / "home").mkdir()
     return tmp_path / "home" / "athena.db"
 
@@ -129,7 +129,7 @@ def test_verify_reports_damaged_file(file: Path) -> None:
 
 @pytest.fixture
 def reachable(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """A home that other users can reach, which a test's own folder is not."""
+    """Return a home that other users can reach, unlike pytest's own folders."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     monkeypatch.setenv("ATHENA_HOME", str(folder / "home"))
@@ -141,7 +141,7 @@ def reachable(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
 
 
 def without_rights(script: str) -> list[str]:
-    """Run a script as a user who is not root; what it needs is imported before, for only root may be able to."""
+    """Run a script as a user other than root; modules are imported first, since only root may be able to read them."""
     drop = f"""
         import os
         from athena import api, testing

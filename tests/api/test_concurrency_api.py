@@ -1,4 +1,4 @@
-"""`athena.api` from threads, event loops, forks and several processes at once: what is acknowledged is kept."""
+"""`athena.api` from threads, event loops, forks and several processes: acknowledged writes are never lost."""
 
 import asyncio
 import subprocess
@@ -23,7 +23,7 @@ def begin(script: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str], timeout: float = 60) -> list[str]:
-    """Wait for a script, which must end well, and return the lines that it printed."""
+    """Wait for a script, assert that it succeeded, and return the lines that it printed."""
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -87,7 +87,7 @@ def test_event_loop_runs_while_operations_wait() -> None:
 
 @pytest.mark.sqlite_only("the lock of a file")
 def test_cancelled_store_does_not_block_next() -> None:
-    # In a process of its own, as the next: where they fail, what they need is gone for good.
+    # In their own processes: when one of these tests fails, its threads stay blocked for good.
     lines = run(
         """
         import asyncio, os, threading, apsw, athena
@@ -235,7 +235,7 @@ def test_exit_while_embedding_is_clean(leaving: str) -> None:
 
 
 def test_exit_while_threads_search_is_clean() -> None:
-    for _ in range(4):  # it depends on the moment
+    for _ in range(4):  # several tries, since the outcome depends on timing
         assert run(
             """
             import threading

@@ -1,4 +1,4 @@
-"""A process that forks: parent and child go on, each with the store, and neither takes anything from the other."""
+"""A process that forks: parent and child both keep using the store, independently."""
 
 import subprocess
 import sys
@@ -87,7 +87,7 @@ def test_parent_and_children_store_concurrently() -> None:
 
 
 def test_child_works_after_parent_closes() -> None:
-    """As a daemon does, whose parent ends."""
+    """A daemon's parent exits like this."""
     stored = run(
         """
         print(api.store("from the parent"), flush=True)
@@ -134,7 +134,7 @@ def test_child_forked_during_write_can_store() -> None:
     stored = run(
         """
         from athena.app import connect
-        from athena.core.threads import run_sync as drive
+        from athena.core.threads import run_sync
         print(api.store("from the parent"), flush=True)
         inside, leave = threading.Event(), threading.Event()
 
@@ -144,7 +144,7 @@ def test_child_forked_during_write_can_store() -> None:
             leave.wait(1)  # a file is not forked in the middle: there the fork waits for this
 
         database = connect.shared_app().store.database
-        writing = threading.Thread(target=lambda: drive(database.write(work)), daemon=True)
+        writing = threading.Thread(target=lambda: run_sync(database.write(work)), daemon=True)
         writing.start()
         inside.wait(60)
         started, told = os.pipe()
@@ -170,7 +170,7 @@ def test_child_forked_during_call_log_works() -> None:
         """
         from athena.app import connect
         from athena.errors import Unavailable
-        from athena.core.threads import run_sync as drive
+        from athena.core.threads import run_sync
         api.store("from the parent")
         app = connect.shared_app()
 
@@ -178,7 +178,7 @@ def test_child_forked_during_call_log_works() -> None:
             import signal
             signal.alarm(20)
             try:  # with the parent's store, which is not the child's
-                drive(app.catalog.get_operation("health")(app.create_context("test", "test")))
+                run_sync(app.catalog.get_operation("health")(app.create_context("test", "test")))
             except Unavailable:
                 pass
 

@@ -1,4 +1,4 @@
-"""Whatever a caller hands over: a clear error that names the argument, or a right answer. Nothing half-written."""
+"""Invalid arguments raise an error that names the argument, or get a correct answer; nothing is half-written."""
 
 import math
 import reprlib
@@ -24,7 +24,7 @@ def operation(name: str, **arguments: Any) -> Any:
 
 @pytest.fixture
 def two(isolated: App) -> Generator[Callable[[], None]]:
-    """A store with two memories, which nothing that follows may change, and a way to look whether it did."""
+    """Yield a store with two memories, and assert at the end that neither changed."""
     api.store("Deploys run on Fridays", tags="deploy", metadata={"a": 1})
     api.store("The cat sleeps")
     before = operation("list_memories")
@@ -47,7 +47,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 class Row(NamedTuple):
-    """An attempt with one bad value, and the argument that the error must name."""
+    """An attempt with one invalid value, and the argument that the error must name."""
 
     function: str
     name: str
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 def rows(function: str, name: str, values: Iterable[Any], *, said: str = "", **others: Any) -> list[Row]:
-    """Call a function with each bad value under a name; `said` is what the error names, where that differs."""
+    """Return one row per invalid value; `said` is what the error names, where that differs from the argument."""
 
     def attempt(value: Any) -> Callable[[], object]:
         def call() -> object:
@@ -140,7 +140,7 @@ TABLE = [
 def test_invalid_input_error_names_argument(two: Callable[[], None], function: str, name: str) -> None:
     for row in TABLE:
         if (row.function, row.name) == (function, name):
-            print(row)  # seen if it fails
+            print(row)  # pytest prints it on failure
             with pytest.raises(InvalidInput) as caught:
                 row.attempt()
             assert isinstance(caught.value, ValueError)
@@ -153,7 +153,7 @@ def test_invalid_input_error_names_argument(two: Callable[[], None], function: s
 def test_unknown_hash_raises_not_found(two: Callable[[], None], function: str) -> None:
     arguments = {"content": "changed"} if function == "update" else {}
     for value in ("deadbeef", "0" * 64, 99, 0, -1, 2**63, -(2**63) - 1, 10**30, "99", str(10**30)):
-        print(value)  # seen if it fails
+        print(value)  # pytest prints it on failure
         if function == "delete":
             assert untyped.delete(value) is False
         else:

@@ -1,4 +1,4 @@
-"""`athena.api` keeps, changes and forgets as the contract says, line by line."""
+"""`athena.api` stores, changes and deletes memories as its contract says."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ def digest(text: str) -> str:
 
 
 def sharing(digits: int) -> tuple[str, str]:
-    """Find two texts whose digests begin alike."""
+    """Find two texts whose digests share a prefix."""
     seen: dict[str, str] = {}
     for number in itertools.count():
         text = f"note number {number}"

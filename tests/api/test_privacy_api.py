@@ -1,4 +1,4 @@
-"""Secrets never reach the store through `athena.api`; each is put together at run time here."""
+"""Secrets never reach the store through `athena.api`. The test builds each secret at run time."""
 
 import warnings
 from pathlib import Path

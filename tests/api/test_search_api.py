@@ -1,4 +1,4 @@
-"""Searching through `athena.api`: what is found, in which order, and what filters leave."""
+"""Search through `athena.api`: results, their order, and filters."""
 
 import math
 import random
@@ -35,7 +35,7 @@ WORDS = [
 
 @pytest.fixture
 def wednesday(engine: Engine) -> Generator[None]:
-    """An empty store on a Wednesday."""
+    """Return an empty store whose clock shows a Wednesday."""
     with testing.isolated(time=NOON.timestamp, database=engine.in_memory()):
         yield
 
@@ -93,7 +93,7 @@ def test_scores_are_sorted_within_range(isolated: App) -> None:
 
 
 def test_search_returns_requested_count(isolated: App) -> None:
-    many = rounds(120, 300)  # more than can be found without ranking everything
+    many = rounds(120, 300)  # more than a search ranks at once
     fill(many)
     asked = (1, 5, many - 1, many, 1_000)
     assert [len(api.search("quantum physics", limit=n).memories) for n in asked] == [1, 5, many - 1, many, many]
@@ -101,7 +101,8 @@ def test_search_returns_requested_count(isolated: App) -> None:
 
 
 def test_long_memory_does_not_crowd_results(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recall, "MAX_CANDIDATES", rounds(recall.MAX_CANDIDATES // 10, recall.MAX_CANDIDATES))  # smaller
+    # smaller, to be quick
+    monkeypatch.setattr(recall, "MAX_CANDIDATES", rounds(recall.MAX_CANDIDATES // 10, recall.MAX_CANDIDATES))
     days = range(rounds(145, 1_450))
     api.store(" ".join(f"On day {i} the weather was fine and the wind came from the west." for i in days))
     api.store_batch(["Deploys run on Fridays", "The cat sleeps", "Ann likes tea", "Invoices are due monthly"])

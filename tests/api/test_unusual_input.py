@@ -1,4 +1,4 @@
-"""Odd input that has a right answer: it is kept as it is, or mended, and found again."""
+"""Unusual but valid input is stored unchanged or cleaned, and is found again."""
 
 import hashlib
 import os
@@ -169,7 +169,7 @@ def test_longest_text_is_stored_whole(isolated: App) -> None:
 
 
 def test_update_of_long_memory_saves_ram() -> None:
-    """A text of half a megabyte has 800 passages; each must not carry the whole text with it."""
+    """A text of half a megabyte has 800 passages; none of them may hold a copy of the whole text."""
     script = """
         import os, resource, sys
         from athena import api

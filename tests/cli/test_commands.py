@@ -1,4 +1,4 @@
-"""The commands, called as `athena` calls them: what they print, where, and with which exit code."""
+"""CLI commands run in process: their output, streams and exit codes."""
 
 import json
 import re
@@ -29,7 +29,7 @@ class Said(NamedTuple):
 
 
 class Terminal:
-    """Gives commands and hears what they say. It is no terminal to them, so there is no colour."""
+    """Run commands and return their output; it is no terminal, so the output has no color."""
 
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self._capture = capture
@@ -48,7 +48,7 @@ def run(isolated: App, capsys: pytest.CaptureFixture[str]) -> Terminal:
 def commands(
     group: click.Group = athena, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Walk over all commands and groups of commands."""
+    """Yield all commands and groups of commands."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -66,7 +66,7 @@ BARE = {
     ("serve",),
     ("shell",),
     ("token",),
-}  # JSON anyway, or no result
+}  # these always print JSON, or no result
 PRINTING = [path for path, c in commands() if not isinstance(c, click.Group) and path not in BARE]
 
 

@@ -1,3 +1,5 @@
+"""`athena eval` on a dataset of the user."""
+
 import json
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`athena import` takes over the file of the reference graph server, once."""
+"""`athena import` reads the file of the reference graph server, once."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`athena migrate`, as it is called: what it says, and what it never says."""
+"""`athena migrate`: its output, and what it must not print."""
 
 import hashlib
 import itertools
@@ -23,14 +23,14 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def url(server: postgres.Server) -> str:
-    """An empty database; the server takes any password."""
+    """Return the URL of an empty database; the server accepts any password."""
     made = server.create(f"migrate{next(_numbers)}")
     return made.replace("postgres@", f"postgres:{PASSWORD}@")
 
 
 @pytest.fixture
 def store() -> Path:
-    """The store in use, with three memories."""
+    """Return the path of the store in use, with three memories."""
     api.store_batch([{"content": "Deploys run on Fridays", "tags": ["ops"]}, "Ann drinks tea", "The parrot is green"])
     connect.close()
     return Path(os.environ["ATHENA_HOME"]) / "athena.db"

@@ -1,4 +1,4 @@
-"""The command as a process of its own: exit codes, pipes, standard input, terminals and editors."""
+"""The `athena` command as a process: exit codes, pipes, standard input, terminals and editors."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def run(*words: str, given: str | bytes = "", **environment: str) -> subprocess.
 
 
 def on_a_terminal(*words: str, typed: str = "") -> tuple[int, str]:
-    """Run a command on a terminal of its own and return its exit code and all that it showed there."""
+    """Run a command on a pseudo-terminal and return its exit code and its output."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*ATHENA, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm"}
@@ -38,7 +38,7 @@ def on_a_terminal(*words: str, typed: str = "") -> tuple[int, str]:
             continue
         try:
             piece = os.read(ours, 65_536)
-        except OSError:  # Linux says so where the other side is closed
+        except OSError:  # Linux raises EIO when the other side is closed
             break
         if not piece:
             break

@@ -1,4 +1,4 @@
-"""What a person sees and does: `athena servers`."""
+"""`athena servers` as a person uses it."""
 
 import json
 import os
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from zoo import PROGRAM
 
-from athena.cli import doctor
 from athena.cli import servers as cli_servers
 from athena.cli.commands import athena
 from athena.client import AthenaClient
@@ -26,11 +25,18 @@ class Terminal:
         self._capture = capture
 
     def __call__(self, *words: str, fails: int = 0) -> str:
-        """Give a command; return what it printed, or what it complained of where it fails."""
+        """Run a command and return its output, or its error message if it is to fail."""
         self._capture.readouterr()
         assert athena(args=["servers", *words], prog_name="athena", standalone_mode=False) == fails
         said = self._capture.readouterr()
         return said.err if fails else said.out
+
+    def doctor(self) -> list[dict[str, Any]]:
+        """Run `athena doctor`, which finds a problem, and return its rows."""
+        self._capture.readouterr()
+        assert athena(args=["doctor", "--json"], prog_name="athena", standalone_mode=False) == 1
+        rows: list[dict[str, Any]] = json.loads(self._capture.readouterr().out)
+        return rows
 
     def read(self) -> Any:
         return self._capture.readouterr()
@@ -46,12 +52,12 @@ def test_approve_shows_changed_definition_first(servers: Terminal, tmp_path: Pat
     flag = tmp_path / "changed"
     said = servers("add", "sly", "--env", f"CHANGED={flag}", "--env", "MORE=50", "--", *HERE, "fine")
     assert "+ echo  (reads) Say it again." in said
-    assert "+ more_49  The tool more_49." in said  # however many there are
+    assert "+ more_49  The tool more_49." in said  # the list is complete, however long
     assert "sly: 52 tools can be called, as sly.echo(...)" in said
     assert "sly: all as approved" in servers("approve", "sly")
     flag.touch()
     assert "bad: changed" in servers("list", "--check")
-    said = servers("approve", "sly", fails=2)  # nobody is there who could agree
+    said = servers("approve", "sly", fails=2)  # no terminal, so no person can agree
     assert "a person has to agree" in said
     assert "a person does it at a terminal: athena servers approve sly" in said
     assert "--yes" not in said
@@ -82,7 +88,7 @@ def test_login_does_not_approve_changes(servers: Terminal, tmp_path: Path) -> No
         assert "bad: changed" in servers("list", "--check")
         file = tmp_path / "home" / "servers.json"
         file.write_text(file.read_text("utf-8").replace("127.0.0.1", "localhost"), "utf-8")
-        assert "a person has to agree" in servers("login", "sly", fails=2)  # before anything is sent there
+        assert "a person has to agree" in servers("login", "sly", fails=2)  # before anything is sent to the server
         assert not (tmp_path / "home" / "logins").exists()
     finally:
         web.communicate()
@@ -106,8 +112,9 @@ def test_failing_server_is_kept_and_reported(servers: Terminal) -> None:
     assert 'the server broken cannot be connected: Connection closed; it said: "missing API key"' in said
     assert "broken is kept, not connected; when it works: athena servers approve broken" in said
     assert "not approved yet; the last try: the server broken cannot be connected" in servers("list")
-    assert any("missing API key" in row[2] for row in doctor._check_servers())
-    assert "broken: 2 tools can be called" in servers("add", "broken", "--", *HERE, "fine")  # what was wrong makes room
+    assert any("missing API key" in row["detail"] for row in servers.doctor())
+    # adding again replaces a broken entry
+    assert "broken: 2 tools can be called" in servers("add", "broken", "--", *HERE, "fine")
     assert "the last try" not in servers("list")
     assert "there is a server 'broken' already" in servers("add", "broken", "--", "true", fails=4)
     assert "no program 'nonono'" in servers("add", "none", "--", "nonono", fails=8)
@@ -122,9 +129,9 @@ def test_failing_server_is_kept_and_reported(servers: Terminal) -> None:
 def test_doctor_reports_broken_config_file(servers: Terminal, tmp_path: Path) -> None:
     servers("list")
     (tmp_path / "home" / "servers.json").write_text("{", "utf-8")
-    ((name, works, said),) = doctor._check_servers()
-    assert (name, works) == ("servers", False)
-    assert "servers.json is not valid" in said
+    (row,) = [row for row in servers.doctor() if row["check"] == "servers"]
+    assert not row["ok"]
+    assert "servers.json is not valid" in row["detail"]
 
 
 def test_renamed_and_dropped_tools_are_reported(servers: Terminal, tmp_path: Path) -> None:
@@ -166,9 +173,9 @@ def test_missing_variable_of_daemon_is_reported(
         again = f"Athena's server is process {process}: athena daemon stop, then start it again where NOTES_KEY is set"
         listed = json.loads(servers("list", "--json"))[0]
         assert (listed["status"], listed["detail"]) == ("failing", f"{lacks}; {again}")
-        (row,) = [row for row in doctor._check_servers() if row[0] == "mcp keyed"]
-        assert not row[1]
-        assert lacks in row[2]
+        (row,) = [row for row in servers.doctor() if row["check"] == "mcp keyed"]
+        assert not row["ok"]
+        assert lacks in row["detail"]
         with AthenaClient(daemon.start_daemon(str(home.path))["url"]) as client:
             with pytest.raises(AthenaError, match=r"needs .*NOTES_KEY.*, which is not set") as caught:
                 client.call_tool("keyed.echo", text="x")
@@ -209,7 +216,7 @@ def test_add_shows_everything_server_receives(
     assert "  env NODE_OPTIONS=--require /tmp/evil.js\n" in said
     assert "  env KEY=${NOTES_KEY}\n" in said
     assert "  given from your environment: NOTES_KEY\n" in said
-    assert "fine '<U+000A>sly: npx harmless'\n" in said  # a line that is none of ours does not look like one
+    assert "fine '<U+000A>sly: npx harmless'\n" in said  # a line break in an argument cannot fake a line of our output
     assert "hush-hush" not in said
     assert "sk-ab12CD34ef56GH78" not in said
     file, ran = tmp_path / "home" / "servers.json", tmp_path / "ran"
@@ -217,7 +224,7 @@ def test_add_shows_everything_server_receives(
     given["command"], given["args"] = "touch", [str(ran)]
     file.write_text(json.dumps({"mcpServers": {"sly": given}}), "utf-8")
     assert "a person has to agree" in servers("approve", "sly", fails=2)
-    assert not ran.exists()  # it is shown, and agreed to, before it runs
+    assert not ran.exists()  # the command is shown and approved before it runs
     given["command"], given["args"] = HERE[0], [*HERE[1:], "noise"]
     given["env"] = {"KEY": "${NOTES_KEY}"}
     file.write_text(json.dumps({"mcpServers": {"sly": given}}), "utf-8")
@@ -225,7 +232,7 @@ def test_add_shows_everything_server_receives(
     assert "sly is not the one that was approved:" in said
     assert "  - env NODE_OPTIONS=--require /tmp/evil.js\n" in said
     assert f"  + command: {HERE[0]} -I -S {PROGRAM} noise\n" in said
-    assert "env KEY" not in said  # which is as it was
+    assert "env KEY" not in said  # unchanged, so not shown
 
 
 def test_relative_arguments_run_in_current_folder(

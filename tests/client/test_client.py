@@ -37,7 +37,7 @@ Talk = Callable[[socket.socket, int], None]
 
 
 class Started:
-    """A server process with a data folder of its own."""
+    """A server process with its own data folder."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -69,7 +69,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Generator[Started]:
 
 @pytest.fixture
 def client(started: Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[AthenaClient]:
-    """A client that found the token by itself, in a project of the test's own."""
+    """Return a client that found the token itself, in a project of its own."""
     monkeypatch.setenv("ATHENA_HOME", str(started.home))
     with AthenaClient(started.url, project=tmp_path.name) as made:
         yield made
@@ -77,7 +77,7 @@ def client(started: Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 @contextlib.contextmanager
 def listening(talk: Talk, host: str = "127.0.0.1") -> Iterator[str]:
-    """Serve each connection with `talk`, which is told its number from 0 on."""
+    """Serve each connection with `talk`, which gets its number, starting at 0."""
     listener = socket.create_server((host, 0))
     threads: list[threading.Thread] = []
 
@@ -106,7 +106,7 @@ def listening(talk: Talk, host: str = "127.0.0.1") -> Iterator[str]:
 
 
 def request(connection: socket.socket) -> bytes:
-    """Read one request; nothing where the other side has closed."""
+    """Read one request; return nothing if the other side has closed."""
     data = b""
     while b"\r\n\r\n" not in data:
         if not (piece := connection.recv(65_536)):
@@ -138,7 +138,7 @@ def always(raw: bytes) -> Talk:
 
 
 def proxy(started: Started, lost: Callable[[bytes], bool]) -> Talk:
-    """Pass everything on to a server, but lose the answers that `lost` picks by their request."""
+    """Forward everything to a server, but drop the replies for which `lost` returns true."""
 
     def talk(connection: socket.socket, _: int) -> None:
         host, port = started.url.removeprefix("http://").split(":")
@@ -147,7 +147,7 @@ def proxy(started: Started, lost: Callable[[bytes], bool]) -> Talk:
                 head, _gap, body = asked.partition(b"\r\n\r\n")
                 lines = [f"Host: {host}:{port}".encode() if x.startswith(b"Host:") else x for x in head.split(b"\r\n")]
                 other.sendall(b"\r\n".join(lines) + b"\r\n\r\n" + body)
-                answered = request(other)  # an answer has the shape of a request
+                answered = request(other)  # a reply has the same framing as a request
                 if lost(asked):
                     return
                 connection.sendall(answered)
@@ -326,7 +326,7 @@ def test_busy_server_is_retried_after_delay() -> None:
 
     with listening(talk) as url, AthenaClient(url, TOKEN) as client:
         assert client.info() == {"name": "athena"}
-    assert times[1] - times[0] >= 1.0  # by itself it would have waited a tenth of that
+    assert times[1] - times[0] >= 1.0  # without the header the client would have waited a tenth of that
 
 
 def test_busy_server_is_retried_five_times() -> None:
@@ -357,7 +357,8 @@ def test_closed_idle_connection_is_replaced() -> None:
         for number in range(20):
             times.append(time.monotonic())
             assert client.info()["number"] == number
-    assert min(later - one for one, later in itertools.pairwise(times)) < RETRY_DELAY_S / 2  # at once, without a pause
+    # immediately, without a pause
+    assert min(later - one for one, later in itertools.pairwise(times)) < RETRY_DELAY_S / 2
     assert served == list(range(20))
 
 
@@ -514,7 +515,7 @@ def test_close_lets_running_call_finish() -> None:
         arrived.set()
         closed.wait(LONG)
         connection.sendall(answer(200, {"a": 1}))
-        assert request(connection) == b""  # and then the connection is closed
+        assert request(connection) == b""  # then the client closes the connection
 
     with listening(talk) as url, ThreadPoolExecutor(1) as pool:
         client = AthenaClient(url, TOKEN)
@@ -566,7 +567,7 @@ def test_local_token_stays_on_machine(tmp_path: Path, monkeypatch: pytest.Monkey
         heard.append(request(connection))
         connection.sendall(answer(200, {"name": "athena"}))
 
-    with listening(talk) as here, listening(talk, "127.0.0.2") as elsewhere:  # which stands for another machine
+    with listening(talk) as here, listening(talk, "127.0.0.2") as elsewhere:  # stands for another machine
         for url in (here, elsewhere):
             with AthenaClient(url) as client:
                 client.info()

@@ -1,4 +1,4 @@
-"""Redaction of secrets. Every example is put together at run time, so that no scanner mistakes this file for a leak."""
+"""Redaction of secrets. The tests build every secret at run time, so that no scanner reports this file."""
 
 import base64
 import re
@@ -35,7 +35,7 @@ AWS_OTHER_HALF = "wJal/" + mixed(30) + "+x9Zq"
 SNOWFLAKE = base64.b64encode(b"123456789012345678").decode()
 KEY_LINES = "\n".join([mixed(64)] * 4 + ["Zm9v=="])
 
-# before, kind, secret, after
+# text before, kind, secret, text after
 FOUND: list[tuple[str, str, str, str]] = [
     ("key id ", "aws-key", "AKIA" + upper(16), " in use"),
     ("", "aws-key", "ASIA" + upper(16), ""),
@@ -443,12 +443,12 @@ REPEATED = [
 def test_redaction_time_is_linear(unit: str) -> None:
     texts = {length: "password=" + unit * (length // len(unit)) for length in (40_000, 160_000)}
     least = dict.fromkeys(texts, float("inf"))
-    for turn in range(8):  # in turn, and CPU time only: other processes must not count
+    for turn in range(8):  # alternating, and CPU time only, so that other processes do not count
         for length, text in texts.items():
             start = time.process_time()
             redact(text)
             least[length] = min(least[length], time.process_time() - start)
-        # Four times the text, so that what is quadratic stands well clear of noise: 16 against 4.
+        # Four times the text: quadratic work would take 16 times as long, clearly more than noise.
         well = least[160_000] < 9 * least[40_000] + 0.002
         if well and turn + 1 >= rounds(2, 8):
             break

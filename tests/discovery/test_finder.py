@@ -1,4 +1,4 @@
-"""Finding tools: the right one among hundreds, by words at once and by meaning soon after."""
+"""Tool search: the right tool among hundreds, first by words and soon also by meaning."""
 
 import os
 from collections.abc import Generator, Sequence
@@ -17,14 +17,14 @@ from athena.discovery.finder import ToolFinder
 from athena.embedding.encoder import Encoder
 from athena.errors import Unavailable
 from athena.operations import CATALOG
-from conftest import FULL, _model
+from conftest import FULL, MODEL
 from discovery_tools import tool
 from patience import until
 
 TOP = 3
-ENOUGH = 0.95  # of the requests, whoever wrote them
-FLOORS = {"held_out": 0.98, "strangers_held_out": 0.96, "strangers_dev": 0.98}  # a little beneath what is reached
-WORDS = 0.9  # of all, by words alone
+ENOUGH = 0.95  # share of requests that must succeed, whoever wrote them
+FLOORS = {"held_out": 0.98, "strangers_held_out": 0.96, "strangers_dev": 0.98}  # slightly below the measured values
+WORDS = 0.9  # share by words alone
 
 
 def entries(*tools: ForeignOperation) -> tuple[entry.ToolEntry, ...]:
@@ -32,7 +32,7 @@ def entries(*tools: ForeignOperation) -> tuple[entry.ToolEntry, ...]:
 
 
 class Letters:
-    """An embedder whose vectors count letters; it says what it was given, and fails when told to."""
+    """An embedder whose vectors count letters; it records its input and fails on demand."""
 
     name = "letters"
     dimensions = 32
@@ -62,7 +62,7 @@ class Letters:
 def hundreds() -> Generator[tuple[ToolFinder, tuple[entry.ToolEntry, ...]]]:
     """A finder that has read all tools."""
     every = entry.list_catalog_entries(tool_requests.catalog())
-    finder = ToolFinder(Encoder(_model))
+    finder = ToolFinder(Encoder(MODEL))
     finder.warm_up(every)
     until(lambda: finder.vectors.is_ready)
     yield finder, every
@@ -107,7 +107,7 @@ def test_unpopular_tool_is_found(
 ) -> None:
     finder, every = hundreds
     more = every + entries(CAT, DOG, CAR)
-    run_sync(finder.rank(more, "hungry kitten"))  # has the new ones read
+    run_sync(finder.rank(more, "hungry kitten"))  # starts embedding the new tools
     until(lambda: run_sync(finder.rank(more, "hungry kitten"))[0].path == "pets.feed_cat")
     assert run_sync(finder.rank(more, "the puppy wants to go out"))[0].path != "pets.feed_cat"
 
@@ -121,7 +121,7 @@ CAR = tool("garage.wash_car", "Clean the car", colour="Which one.")
 
 def test_first_answer_lexical_then_semantic() -> None:
     finder, every = (
-        ToolFinder(Encoder(_model)),
+        ToolFinder(Encoder(MODEL)),
         entries(CAT, DOG, CAR, *(tool(f"a.t{n}", f"Thing {n}") for n in range(9))),
     )
     assert run_sync(finder.rank(every, "hungry kitten")) == []

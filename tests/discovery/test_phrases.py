@@ -1,4 +1,4 @@
-"""What people say for tools, and which words of a request count."""
+"""Everyday phrases for tools, and the words of a request that count."""
 
 from athena.core.words import stem_words
 from athena.discovery import entry, lexicon
@@ -30,7 +30,7 @@ def test_foreign_tool_is_found_by_name() -> None:
     for path in ("bugs.list_issues", "bugs.issue", "bugs.create_report", "pets.feed_cat"):
         assert "report a bug" not in said(path), path
     assert said("pets.feed_cat") == ()
-    assert said("memory.recall") == ()  # another server's, whatever ours does
+    assert said("memory.recall") == ()  # a tool of another server, even if its name is like ours
 
 
 def test_distinctive_word_of_name_counts() -> None:

@@ -1,4 +1,4 @@
-"""Servers from their configuration to a call: named, pinned, approved, recorded, ended."""
+"""Servers from configuration to call: names, approvals, call records and shutdown."""
 
 import json
 import os
@@ -46,14 +46,14 @@ def home(tmp_path: Path) -> Iterator[House]:
 
 @pytest.fixture(scope="module")
 def fine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """A house with one good server, shared by those who leave it as it is."""
+    """Return a gateway with one good server, shared by tests that do not change it."""
     with house(tmp_path_factory.mktemp("fine")) as made:
         made.add("fine", given("fine"))
         yield made
 
 
 def failure(home: House, path: str) -> AthenaError | None:
-    """Call a tool and return how that failed, if it did."""
+    """Call a tool and return its error, if any."""
     try:
         home.call(path)
     except AthenaError as error:
@@ -261,14 +261,14 @@ def test_unapproved_server_cannot_be_called(home: House) -> None:
             home.call(name, **arguments)
         assert caught.value.hint == "a person looks at it: athena servers approve fine"
     assert home.run("fine.echo(text='x')").error.message == waits
-    assert home.run("fine = {'a': 1}\nlist(fine.items())").error is None  # a name like any other
+    assert home.run("fine = {'a': 1}\nlist(fine.items())").error is None  # a variable may have the name of a server
     assert home.run("list(fine.items())").error is None
 
 
 def test_definition_changed_during_use_is_refused(home: House) -> None:
     home.add("sly", given("changes-later"))
-    assert home.call("sly.bad") == "did changes-later"  # and from then on it offers something else
-    refused = until(lambda: failure(home, "sly.bad"))  # it says so after its answer
+    assert home.call("sly.bad") == "did changes-later"  # from now on the server offers another definition
+    refused = until(lambda: failure(home, "sly.bad"))  # it announces the change after its answer
     assert isinstance(refused, Denied)
     assert "the tool 'bad' has changed since it was approved" in str(refused)
     assert refused.hint == "a person looks at it: athena servers approve sly"
@@ -319,7 +319,7 @@ def test_changed_definition_needs_new_approval(home: House, tmp_path: Path) -> N
     assert home.server("sly").refused == []
     assert home.call("sly.bad") == "did fine"
     assert home.call("sly.extra") == "did fine"
-    flag.unlink()  # it offers again what was approved once, but is not now
+    flag.unlink()  # it offers again what a person approved before, but has not approved again
     home.gateway.close()
     with house(home.home) as other, pytest.raises(Denied):
         other.call("sly.bad")
@@ -333,7 +333,7 @@ def test_cancelled_comparison_does_not_skip_approval(home: House, tmp_path: Path
     flag.touch()
     slow.touch()
     pending = home.gateway.start_call(RemoteTool("sly", "echo", "sly.echo", True, False), {"text": "x"})
-    while slow.exists():  # until it is asked for its tools
+    while slow.exists():  # until the server is asked for its tools
         time.sleep(0.01)
     pending.cancel()
     with pytest.raises(Denied, match="the tool 'bad' has changed since it was approved"):
@@ -356,7 +356,7 @@ def test_concurrent_decision_of_person_holds(home: House, monkeypatch: pytest.Mo
 
     read = ApprovalStore.read
     for removes in (False, True):
-        assert home.app.catalog.version
+        home.app.catalog.refresh()
         with monkeypatch.context() as patched:
             patched.setattr(ApprovalStore, "read", decided_meanwhile)
             home.gateway._store_refusals("sly", {"bad": "changed"})
@@ -444,7 +444,7 @@ def test_server_runs_in_configured_folder(home: House, tmp_path: Path, monkeypat
     for cwd in (str(home.home), str(home.home / "pins"), "~/link", "link/pins"):
         with pytest.raises(InvalidInput, match="Athena keeps its own files there"):
             home.add("inside", given("tells", cwd=cwd))
-    monkeypatch.setenv("PLACE", str(home.home))  # known only when it starts
+    monkeypatch.setenv("PLACE", str(home.home))  # the value is known only when the server starts
     home.add("later", given("tells", cwd="${PLACE}"), approve=False)
     with pytest.raises(InvalidInput, match="Athena keeps its own files there"):
         home.approve("later")
@@ -475,7 +475,7 @@ def test_calls_are_recorded_and_idempotent(home: House, tmp_path: Path) -> None:
     assert counted.read_text("ascii") == "xx"
     with pytest.raises(Conflict):
         home.call("counts.echo", "http", "the-key", text="x")
-    # It is written down without being waited for.
+    # The call is recorded in the background.
     until(lambda: run_sync(home.app.store.database.read(calls.count_calls)).get("counts.bad") == 2)
 
 
@@ -505,7 +505,7 @@ def test_key_covers_concurrent_and_unknown_calls(home: House, tmp_path: Path) ->
         home.call("dies.bad", "http", "another")
     assert "look before you repeat it" in str(caught.value.hint)
     home.add("errs", given("huge-error"))
-    for _ in range(2):  # it said itself that it failed
+    for _ in range(2):  # the server itself reported the failure
         with pytest.raises(InvalidInput, match="failed: EEEE"):
             home.call("errs.bad", "http", "a third")
 
@@ -565,9 +565,9 @@ def test_failed_start_is_not_retried_immediately(home: House, tmp_path: Path) ->
 
 
 def test_server_listing_tools_once_is_added(home: House) -> None:
-    home.add("once", given("lists-once", startupTimeout=1.5))  # it was listed once, and is not asked again
+    home.add("once", given("lists-once", startupTimeout=1.5))  # it was listed once and is not asked again
     assert home.call("once.bad") == "did lists-once"
-    # It says after its answer that its tools have changed, and then nothing more.
+    # It announces a change after its answer, and then sends nothing more.
     refused = until(lambda: failure(home, "once.bad"))
     assert isinstance(refused, Unavailable)
     assert "server once cannot be connected: it did not list its tools within" in str(refused)
@@ -607,7 +607,7 @@ def test_approval_pauses_programs_and_refuses_others(home: House) -> None:
     with pytest.raises(ApprovalNeeded, match=r"careful\.bad needs a person's approval"):
         home.call("careful.bad", "http")
     assert home.call("careful.bad", "cli") == "did fine"  # a person calls
-    for words in ("dry_run=True", "dry_run=1"):  # which means something with our own operations alone
+    for words in ("dry_run=True", "dry_run=1"):  # dry_run exists only for our own operations
         assert home.run(f"careful.bad({words})").status == "needs_approval"
     waiting = home.run("x = careful.bad()\nx + '!'")
     assert waiting.status == "needs_approval"
@@ -631,7 +631,7 @@ said
     assert done.error is None, done.error
     assert done.result[:3] == ["a", "b", "did fine"]
     assert "text must be text" in done.result[3]
-    for name in ("txet", "file"):  # what is missing is meant
+    for name in ("txet", "file"):  # the missing parameter is named
         wrong = fine.run(f"fine.echo({name}='x')")
         assert wrong.error.type == "TypeError"
         assert "did you mean 'text'?" in wrong.error.hint
@@ -693,7 +693,7 @@ def test_servers_die_when_we_are_killed(tmp_path: Path) -> None:
     assert process.stdout
     try:
         assert process.stdout.readline() == "up\n"
-        assert len(processes(mark)) >= 8  # us, three minders, three servers, a sleeping child
+        assert len(processes(mark)) >= 8  # this process, three supervisors, three servers, a sleeping child
     finally:
         process.kill()
         process.communicate()
@@ -710,7 +710,7 @@ def test_removed_server_is_stopped_when_idle(home: House, tmp_path: Path) -> Non
     login.parent.mkdir()
     login.touch()
     with house(home.home) as other:  # another process
-        assert other.app.catalog.version
+        other.app.catalog.refresh()
         other.gateway.remove_server("removed")
         other.add("disabled", given("fine", env={"MARK": f"{tmp_path}-disabled"}, disabled=True), approve=False)
         other.add("exchanged", given("noise", env={"MARK": f"{tmp_path}-exchanged"}), approve=False)

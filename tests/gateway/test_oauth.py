@@ -1,4 +1,4 @@
-"""Logging in to a server: once with a browser, then silently, and with nobody else's token."""
+"""OAuth login to a server: once in a browser, renewed silently, and never with the token of another server."""
 
 import json
 import stat
@@ -82,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Bank(ThreadingHTTPServer):
-    """A server that lets nobody in who has not logged in."""
+    """A server that requires a login."""
 
     daemon_threads = True
 
@@ -125,14 +125,15 @@ def test_login_is_renewed_without_browser(home: House, bank: Bank) -> None:
     bank.lasts = 1
 
     def show(address: str) -> None:
-        assert threading.current_thread().name.startswith("athena")  # an executor would keep whoever gives up
+        # an executor thread would keep a cancelled caller waiting
+        assert threading.current_thread().name.startswith("athena")
         browse(address)
 
     home.gateway.login("bank", show)
     kept = home.home / "logins" / "bank.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     home.approve("bank")
-    bank.good = "something else"  # and the token is no longer of use
+    bank.good = "something else"  # the token becomes invalid
     threading.Event().wait(1.1)
     with house(home.home) as other:
         assert other.call("bank.echo", text="x") == "welcome"

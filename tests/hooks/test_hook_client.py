@@ -1,4 +1,4 @@
-"""The hooks of sessions: who answers them when something is missing, and what nobody can make them do."""
+"""Session hooks: the fallbacks when something is missing, and safety against hostile input."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path, _filled: Path) -> Generator[Home]:
-    """A home with something to tell, and no daemon."""
+    """Return a home with a memory to tell, and no daemon."""
     made = Home(tmp_path / "home")
     (made.path / "athena.db").write_bytes((_filled / "athena.db").read_bytes())
     made.install()
@@ -59,7 +59,7 @@ def home(tmp_path: Path, _filled: Path) -> Generator[Home]:
 
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Generator[Home]:
-    """A home with something to tell, and a daemon."""
+    """Return a home with a memory to tell, and a daemon."""
     made = filled(tmp_path_factory.mktemp("warm") / "home")
     made.start()
     yield made
@@ -68,7 +68,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Generator[Home]:
 
 @pytest.fixture(scope="module")
 def other(warm: Home) -> str:
-    """Where another server answers over MCP."""
+    """Yield the URL of another memory server that answers over MCP."""
     facts = warm.served
     assert facts is not None
     token = (warm.path / "token").read_text().strip()
@@ -81,7 +81,7 @@ def start(home: Home, session: str = "s1", **more: str) -> Said:
 
 
 def unharmed(home: Home) -> None:
-    """The launcher ends with 0 whatever happens; its log and the daemon's say whether something did."""
+    """Assert that the launcher exited with 0 and that neither log reports an error."""
     assert not (home.path / "logs" / "launcher.log").exists()
     log = home.path / "logs" / daemon.DAEMON_LOG_FILE
     assert not log.exists() or "hook failed" not in log.read_text()
@@ -97,7 +97,7 @@ def test_daemon_answers_without_log(warm: Home) -> None:
     assert said.code == 0
     assert FACT in said.context
     assert warm.lines == []
-    assert json.loads(warm.athena("hook", "session-start", given=START))  # the command says the same
+    assert json.loads(warm.athena("hook", "session-start", given=START))  # the command gives the same answer
     assert warm.lines == []
 
 
@@ -128,7 +128,7 @@ def test_concurrent_hooks_start_one_daemon(home: Home) -> None:
         every = list(pool.map(lambda number: start(home, f"s{number}"), range(20)))
     assert {said.code for said in every} == {0}
     assert all(FACT in said.context for said in every if said.out)
-    assert any(said.out for said in every), home.lines  # on a slow machine some are out of time
+    assert any(said.out for said in every), home.lines  # on a slow machine some hooks time out
     home.until(served=True)
     assert home.starts() == 1
 
@@ -137,7 +137,8 @@ def test_hanging_daemon_does_not_block_hook(home: Home) -> None:
     hung = home.start()
     os.kill(hung, signal.SIGSTOP)
     try:
-        said = start(home, ATHENA_HOOKS_TIMEOUT_MS="10000")  # a quarter of it for the daemon, the rest for the process
+        # a quarter of the time for the daemon, the rest for this process
+        said = start(home, ATHENA_HOOKS_TIMEOUT_MS="10000")
     finally:
         os.kill(hung, signal.SIGCONT)
     assert (said.code, home.links) == (0, ["process"])
@@ -167,7 +168,7 @@ def test_other_server_is_asked_over_mcp(home: Home, other: str) -> None:
     assert (said.code, home.links) == (0, ["mcp"])
     assert home.lines[0]["why"].startswith("no daemon")
     assert json.loads(said.out)["hookSpecificOutput"]["hookEventName"] == "UserPromptSubmit"
-    said = home.hook("stop", b"{}", **PROJECT)  # nothing can be said to that
+    said = home.hook("stop", b"{}", **PROJECT)  # this event has no answer
     assert (said.code, said.out) == (0, b"")
 
 
@@ -185,7 +186,7 @@ def test_silent_other_server_does_not_block(home: Home) -> None:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
         said = start(home, ATHENA_HOOKS_MCP_URL=url, **SOON)
     assert (said.code, said.out, home.links) == (0, b"", ["nothing"])
-    assert said.seconds < 30  # and not the minute that a client would wait
+    assert said.seconds < 30  # less than the minute that a client would wait
     said = start(home, ATHENA_HOOKS_MCP_URL=url)
     assert (said.code, said.out, home.links) == (0, b"", ["nothing"] * 2)
 
@@ -207,7 +208,7 @@ def test_disabled_folder_asks_no_server(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     (tmp_path / "secret").mkdir()
-    address = "http://127.0.0.1:9/mcp"  # where nobody is
+    address = "http://127.0.0.1:9/mcp"  # nothing listens there
     home.settings(f'[hooks]\nenabled = false\nmcp_url = "{address}"\n[hooks.projects]\n"{tmp_path}/secret" = "*"\n')
     monkeypatch.setenv("ATHENA_HOME", str(home.path))
     given = json.dumps({"cwd": str(tmp_path / folder), "prompt": "what is it"}).encode()
@@ -276,7 +277,7 @@ def test_missing_package_is_logged(home: Home) -> None:
     script = home.path / "bin" / "athena-hook"
     script.write_text(script.read_text().replace(str(Path(daemon.PACKAGE_ROOT)), "/nowhere"))
     said = start(home, PYTHONPATH="")
-    # Where the package is installed for good it is found all the same, and answers.
+    # An installed package is still found, and answers.
     assert said.code == 0
     assert home.links in (["nothing"], ["process"])
 
@@ -297,7 +298,7 @@ connection, _ = listening.accept(); print(connection.recv(100))
         said = start(home)
         assert FACT in said.context
         assert "somebody else" in home.lines[0]["why"]
-        assert stranger.stdout.readline() == b"b''\n"  # it learnt nothing
+        assert stranger.stdout.readline() == b"b''\n"  # it received nothing
 
 
 def test_unknown_event_is_harmless(warm: Home) -> None:
@@ -334,14 +335,14 @@ def test_event_answered_twice_is_recorded_once(warm: Home, monkeypatch: pytest.M
         monkeypatch.setenv(name, value)
     path, end = socket_path(str(warm.path), "hook.sock"), time.monotonic() + LONG
     given = json.dumps({"session_id": "s1", "last_assistant_message": "The ship sails at noon. " * 5}).encode()
-    for number, events in (("a" * 32, 1), ("b" * 32, 2)):  # the same can happen twice, and is two events then
+    for number, events in (("a" * 32, 1), ("b" * 32, 2)):  # the same event may happen twice, and is then two events
         monkeypatch.setenv("ATHENA_HOOK_ID", number)
         assert hooks_client.ask_daemon(path, "stop", given, end, end) == (b"", "")
         assert hooks_client.ask_daemon(path, "stop", given, end, end) == (b"", "")
         assert fallback.answer_without_daemon("stop", given, "the daemon does not answer", end).link == "process"
         found = json.loads(warm.athena("call", "recall_events", project="twice"))
         assert len(found) == events
-    warm.hook("stop", given, ATHENA_PROJECT="twice")  # each run of the client is an event of its own
+    warm.hook("stop", given, ATHENA_PROJECT="twice")  # each run of the client is its own event
     assert len(json.loads(warm.athena("call", "recall_events", project="twice"))) == 3
 
 
@@ -385,7 +386,7 @@ KEYS = (
 
 
 def hostile(chance: random.Random, canary: Path) -> bytes:
-    """Make up an input that no client would send."""
+    """Return an input that no client would send."""
     text = "".join(chance.choice(NASTY).format(canary=canary) for _ in range(chance.randint(1, 4)))
     form = chance.randrange(6)
     if form == 0:

@@ -1,4 +1,4 @@
-"""What the store says of itself: how much there is of what, and what it knows well."""
+"""What the store reports about itself: counts, and the topics that it covers well."""
 
 from collections.abc import Generator
 from datetime import datetime
@@ -9,7 +9,7 @@ import pytest
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 from patience import until
 
 NOON = datetime(2026, 3, 18, 12).timestamp()
@@ -18,8 +18,8 @@ DAY = 86_400
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
-    """A store with a topic of each sort, at noon."""
-    made = App(engine.open(tmp_path / "athena.db"), _model, lambda: NOON)
+    """Return a store with one topic of each grade, at noon."""
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, lambda: NOON)
     things = [(f"The deploy needs step {i}", ["Deploy", "ops"], i * 2) for i in range(5)]
     things += [(f"The old press prints page {i}", ["print"], 200 + i) for i in range(5)]
     things += [("Maria likes tea", ["people"], 20), ("The gate is green", [], 40)]
@@ -50,7 +50,7 @@ def test_expertise_grades_topics_with_evidence(app: App) -> None:
 
 def test_recalled_topic_is_not_stale(app: App) -> None:
     found = call(app, "recall", query="page 3 of the old press", k=1)[0]
-    until(lambda: call(app, "stats")["most_recalled"])  # nobody waits for a use to be written
+    until(lambda: call(app, "stats")["most_recalled"])  # usage is recorded in the background
     (topic,) = [one for one in call(app, "expertise").well_covered if one.topic == "print"]
     assert (topic.days_since_recalled, topic.evidence[0]) == (0.0, found.id)
     assert topic.strength > 0

@@ -1,3 +1,5 @@
+"""Memories: purge, undo, history, verification and embedding models."""
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ class Caller:
 
 
 class Broken:
-    """An embedder whose model cannot be loaded until it is mended."""
+    """An embedder whose model fails to load until it is repaired."""
 
     name, dimensions, works = "mended/1", 4, False
 

@@ -1,3 +1,5 @@
+"""Splitting texts into passages."""
+
 from itertools import pairwise
 
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What search finds, and that it keeps finding it."""
+"""Ranking of search results, and its stability."""
 
 import random
 from pathlib import Path
@@ -22,7 +22,7 @@ from athena.core.threads import run_sync
 from athena.memory.ranking import Weights
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 from patience import until
 
 NOTES = [
@@ -43,7 +43,7 @@ def call(app: App, name: str, **arguments: Any) -> Any:
 
 
 def store(items: list[Any], weights: Weights = Weights(recency=0, strength=0)) -> App:  # noqa: B008
-    app = App(Sqlite(IN_MEMORY_PATH), _model, weights=weights)
+    app = App(Sqlite(IN_MEMORY_PATH), MODEL, weights=weights)
     call(app, "remember_batch", items=items)
     while call(app, "reembed", limit=256).remaining:
         pass
@@ -75,7 +75,7 @@ def test_unrelated_memories_keep_first_answer() -> None:
 
 
 def test_batch_and_single_store_rank_equally() -> None:
-    together, apart = store(NOTES), App(Sqlite(IN_MEMORY_PATH), _model, weights=Weights(recency=0, strength=0))
+    together, apart = store(NOTES), App(Sqlite(IN_MEMORY_PATH), MODEL, weights=Weights(recency=0, strength=0))
     for note in NOTES:
         call(apart, "remember", content=note)
     for question in QUESTIONS:
@@ -88,7 +88,7 @@ def test_batch_and_single_store_rank_equally() -> None:
 def test_scores_survive_restart(tmp_path: Path) -> None:
     scores = []
     for _ in range(2):
-        app = App(Sqlite(tmp_path / "a.db"), _model, weights=Weights(recency=0, strength=0))
+        app = App(Sqlite(tmp_path / "a.db"), MODEL, weights=Weights(recency=0, strength=0))
         call(app, "remember_batch", items=NOTES)
         scores.append([[(h.content, h.score) for h in call(app, "recall", query=q, k=8)] for q in QUESTIONS])
         app.close()
@@ -104,10 +104,10 @@ def test_turn_is_found_by_previous_turn() -> None:
 
 
 def test_later_neighbour_is_indexed_in_background() -> None:
-    app = App(Sqlite(IN_MEMORY_PATH), _model)
+    app = App(Sqlite(IN_MEMORY_PATH), MODEL)
     first = {"content": "What is your favourite dish?", "metadata": {"session_id": "s1"}}
     call(app, "remember", **first)
-    app.store.encoder.stop()  # nothing happens behind our back
+    app.store.encoder.stop()  # keep the background from embedding
     call(app, "remember", content="Probably lasagne.", metadata={"session_id": "s1"})
     assert call(app, "verify").checked["behind"] == 2
     assert call(app, "reembed").remaining == 0
@@ -144,7 +144,7 @@ def test_hit_explains_its_score() -> None:
 
 def test_recall_strengthens_and_disuse_fades(engine: Engine) -> None:
     now = [1_800_000_000.0]
-    app = App(engine.in_memory(), _model, time=lambda: now[0])
+    app = App(engine.in_memory(), MODEL, time=lambda: now[0])
     one = call(app, "remember", content="The red key opens the shed.")
     for _ in range(5):
         call(app, "recall", query="red key", k=1)
@@ -153,7 +153,7 @@ def test_recall_strengthens_and_disuse_fades(engine: Engine) -> None:
         hit = call(app, "recall", query="red key", k=1, explain=True)[0]
         return hit if hit.why["strength"] else None
 
-    strong = until(strengthened)  # what was used is noted a little later
+    strong = until(strengthened)  # usage is recorded in the background
     assert strong.id == one.id
     assert strong.why["strength"] > 0.02
     now[0] += 365 * 86_400
@@ -176,6 +176,6 @@ def test_trial_uses_operations_and_counts_ranks() -> None:
         EvaluationQuestion("which message broker", frozenset({"3"}), "a"),
         EvaluationQuestion("peanuts", frozenset({"1"}), "b"),
     ]
-    with open_trial(Collection("notes", items, questions), _model, lambda _: None) as tried:
+    with open_trial(Collection("notes", items, questions), MODEL, lambda _: None) as tried:
         answers = tried.ask_questions(Weights())
     assert [one.ranks for one in answers] == [(0,), (0,)]

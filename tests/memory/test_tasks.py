@@ -1,4 +1,4 @@
-"""Tasks: what is to be done comes up when it is due, waits for what it needs, and nothing of it is lost."""
+"""Tasks: due dates, dependencies, priorities, and no lost changes."""
 
 import itertools
 from collections.abc import Generator
@@ -14,7 +14,7 @@ from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.storage import copying
 from athena.storage.sqlite.store import Sqlite
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 
 NOON = datetime(2026, 3, 18, 12).timestamp()  # a Wednesday
 
@@ -34,7 +34,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine, clock: Clock) -> Generator[App]:
-    made = App(engine.open(tmp_path / "athena.db"), _model, clock)
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, clock)
     yield made
     made.close()
 

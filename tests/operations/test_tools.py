@@ -1,4 +1,4 @@
-"""Tools are found, described and written out as files, on every engine and as servers come and go."""
+"""Tools: search, descriptions and export as files, on every engine and as servers come and go."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Programs that are cancelled, nested, repeated, flooding or hostile: what was reviewed once stays mended."""
+"""Programs that are cancelled, nested, repeated, flooding or hostile: regressions."""
 
 import asyncio
 import textwrap
@@ -14,9 +14,9 @@ from athena.app.compose import App
 from athena.core.threads import run_sync, start_in_thread
 from athena.errors import Conflict, Denied, InvalidInput, LimitExceeded
 from athena.programs import host_calls, run_record
-from athena.programs import workspace as keeping_files
+from athena.programs import workspace as workspace_files
 from athena.storage import runs
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 from patience import held, until
 
 KEY = bytes(range(32))
@@ -32,7 +32,7 @@ def writes(n: int = 1) -> int:
 
 
 def opened(engine: Engine, file: Path, key: bytes = KEY) -> App:
-    return App(engine.open(file), _model, key=lambda: key)
+    return App(engine.open(file), MODEL, key=lambda: key)
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_count_needs_no_approval(app: App) -> None:
 
 
 def test_paused_programs_are_limited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_calls, "MAX_PAUSED_RUNS", 2)  # smaller
+    monkeypatch.setattr(host_calls, "MAX_PAUSED_RUNS", 2)  # smaller, to be quick
     done = [run(app, "memory.purge(expect=0)", workspace=f"w{i}") for i in range(3)]
     assert [one.status for one in done] == ["needs_approval", "needs_approval", "failed"]
     assert "wait for one already" in done[2].error.message
@@ -210,8 +210,8 @@ def test_long_paused_run_is_not_lost() -> None:
 
 
 def test_project_workspaces_share_quota(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping_files, "MAX_PROJECT_BYTES", 3_000_000)  # smaller
-    monkeypatch.setattr(keeping_files, "MAX_PROJECT_WORKSPACES", 3)
+    monkeypatch.setattr(workspace_files, "MAX_PROJECT_BYTES", 3_000_000)  # smaller, to be quick
+    monkeypatch.setattr(workspace_files, "MAX_PROJECT_WORKSPACES", 3)
     flood = "for i in range(8):\n    workspace.write(path='a.txt', content='x' * 900_000, workspace=f'w{i}')"
     done = run(app, flood)
     assert (done.status, done.calls) == ("failed", 4)
@@ -221,7 +221,7 @@ def test_project_workspaces_share_quota(app: App, monkeypatch: pytest.MonkeyPatc
 
 
 def test_project_variables_are_limited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_record, "MAX_WORKSPACES", 2)  # smaller
+    monkeypatch.setattr(run_record, "MAX_WORKSPACES", 2)  # smaller, to be quick
     done = [run(app, "x = 1", workspace=f"w{i}") for i in range(3)]
     assert ["full" in one.output for one in done] == [False, False, True]
     assert run(app, "x = 2\nx", workspace="w1").output == ""
@@ -269,7 +269,7 @@ def test_two_processes_keep_both_variables(app: App, engine: Engine, tmp_path: P
     assert [one.success for one in said] == [True, True]
     assert run(app, "[base, left, right]").result == [1, [1], [1]]
     assert run(app, "[base, left, right]", engine="python").result == [1, [1], [1]]
-    assert any("both" in one.output for one in said)  # one of the two values is lost, and that is said
+    assert any("both" in one.output for one in said)  # one of the two values is lost, and the output says so
 
 
 def test_missing_answer_does_not_lose_run(app: App) -> None:
@@ -289,7 +289,7 @@ def test_missing_answer_does_not_lose_run(app: App) -> None:
 
 
 def test_paused_run_keeps_its_key(app: App) -> None:
-    """Whoever approves a call must get that call."""
+    """A person who approves a call must get that call."""
     ids = [call(app, "remember", content=f"note {i}").id for i in range(3)]
     call(app, "forget_batch", memory_ids=ids)
     purge = f"memory.purge(memory_ids={ids[1:]})"

@@ -1,4 +1,4 @@
-"""Programs: what they call is done and recorded, what they leave stays, and nothing of them happens twice."""
+"""Programs: their calls are recorded, their variables stay, and nothing happens twice."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from athena.core.threads import run_sync, start_in_thread
 from athena.core.types import to_json
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.storage import copying, runs, workspaces
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 from patience import held, until
 
 KEY = bytes(range(32))
@@ -33,7 +33,7 @@ class Said(NamedTuple):
 
 
 class Terminal:
-    """Gives commands and hears what they say."""
+    """Runs commands and returns their output."""
 
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self._capture = capture
@@ -50,7 +50,7 @@ def terminal(isolated: App, capsys: pytest.CaptureFixture[str]) -> Terminal:
 
 
 def opened(engine: Engine, file: Path, key: bytes = KEY) -> App:
-    return App(engine.open(file), _model, key=lambda: key)
+    return App(engine.open(file), MODEL, key=lambda: key)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def app(tmp_path: Path, engine: Engine) -> Generator[App]:
 
 
 def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
-    surface = "cli" if name == "approve_run" else "test"  # only a person approves
+    surface = "cli" if name == "approve_run" else "test"  # only a person may approve
     return run_sync(app.catalog.get_operation(name)(app.create_context(project, surface, key), **arguments))
 
 
@@ -115,7 +115,7 @@ def test_program_loops_over_records(app: App) -> None:
         "waiting": None,
     }
     assert "status: processed" in call(app, "open_nodes", names=["server 3"])["entities"][0]["observations"]
-    until(lambda: len(calls_of(app, done.run_id)) == 11)  # nobody waits for reads to be recorded
+    until(lambda: len(calls_of(app, done.run_id)) == 11)  # reads are recorded in the background
     assert set(calls_of(app, done.run_id)) == {
         ("read_graph", "program", "done"),
         ("open_nodes", "program", "done"),
@@ -193,7 +193,7 @@ def test_long_value_is_kept_under_handle(app: App) -> None:
 def test_old_handles_are_evicted(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     from athena.programs import workspace
 
-    monkeypatch.setattr(workspace, "MAX_HANDLES", 3)  # smaller
+    monkeypatch.setattr(workspace, "MAX_HANDLES", 3)  # smaller, to be quick
     done = [run(app, f"'{i}' * 20_000") for i in range(5)]
     assert {one.path for one in call(app, "list_files")} == {one.handle for one in done[2:]}
 
@@ -258,7 +258,7 @@ def test_variables_move_with_project_and_store(app: App, tmp_path: Path) -> None
     target = open_database_at(str(tmp_path / "copy.db"), "to")
     copying.copy_store(app.store.database, target)
     target.close()
-    copy = App(open_database_at(str(tmp_path / "copy.db"), ""), _model, key=lambda: KEY)
+    copy = App(open_database_at(str(tmp_path / "copy.db"), ""), MODEL, key=lambda: KEY)
     assert value(copy, "rows", project="new") == [1, 2]
     assert call(copy, "approve_run", "new", run_id=waits.run_id).result == 1
     copy.close()
@@ -412,7 +412,7 @@ def test_killing_the_process_between_approval_and_call_leaves_an_unknown_run(tmp
     subprocess.run([*athena, "run", "-"], input=code, env=environment, text=True, check=False, capture_output=True)
     from athena.storage.sqlite.store import Sqlite
 
-    app = App(Sqlite(home / "athena.db"), _model)
+    app = App(Sqlite(home / "athena.db"), MODEL)
     [waits] = call(app, "list_runs", "test", status="needs_approval")
     child = subprocess.Popen([*athena, "approve", waits.run_id], env=environment, stdout=subprocess.DEVNULL)
     until(lambda: call(app, "get_run", "test", run_id=waits.run_id).status == "running")
@@ -519,7 +519,7 @@ def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
     def kept() -> Any:
         if not file.exists():
             return []
-        app = App(Sqlite(file), _model)
+        app = App(Sqlite(file), MODEL)
         found = call(app, "list_memories", "test")
         app.close()
         return found
@@ -527,7 +527,7 @@ def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
     until(kept)
     child.kill()
     child.wait()
-    app = App(Sqlite(file), _model)
+    app = App(Sqlite(file), MODEL)
     assert [(one.status, one.error) for one in call(app, "list_runs", "test")] == [("unknown", None)]
     assert [one.content for one in call(app, "list_memories", "test")] == ["before"]
     app.close()

@@ -1,4 +1,4 @@
-"""Skills: a function that worked is kept, found, called and taken back; one that does not work is not kept."""
+"""Skills: a working function is saved, found, called and removed; a broken one is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def test_skill_is_called_inside_and_outside(app: App) -> None:
     done = call(app, "run_skill", name="tagged", arguments={"tag": "deploy", "limit": 1})
     assert (done.success, len(done.result), done.calls) == (True, 1, 1)
     assert run(app, "skills.run(name='tagged', arguments={'tag': 'none'})")["result"] == []
-    until(lambda: call(app, "get_skill", name="tagged").uses >= 4)  # nobody waits for it to be counted
+    until(lambda: call(app, "get_skill", name="tagged").uses >= 4)  # usage is recorded in the background
     assert call(app, "get_skill", name="tagged").uses == 4
 
 
@@ -240,7 +240,7 @@ def test_purge_removes_deleted_skill(app: App, tmp_path: Path) -> None:
 
 
 def test_skill_with_type_error_is_refused(app: App) -> None:
-    """Even where its example does not come past the mistake."""
+    """Even if its example does not reach the mistake."""
     code = "def found(n: int) -> list:\n    if n > 5:\n        return memory.recall(query=n)\n    return []"
     with pytest.raises(InvalidInput, match=r"line 3: .*memory\.recall.* 'str', found 'int'"):
         save(app, "found", code, description="Find.", example="found(1)")

@@ -1,4 +1,4 @@
-"""One warm server for each home, whoever starts it, and however it ends."""
+"""One daemon per home, whoever starts it and however it ends."""
 
 import contextlib
 import json
@@ -159,7 +159,7 @@ def test_hanging_daemon_can_be_stopped(home: Home) -> None:
     assert json.loads(home.athena("daemon", "status", "--json"))["answers"] is False
     waited: list[int] = []
     lock.acquire_server_lock(str(home.path), 2 * lock.NOTIFY_AFTER_S, waited.append).release()
-    assert waited == [pid]  # nobody waits without being told for whom
+    assert waited == [pid]  # it waited for this process only
     assert_gone(pid)
 
 
@@ -169,7 +169,7 @@ def test_failed_start_is_explained(home: Home) -> None:
         home.start()
     assert "consolidate must be one of" in (home.path / "logs" / "daemon.log").read_text()
     assert str(home.path) in str(caught.value.hint)
-    assert not daemon.may_start(str(home.path))  # so that hooks do not try it each time
+    assert not daemon.may_start(str(home.path))  # so that hooks do not retry each time
     home.settings("")
     home.start()
     assert daemon.may_start(str(home.path))
@@ -195,8 +195,8 @@ def test_long_log_is_rotated(tmp_path: Path) -> None:
     program = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from athena.core.home.logs import StderrLog as Log
-sys.stderr = Log({str(tmp_path)!r}, "some.log", 1_000)
+from athena.core.home.logs import StderrLog
+sys.stderr = StderrLog({str(tmp_path)!r}, "some.log", 1_000)
 for number in range(100):
     print(f"line {{number}} ".ljust(49, "."), file=sys.stderr)
 """
@@ -211,8 +211,8 @@ def test_removed_log_is_harmless(tmp_path: Path) -> None:
     program = f"""
 import shutil, sys
 sys.path.insert(0, {str(ROOT)!r})
-from athena.core.home.logs import StderrLog as Log
-sys.stderr = Log({str(tmp_path)!r}, "some.log", 100)
+from athena.core.home.logs import StderrLog
+sys.stderr = StderrLog({str(tmp_path)!r}, "some.log", 100)
 print("." * 200, file=sys.stderr)
 shutil.rmtree({str(tmp_path / "logs")!r})
 print("." * 200, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What the registry promises: its shapes, its errors, streams, repeated calls, projects and figures."""
+"""HTTP contract: schemas, errors, streams, idempotency keys, projects and metrics."""
 
 import json
 import re
@@ -119,7 +119,7 @@ def test_very_long_search_is_refused(served: Running) -> None:
 
 
 def wrong(kind: dict[str, Any]) -> list[Any]:
-    """Return values that a schema does not allow, whatever it is."""
+    """Return values that no schema of this kind allows."""
     text = json.dumps(kind)
     given: list[Any] = [[[1]], {"x": [1]}, True] if "object" not in text else [[[1]], True]
     return given if "boolean" not in text else given[:-1]
@@ -278,7 +278,7 @@ def test_pipelined_requests_answer_in_order(served: Running) -> None:
 
 
 def test_small_call_has_no_delayed_ack(served: Running) -> None:
-    """With Nagle's algorithm on, each answer that is written in two parts would take 40 ms."""
+    """With Nagle's algorithm, each reply that is written in two parts would take 40 ms."""
     connection = HTTPConnection("127.0.0.1", served.port, timeout=LONG)
     took = []
     for _ in range(60):
@@ -287,7 +287,7 @@ def test_small_call_has_no_delayed_ack(served: Running) -> None:
         assert connection.getresponse().read()
         took.append(time.perf_counter() - began)
     connection.close()
-    assert sorted(took[30:])[5] < 0.03, took  # a busy machine holds up some, the algorithm would hold up each
+    assert sorted(took[30:])[5] < 0.03, took  # a busy machine delays some replies, the algorithm would delay all
 
 
 def test_repeated_rename_is_answered(served: Running) -> None:

@@ -1,4 +1,4 @@
-"""What docs/http.md and the README show runs as it stands there, but for the port."""
+"""The examples of docs/http.md and the README run unchanged, except for the port."""
 
 import os
 import re
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(?P<kind>sh|py|python)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGE = (ROOT / "docs" / "http.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
-# SPEC section 3, as far as its operations exist.
+# The operations of SPEC section 3 that exist.
 CONTRACT = """
 from athena import AthenaClient
 with AthenaClient("http://localhost:3000") as client:
@@ -75,13 +75,13 @@ def test_shown_requests_are_answered(served: Running) -> None:
 
 def test_lost_store_is_live_not_ready(tmp_path: Path, server: postgres.Server) -> None:
     url = server.create("gone")
-    patience = rounds(1, 10)  # seconds in which the store may come back before a caller is told
+    patience = rounds(1, 10)  # seconds in which the store may return before a call fails
     changed = f"from athena.storage.postgres.store import Postgres; Postgres.__init__.__defaults__ = ({patience},)"
     with running(tmp_path, command=serving_with(changed), ATHENA_DATABASE_URL=url) as served:
         assert served.get("/health").json == {"live": True, "ready": True}
         with psycopg.connect(server.create("beside"), autocommit=True) as connection:
             connection.execute("DROP DATABASE gone WITH (FORCE)")
-        until(lambda: served.get("/health").status != 200)  # the store is asked again after a second
+        until(lambda: served.get("/health").status != 200)  # health checks the store again after a second
         seen = served.get("/health")
         assert (seen.status, seen.json) == (503, {"live": True, "ready": False})
         assert served.get("/tools/recall").status == 200

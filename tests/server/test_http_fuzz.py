@@ -1,4 +1,4 @@
-"""Requests that no client would send: none of them may break the server, hold it up or make it grow."""
+"""Malformed requests must not break the server, block it or make its memory grow."""
 
 import json
 import random
@@ -61,7 +61,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
 
 
 def valid(served: Running) -> list[bytes]:
-    """Requests to begin with."""
+    """Return valid requests to mutate."""
     made = [request("GET", path, served.right) for path in ("/info", "/tools/list?category=memory", "/health")]
     for name, arguments in (
         ("list_memories", {"k": 3}),
@@ -79,7 +79,7 @@ def valid(served: Running) -> list[bytes]:
 
 
 def broken(chance: random.Random, whole: list[bytes]) -> bytes:
-    """Return a request that was damaged in one of many ways, or mere noise."""
+    """Return a request that is damaged in one of many ways, or random bytes."""
     data = bytearray(chance.choice(whole))
     for _ in range(chance.choice((1, 1, 2, 5))):
         at = chance.randrange(len(data) + 1)
@@ -105,7 +105,7 @@ def broken(chance: random.Random, whole: list[bytes]) -> bytes:
 
 
 def throw(served: Running, seed: int, count: int) -> Counter[int]:
-    """Send damaged requests; each connection is closed by us when nothing more comes."""
+    """Send damaged requests; close each connection when no more data arrives."""
     chance, whole, statuses = random.Random(seed), valid(served), Counter[int]()
     for _ in range(count):
         data = broken(chance, whole)
@@ -113,7 +113,7 @@ def throw(served: Running, seed: int, count: int) -> Counter[int]:
             answer = b""
             with suppress(ConnectionResetError, BrokenPipeError):
                 connection.sendall(data)
-                connection.shutdown(socket.SHUT_WR)  # nothing more will come: the server must see that, too
+                connection.shutdown(socket.SHUT_WR)  # end of input: the server must notice it
                 while piece := connection.recv(65_536):
                     answer += piece
         status = int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") else 0
@@ -124,7 +124,7 @@ def throw(served: Running, seed: int, count: int) -> Counter[int]:
 
 
 def _settled(served: Running) -> int:
-    """Return how much memory a server has once it has loaded all that it loads in the background."""
+    """Return the memory of a server once it has loaded everything in the background."""
     seen = [served.resident()]
     while len(seen) < 60 and (len(seen) < 5 or seen[-1] - seen[-5] > 2):
         time.sleep(0.3)
@@ -139,7 +139,7 @@ def test_damaged_requests_break_nothing(served: Running) -> None:
     each = rounds(3_000, 200_000) // AT_ONCE
     with ThreadPoolExecutor(AT_ONCE) as pool:
         seen = sum(pool.map(lambda seed: throw(served, seed, each), range(1, AT_ONCE + 1)), Counter[int]())
-    assert seen[400] > each  # they were wrong, and were told so
+    assert seen[400] > each  # the server rejected them
     assert served.resident() - before < 100
     assert served.call("remember", content="still here")["hash"]
     assert "Traceback" not in served.log.read_text()
@@ -147,17 +147,18 @@ def test_damaged_requests_break_nothing(served: Running) -> None:
 
 @pytest.mark.timeout(rounds(300, 3_600))
 def test_openapi_matches_answers(tmp_path: Path, served: Running) -> None:
-    """schemathesis makes calls from the OpenAPI document, right ones and wrong ones, and checks every answer."""
+    """Let schemathesis make valid and invalid calls from the OpenAPI document and check every reply."""
     program = Path(sys.executable).with_name("schemathesis")
     paths = sorted(served.get("/openapi.json").json["paths"])
     without = [path for number, path in enumerate(paths) if number % rounds(8, 1)]
-    if without:  # which of them are tried with all that a schema tells apart, and not only with some of it
+    if without:  # operations for which every value of the schema is tried, not only some
         config = f"[[operations]]\ninclude-path = {json.dumps(without)}\nphases.coverage.enabled = false\n"
         (tmp_path / "schemathesis.toml").write_text(config)
     words = [
         *(str(program), "run", f"http://localhost:{served.port}/openapi.json"),
         *("-H", f"Authorization: Bearer {served.token}"),
-        *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),  # no schema says what is a time or a hash
+        # no schema describes a valid time or hash
+        *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),
         *("--phases", "examples,coverage,fuzzing", "--max-examples", str(rounds(2, 100))),
         *("--seed", "1", "--no-color", "--generation-database", "none", "--continue-on-failure"),
     ]

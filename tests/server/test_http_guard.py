@@ -1,4 +1,4 @@
-"""Who may ask: no web page, nobody without the token, and nothing that is not JSON."""
+"""HTTP access control: no web pages, no request without the token, and JSON only."""
 
 import json
 import socket
@@ -133,7 +133,7 @@ def test_wrong_tokens_do_not_lock_owner(served: Running) -> None:
 
 
 def test_early_hangup_is_not_owner(served: Running) -> None:
-    """A broken connection has no address, as a Unix socket has none; only the latter is trusted."""
+    """A broken connection has no address, like a Unix socket; only a Unix socket is trusted."""
     before = served.count()
     for number in range(rounds_of_hanging_up := 300):
         body = json.dumps({"content": f"planted {number} of {rounds_of_hanging_up}"}).encode()

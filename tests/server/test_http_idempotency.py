@@ -1,4 +1,4 @@
-"""Calls that are made again: with their key they happen once, and nothing else passes for them."""
+"""Repeated calls: with a key they happen once, and a key matches only its own call."""
 
 import json
 import subprocess
@@ -57,7 +57,7 @@ def test_purged_result_is_reported_gone(served: Running) -> None:
 
 
 def test_health_is_not_logged_as_call(served: Running) -> None:
-    for pause in (1.1, 0):  # the store is asked again after a second
+    for pause in (1.1, 0):  # health checks the store again after a second
         assert served.get("/health").status == 200
         assert served.get("/metrics").status == 200
         time.sleep(pause)
@@ -66,7 +66,7 @@ def test_health_is_not_logged_as_call(served: Running) -> None:
     def seen() -> set[str]:
         return {one["operation"] for one in served.call("token_savings")["operations"]}
 
-    until(lambda: "list_tags" in seen())  # calls are counted a little later
+    until(lambda: "list_tags" in seen())  # calls are counted in the background
     assert not seen() & {"health", "stats"}
 
 
@@ -114,7 +114,7 @@ def test_unwanted_lines_are_not_sent(served: Running) -> None:
 
 
 def test_many_connections_need_few_descriptors(tmp_path: Path) -> None:
-    """With room for 200 files in all, 400 callers who say nothing keep nobody out, and the log stays short."""
+    """With 200 file descriptors in all, 400 idle connections block nobody, and the log stays short."""
     limited = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))"
     command = [*serving_with(limited, f"athena.server.serve.HEAD_TIMEOUT_S = {HURRY}"), "--port", "0"]
     log = tmp_path / "log"
@@ -128,7 +128,7 @@ def test_many_connections_need_few_descriptors(tmp_path: Path) -> None:
         assert served.get("/info").status == 200
         idle = [served.connect() for _ in range(400)]
         replies: list[Reply] = []
-        for _ in range(200):  # those who say nothing are sent away after HURRY seconds
+        for _ in range(200):  # idle connections are closed after HURRY seconds
             with served.connect() as connection:
                 connection.sendall(request("GET", "/info", served.right))
                 replies.append(read(connection))

@@ -1,4 +1,4 @@
-"""What a request may cost: size, depth, time, connections; and how a server starts."""
+"""Limits of requests: size, depth, time and connections; and how a server starts."""
 
 import json
 import os
@@ -27,7 +27,7 @@ HURRY, ARRIVES = rounds(2, 10), rounds(3, 20)
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    """A server that waits longer for a head than any test does."""
+    """Yield a server with a long header timeout."""
     command = serving_with(f"athena.server.serve.HEAD_TIMEOUT_S = {10 * LONG}")
     with running(tmp_path_factory.mktemp("limits"), command=command) as made:
         yield made
@@ -35,7 +35,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
 
 @pytest.fixture(scope="module")
 def hurried(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    """A server that waits less long for the rest of a request."""
+    """Yield a server with a short timeout for the rest of a request."""
     limits = (f"athena.server.serve.HEAD_TIMEOUT_S = {HURRY}", f"athena.server.guard.BODY_TIMEOUT_S = {ARRIVES}")
     with running(tmp_path_factory.mktemp("hurried"), command=serving_with(*limits)) as made:
         yield made
@@ -43,7 +43,7 @@ def hurried(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
 
 @pytest.fixture(scope="module")
 def slow(hurried: Running) -> Generator[dict[str, Future[tuple[int, str, float]]]]:
-    """Callers who take their time, begun together since each of them takes as long as it may."""
+    """Send slow requests concurrently, since each takes until its timeout."""
 
     def wait(start: bytes) -> tuple[int, str, float]:
         began = time.monotonic()
@@ -78,7 +78,7 @@ def post(served: Running, *headers: tuple[str, str]) -> bytes:
 
 def test_announced_large_body_is_refused(served: Running) -> None:
     for length in ("104857600", "16777217", "9" * 19, "9" * 5_000):
-        reply = served.send(post(served, ("Content-Length", length)))  # and nothing of it
+        reply = served.send(post(served, ("Content-Length", length)))  # and no body
         assert reply.status == (413 if len(length) < 100 else 400), reply
         assert reply.error["code"] in ("too_large", "malformed")
         secured(reply)
@@ -97,7 +97,7 @@ def test_chunked_body_stops_at_limit(served: Running) -> None:
                 assert served.get("/info").status == 200
         reply = read(connection)
     assert sent < 60
-    assert reply.status in (413, 0)  # 0: the system throws the answer away together with what we had not read
+    assert reply.status in (413, 0)  # 0: the system drops the reply, because the server had not read all input
     assert served.resident() - before < 150
 
 
@@ -202,7 +202,7 @@ def test_key_and_project_length_limited(served: Running) -> None:
 
 @contextmanager
 def unfinished(served: Running) -> Generator[list[socket.socket]]:
-    """Five hundred callers who begin a request and never finish it."""
+    """Yield five hundred connections with an unfinished request."""
     waiting = [served.connect() for _ in range(500)]
     try:
         for number, one in enumerate(waiting):
@@ -217,9 +217,9 @@ def test_unfinished_requests_do_not_block_others(served: Running) -> None:
     with unfinished(served) as waiting:
         for _ in range(20):
             assert served.get("/tools/discover").status == 200
-        for number, one in enumerate(waiting):  # nor were they sent away first
+        for number, one in enumerate(waiting):  # nor were they closed
             one.setblocking(False)
-            if number % 4 != 3:  # an empty line is no beginning, and told so
+            if number % 4 != 3:  # an empty line is no start of a request, and gets an error
                 with pytest.raises(BlockingIOError):
                     one.recv(1)
 
@@ -274,7 +274,7 @@ def test_long_home_path_has_socket(tmp_path: Path, runtime: str) -> None:
 def test_insecure_socket_folder_is_refused(tmp_path: Path) -> None:
     home = tmp_path / ("long" * 30)
     home.mkdir()
-    with tempfile.TemporaryDirectory() as short:  # a socket's path may not be as long as those of pytest
+    with tempfile.TemporaryDirectory() as short:  # pytest's paths are too long for a socket
         folder = Path(short, "athena")
         folder.mkdir()
         folder.chmod(0o777)

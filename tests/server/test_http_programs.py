@@ -1,4 +1,4 @@
-"""Programs over HTTP: they hold up nobody, and what they answer is what AthenaClient gives."""
+"""Programs over HTTP: they block no other call, and AthenaClient returns the same answer."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def test_programs_do_not_block_others(tmp_path: Path) -> None:
             assert one.result()["result"] == 1
         waits = client.execute_code("memory.purge(expect=0)")
         assert waits["status"] == "needs_approval"
-        with pytest.raises(NotFound):  # whoever has the token may be the agent that asks
+        with pytest.raises(NotFound):  # the agent may hold the token, so it cannot approve
             client.call_tool("approve_run", run_id=waits["run_id"])
         assert "approve_run" not in str(client.discover_tools())
 

@@ -1,4 +1,4 @@
-"""Other MCP servers over HTTP: categories of the registry that come and go."""
+"""Other MCP servers over HTTP: their categories appear and disappear."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A server that is told to stop: what it said it kept is kept, and nobody is left without an answer."""
+"""Shutdown of the server: acknowledged writes are stored, and every caller gets a reply."""
 
 import json
 import signal
@@ -19,7 +19,7 @@ CALLERS = 50
 
 
 class Callers:
-    """Threads that store text after text until the server is gone, and note what they were told."""
+    """Threads that store texts until the server is gone, and keep the replies."""
 
     def __init__(self, served: Running) -> None:
         self.kept: list[str] = []
@@ -45,7 +45,7 @@ class Callers:
             try:
                 connection = self._served.connect()
             except OSError:
-                return  # nobody listens any more
+                return  # the server no longer listens
             with connection:
                 try:
                     connection.sendall(request("POST", "/tools/remember/execute", headers, body))
@@ -62,7 +62,7 @@ class Callers:
 
 
 def stored(home: Path) -> list[str]:
-    """Read all texts with a process of their own."""
+    """Read all texts in another process."""
     made: list[str] = []
     while True:
         words = [sys.executable, "-m", "athena", "call", "list_memories", "--json"]
@@ -114,7 +114,7 @@ def test_unfinished_calls_are_told_on_shutdown(tmp_path: Path) -> None:
         callers = [served.connect() for _ in range(5)]
         for caller in callers:
             caller.sendall(request("POST", "/tools/remember_batch/execute", headers, body))
-        assert served.get("/info").status == 200  # so those who came before have been heard
+        assert served.get("/info").status == 200  # the server has read the earlier requests by now
         time.sleep(0.5)
         served.process.terminate()
         replies: list[Reply] = [read(caller) for caller in callers]

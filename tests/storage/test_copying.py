@@ -1,4 +1,4 @@
-"""A store copied into another: nothing lost, nothing half done, whatever happens on the way."""
+"""Copying a store into another: nothing is lost or half done, whatever happens on the way."""
 
 import itertools
 import random
@@ -24,11 +24,11 @@ from athena.storage import copying
 from athena.storage.copying import COPIED_TABLES
 from athena.storage.database import CopiedTable, CopyRole, Database, Row
 from athena.storage.sqlite.store import Sqlite
-from conftest import SOON, _model, rounds
+from conftest import MODEL, SOON, rounds
 from patience import until
 
 pytestmark = pytest.mark.sqlite_only("each test names its engines")
-MADE_ANEW = {"scopes.passages", "passages.claimed"}  # by each engine for itself
+MADE_ANEW = {"scopes.passages", "passages.claimed"}  # each engine derives these
 LONG = " ".join(f"Chapter {i} is about the {'crane' if i % 2 else 'pier'} of the old harbour." for i in range(180))
 QUESTIONS = ("when do we deploy", "who pays the invoices", "数据库", "crane of the old harbour", "what does Ann drink")
 
@@ -54,7 +54,7 @@ class Stores:
         self._opened: list[Database | App] = []
 
     def place(self, kind: str) -> str:
-        """Return where a new store may be."""
+        """Return the location of a new store."""
         number = next(_numbers)
         return str(self._folder / f"{number}.db") if kind == "sqlite" else self._server.create(f"copy{number}")
 
@@ -64,7 +64,7 @@ class Stores:
     def open(self, place: str) -> Database:
         return self._kept(open_database_at(place, ""))
 
-    def app(self, place: str, embedder: Any = _model) -> App:
+    def app(self, place: str, embedder: Any = MODEL) -> App:
         made = App(open_database_at(place, ""), embedder)
         self._opened.append(made)
         return made
@@ -107,16 +107,17 @@ def _leave_one_waiting(app: App) -> None:
     database = app.store.database
     assert isinstance(database, Sqlite)
     until(lambda: not database._deferred)
-    run_sync(database.compact())  # behind what was taken up
-    database._once_names.add("index")  # as if somebody would see to it: so it still waits for its passages
+    run_sync(database.compact())  # after the embedding
+    # pretend that a job is scheduled, so that the memory keeps waiting for its passages
+    database._once_names.add("index")
     _make_entity(app, "Ann", "waits")
 
 
 @pytest.fixture(scope="module")
 def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store in which everything has happened once."""
+    """Return a store in which every operation has been used."""
     path = tmp_path_factory.mktemp("filled") / "athena.db"
-    app = App(Sqlite(path, soon=SOON), _model)
+    app = App(Sqlite(path, soon=SOON), MODEL)
     for text, tags in (
         ("Deploys run on Fridays at 15:00", ["Deploy", "ops"]),
         ("Mara pays the invoices", ["Geld ähm", "日本"]),
@@ -166,7 +167,7 @@ def filled(_filled: Path, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def _large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with enough rows to be stopped in the middle."""
+    """Return a store with enough rows to interrupt a copy."""
     path = tmp_path_factory.mktemp("large") / "athena.db"
     app = App(Sqlite(path), Letters())
     texts = [{"content": f"memory {i} of the large store", "tags": [f"t{i % 7}"]} for i in range(1_500)]
@@ -196,7 +197,7 @@ def change(database: Database, sql: str) -> None:
 
 
 def dump(path: str) -> dict[str, Any]:
-    """Read a file's tables in full, by nothing of ours."""
+    """Read all tables of a file without our own code."""
     connection = apsw.Connection(path)
     found: dict[str, Any] = {}
     for table in COPIED_TABLES:
@@ -214,7 +215,7 @@ class Stopped(Exception):
 
 
 def stop_at(stage: str, rows: int = 0) -> copying.CopyProgress:
-    """Let a copy fail when it has done so many rows of a stage."""
+    """Return a callback that fails when a copy has done a number of rows of a stage."""
     done = 0
 
     def tell(doing: str, more: int, total: int) -> None:
@@ -227,7 +228,7 @@ def stop_at(stage: str, rows: int = 0) -> copying.CopyProgress:
 
 
 def at(stage: str, action: Callable[[], object]) -> copying.CopyProgress:
-    """Do something once when a copy has come to a stage."""
+    """Return a callback that calls a function once when a copy reaches a stage."""
     left = [action]
 
     def tell(doing: str, more: int, total: int) -> None:
@@ -276,7 +277,7 @@ def test_round_trip_keeps_rows_and_results(filled: str, stores: Stores) -> None:
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 def test_copied_store_continues(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
-    last = max(row[0] for row in dump(filled)["memories"]) + 1  # one was purged after it
+    last = max(row[0] for row in dump(filled)["memories"]) + 1  # the row after it was purged
     copying.copy_store(stores.open(filled), stores.to(place))
     if kind == "postgres":
         known = run_sql(stores.open(place), "SELECT DISTINCT tablename FROM pg_stats WHERE schemaname = 'athena'")
@@ -302,7 +303,7 @@ def test_copied_store_continues(filled: str, stores: Stores, kind: str) -> None:
 
 COPIER = """
 import sys
-from athena.app.compose import open_database_at as database_at
+from athena.app.compose import open_database_at
 from athena.storage import copying
 copying.BATCH_ROWS = 50
 left = int(sys.argv[3])
@@ -313,7 +314,7 @@ def tell(doing, rows, total):
         print("there", flush=True)
     if left in (0, -5):  # whatever happens, it does not come to its end
         sys.stdin.readline()
-copying.copy_store(database_at(sys.argv[1], "from"), database_at(sys.argv[2], "to"), tell)
+copying.copy_store(open_database_at(sys.argv[1], "from"), open_database_at(sys.argv[2], "to"), tell)
 """
 
 
@@ -341,7 +342,7 @@ def test_killed_copy_resumes(large: str, stores: Stores, kind: str, number: int)
 
 
 class Counting:
-    """Counts the rows that are written, and hands them on."""
+    """Counts the rows that are written, and passes them on."""
 
     def __init__(self, target: Database) -> None:
         self._bulk, self._load = target.table_copy, target.table_copy.load_rows
@@ -355,7 +356,7 @@ class Counting:
 
 @pytest.fixture
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "BATCH_ROWS", 100)  # smaller
+    monkeypatch.setattr(copying, "BATCH_ROWS", 100)  # smaller, to be quick
 
 
 @pytest.mark.usefixtures("_small_batches")
@@ -381,11 +382,11 @@ def test_changed_source_is_copied_as_now(large: str, stores: Stores, kind: str) 
     app = stores.app(large, Letters())
     first, second, third = call(app, "recall", query="memory", k=3)
     call(app, "update_memory", memory_id=first.id, content="it says something else now")
-    call(app, "remember", content=first.content)  # a text that another memory has in the copy
+    call(app, "remember", content=first.content)  # the copy already has this text in another memory
     call(app, "remember", "another project", content="new there")
     call(app, "forget", memory_id=second.id)
     call(app, "purge", memory_ids=[third.id], expect=1)
-    app.close()  # so that what it put off is not written between the copy and the look at it
+    app.close()  # so that no deferred write happens between the copy and the comparison
     copying.copy_store(stores.open(large), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(large))
     assert call(stores.app(place, Letters()), "verify").problems == ()
@@ -441,7 +442,7 @@ def test_unused_target_is_accepted(filled: str, stores: Stores, kind: str) -> No
     place = stores.place(kind)
     app = stores.app(place, Letters())
     assert call(app, "health").count == 0
-    app.close()  # the call is recorded now
+    app.close()  # writes the deferred record of the call
     copying.copy_store(stores.open(filled), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(filled))
 

@@ -88,7 +88,9 @@ def _create_context() -> Context:
 
 
 def _get_catalog() -> Catalog:
-    return connect.shared_app().catalog
+    catalog = connect.shared_app().catalog
+    catalog.refresh()
+    return catalog
 
 
 def _tool_to_dict(name: str, one: ToolEntry | AnyOperation) -> dict[str, Any]:

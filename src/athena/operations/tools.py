@@ -29,6 +29,7 @@ NO_MODEL_SURFACES = {"cli"}  # their process exits with the answer, before the m
 
 async def list_entries(ctx: Context) -> tuple[ToolEntry, ...]:
     """Return an entry for each operation that the caller may use and for each skill."""
+    ctx.catalog.refresh()
     skills_by_name = await storing.list_skills(ctx.store, ctx.scope)
     category_summary = ctx.catalog.categories.get(SKILLS_CATEGORY, "")
     operations = tuple(entry for entry in list_catalog_entries(ctx.catalog) if entry.effect in ctx.allowed)
@@ -39,6 +40,7 @@ async def list_entries(ctx: Context) -> tuple[ToolEntry, ...]:
 
 async def rank_tools(ctx: Context, query: str, category: str | None = None) -> list[ToolEntry]:
     """Return the tools that fit a request, the best first."""
+    ctx.catalog.refresh()
     if category is not None:
         if category not in ctx.catalog.categories:
             category = ctx.gateway.renamed_servers.get(category, category)
@@ -51,6 +53,7 @@ async def rank_tools(ctx: Context, query: str, category: str | None = None) -> l
 
 async def describe_by_name(ctx: Context, name: str) -> str:
     """Describe how an operation or a skill is called; raise NotFound with similar names for an unknown one."""
+    ctx.catalog.refresh()
     try:
         return format_stub(ctx.catalog.get_operation(name))
     except NotFound:

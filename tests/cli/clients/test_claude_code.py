@@ -1,4 +1,4 @@
-"""The real Claude Code, set up by `athena init`, against a stand-in for the model: what it is told and keeps."""
+"""The real Claude Code, set up by `athena init`, with a stub instead of the model."""
 
 import json
 import os
@@ -16,7 +16,8 @@ from athena.cli.clients import plugin
 from conftest import missing
 from daemon_tools import Home
 
-pytestmark = [pytest.mark.sqlite_only("each has a store of its own"), pytest.mark.timeout(240)]  # the first one fetches
+# the first test downloads the client
+pytestmark = [pytest.mark.sqlite_only("each has a store of its own"), pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = '{\n    "model": "opus",\n    "env": {"EDITOR": "vi"}, "permissions": {\n\t"allow": []}\n}'
@@ -84,7 +85,7 @@ def desk(claude: str, tmp_path: Path) -> Generator[Desk]:
 
 
 def told(request: dict[str, Any]) -> str:
-    """Return what hooks put before the model."""
+    """Return the text that hooks added to the prompt."""
     texts = [part["text"] for one in request["messages"] for part in one["content"] if part["type"] == "text"]
     (found,) = [text for text in texts if "<athena-memory>" in text]
     return str(found).partition("<athena-memory>")[2].partition("</athena-memory>")[0]
@@ -95,7 +96,8 @@ def test_claude_sessions_recall_memories_and_work(desk: Desk, claude: str) -> No
     assert desk.settings.read_text() == SETTINGS
     assert desk.init()["changed"]
     with_us = desk.settings.read_text()
-    assert with_us.startswith(SETTINGS[: SETTINGS.rindex("\n}")])  # others' words, their order and their spaces
+    # other settings keep their text, order and whitespace
+    assert with_us.startswith(SETTINGS[: SETTINGS.rindex("\n}")])
     assert desk.init()["changed"] == []
     assert desk.settings.read_text() == with_us
     desk.call("remember", content=FACT, tags=["important"])
@@ -135,7 +137,7 @@ def test_project_scope_writes_project_settings(desk: Desk) -> None:
     desk.init("--project", "--remove")
     assert not (desk.project / ".claude").exists()
     desk.project = first
-    assert desk.init("--project")["changed"] == []  # still installed, although another one has gone
+    assert desk.init("--project")["changed"] == []  # still installed, although the other scope was removed
     changed = json.loads(local.read_text()) | {"model": "haiku"}
     local.write_text(json.dumps(changed))
     server = desk.athena.path / "plugins" / "claude-code" / ".mcp.json"
@@ -145,7 +147,7 @@ def test_project_scope_writes_project_settings(desk: Desk) -> None:
     assert copied.read_text() == server.read_text()
     desk.init("--project", "--remove")
     assert json.loads(local.read_text()) == {"model": "haiku"}
-    assert desk.init()["changed"] == []  # what both read from is still there
+    assert desk.init()["changed"] == []  # the plugin folder that both scopes use is still there
     desk.init("--remove")
     assert desk.settings.read_text() == SETTINGS
     assert not (desk.athena.path / "plugins" / "claude-code").exists()

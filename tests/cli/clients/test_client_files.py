@@ -1,4 +1,4 @@
-"""Setting up clients by their files: what goes in comes out again, and nothing of others is touched."""
+"""`athena init` edits the files of clients: removal restores them, and entries of others stay untouched."""
 
 import json
 import os
@@ -132,7 +132,7 @@ def test_foreign_entries_stay_in_place(desk: Desk) -> None:
     desk.put()
     with_us = desk.text
     left = iter(with_us)
-    assert all(letter in left for letter in before)  # only something was put in
+    assert all(letter in left for letter in before)  # setup only inserted text
     assert desk.put() == []
     assert desk.text == with_us
     assert stat.S_IMODE(desk.file.stat().st_mode) == 0o640
@@ -200,7 +200,7 @@ def test_users_changes_to_entry_are_kept(desk: Desk) -> None:
     before = desk.write(sample(desk))
     desk.put()
     assert not clients.is_setup_modified(desk.client, desk.place)
-    command(desk, "codex", '[ "$2" = remove ]')  # to add it would write it anew
+    command(desk, "codex", '[ "$2" = remove ]')  # re-adding would rewrite the entry
     command(desk, "code", "exit 3")
     if desk.file.suffix == ".toml":
         desk.write(f'{desk.text}startup_timeout_sec = 30  # slow\nenv = {{A = "1"}}\n')
@@ -213,7 +213,7 @@ def test_users_changes_to_entry_are_kept(desk: Desk) -> None:
     desk.write(changed.replace(desk.place.home, "/elsewhere/athena"))
     assert desk.put()
     assert desk.ours == wanted
-    assert desk.text == changed or desk.client.name == "gemini"  # whose hooks are written anew
+    assert desk.text == changed or desk.client.name == "gemini"  # Gemini's hooks are rewritten
     desk.take()
     assert desk.text == before
 
@@ -236,7 +236,7 @@ def test_broken_file_is_left_alone(desk: Desk) -> None:
             desk.put()
         assert desk.text == before
     desk.file.unlink()
-    os.mkfifo(desk.file)  # nobody waits for a pipe
+    os.mkfifo(desk.file)  # reading a pipe would block
     with pytest.raises(Denied, match="no file"):
         desk.put()
     desk.file.unlink()
@@ -346,7 +346,7 @@ def test_handwritten_entry_is_restored(desk: Desk) -> None:
 
 
 def test_handwritten_entry_survives_other_changes(desk: Desk) -> None:
-    command(desk, "codex", "exit 3")  # which would forget what else was in it
+    command(desk, "codex", "exit 3")  # remove and re-add would drop the rest of the entry
     more = '[mcp_servers.athena.env]\nA = "1"\n\n# mine\n[mcp_servers.athena.tools.recall]\napproval_mode = "approve"\n'
     first = '[mcp_servers.athena]\ncommand = "athena"\nargs = [\n  "mcp", "--tools", "code",\n]\n'
     toml = f"{first}\n{more}\n[other]\nx = 1\n"
@@ -358,8 +358,9 @@ def test_handwritten_entry_survives_other_changes(desk: Desk) -> None:
     assert desk.ours["args"][-2:] == ["--tools", "code"]
     assert "mcp" not in desk.ours["args"]
     assert desk.ours["env"] == {"A": "1"}
-    assert desk.file.suffix == ".toml" or "\n" not in desk.text.partition('"hooks"')[0]  # what is on one line stays so
-    for now in ("2", "3"):  # somebody changes something else, we are set up again, and they change it again
+    # a file on one line stays on one line
+    assert desk.file.suffix == ".toml" or "\n" not in desk.text.partition('"hooks"')[0]
+    for now in ("2", "3"):  # the user changes another value, setup runs again, and the user changes it again
 
         def change(text: str, now: str = now) -> str:
             return re.sub(r'(x"?(?: =|:)) \d', rf"\1 {now}", text)
@@ -480,7 +481,7 @@ def test_foreign_files_are_kept(tmp_path: Path, skill: Path) -> None:
     program = tmp_path / "bin" / "claude"
     program.write_text("#!/bin/sh\nexit 0\n")
     program.chmod(0o755)
-    claude(tmp_path)  # there it is a plugin, and a folder of ours is not to be there
+    claude(tmp_path)  # Claude Code gets a plugin, so there must be no folder of ours
     claude(tmp_path, remove=True)
     assert {path.name: path.read_text() for path in skill.rglob("*") if path.is_file()} == mine
 
@@ -488,7 +489,8 @@ def test_foreign_files_are_kept(tmp_path: Path, skill: Path) -> None:
 def test_unchanged_own_files_are_renewed(tmp_path: Path, skill: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claude(tmp_path)
     texts = plugin.render_files
-    monkeypatch.setattr(plugin, "render_files", lambda *given: {**texts(*given), "README.md": "a newer one"})  # newer
+    # a newer version
+    monkeypatch.setattr(plugin, "render_files", lambda *given: {**texts(*given), "README.md": "a newer one"})
     claude(tmp_path)
     assert (skill / "README.md").read_text() == "a newer one"
     manual = skill / "skills" / "athena" / "SKILL.md"
@@ -535,7 +537,7 @@ mv "{desk.file}.new" "{desk.file}" """
     planned = clients.plan_setup(desk.client, desk.place, False)
     assert f"mcp add athena -- {desk.place.mcp_path}" in planned[0].format_diff()
     desk.put()
-    assert desk.text.startswith(before)  # although the command has tidied up
+    assert desk.text.startswith(before)  # although the command reformatted the file
     assert desk.put() == []
     desk.take()
     assert desk.text == before
@@ -809,7 +811,8 @@ def test_unconfigured_plugin_finds_athena(tmp_path: Path) -> None:
     assert said("/usr/bin:/bin") == (0, "athena-hook stop\n")
     (tmp_path / "home" / "bin" / "athena-hook").unlink()
     assert said(f"{tmp_path}:/usr/bin:/bin") == (0, "athena hook stop\n")
-    (tmp_path / "athena").write_text("#!/bin/sh\necho no such command >&2\nexit 2\n")  # which would block a prompt
+    # exit code 2 would block a prompt
+    (tmp_path / "athena").write_text("#!/bin/sh\necho no such command >&2\nexit 2\n")
     assert said(f"{tmp_path}:/usr/bin:/bin") == (0, "")
 
 

@@ -1,4 +1,4 @@
-"""The real Gemini CLI and the real Codex, set up by `athena init`, against a stand-in for the model."""
+"""The real Gemini CLI and Codex, set up by `athena init`, with a stub instead of the model."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from daemon_tools import Home
 
 pytestmark = [
     pytest.mark.sqlite_only("each has a store of its own"),
-    pytest.mark.timeout(400),  # the first one fetches
+    pytest.mark.timeout(400),  # the first test downloads the client
     pytest.mark.skipif(not FULL, reason="in make test-full: hundreds of megabytes, and seconds for each session"),
 ]
 

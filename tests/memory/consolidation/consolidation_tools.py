@@ -1,4 +1,4 @@
-"""Events as they are kept, for tests of consolidation."""
+"""Record events for tests of consolidation."""
 
 import uuid
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ def call(app: App, name: str, **arguments: Any) -> Any:
 
 
 def record(app: App, events: Iterable[Event], shift: float = 0.0) -> list[int]:
-    """Keep events, moved in time, and return their numbers."""
+    """Record events with shifted times and return their ids."""
     drafts = [
         Draft(
             one.text,

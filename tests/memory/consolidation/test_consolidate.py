@@ -1,3 +1,5 @@
+"""Consolidation runs: merges, contradictions, patterns, undo and resuming."""
+
 import shutil
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from athena.memory.consolidation.values import Event
 from athena.memory.rows import CONTRADICTED_BY
 from athena.storage import scopes
 from athena.storage.filters import Filter
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 
 SAME = (
     "The deploy runs every Friday at three in the afternoon.",
@@ -35,7 +37,7 @@ DAY = 86_400.0
 
 
 def worked(app: App, seed: int = 3, size: int = 300) -> None:
-    """Let a project have a month of events, and memories that contradict each other."""
+    """Give a project a month of events, and memories that contradict each other."""
     shift = app.store.clock() - START_TIME_S - 29 * DAY
     record(app, generate_stream(seed, size).events, shift)
     for note in generate_statements(seed, planted=3, lookalikes=2, filler=5).memories:
@@ -43,7 +45,7 @@ def worked(app: App, seed: int = 3, size: int = 300) -> None:
 
 
 def everything(app: App) -> dict[str, Any]:
-    """Return all that a user could see, but for times of change."""
+    """Return everything that a user can see, except times of change."""
     found: dict[str, Any] = {}
     for kind in ("memory", "event", "pattern"):
         only = Filter(app.create_context(PROJECT, "test").scope.with_kind(kind))
@@ -319,7 +321,7 @@ from athena.embedding.minilm import MiniLM
 from athena.memory.consolidation import patterns as keeping, run
 from athena.core.values import Call
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 app = App(Sqlite(sys.argv[1]), MiniLM())
 scope = app.create_context("test", "test").scope
 def tell(stage, done, total):
@@ -335,7 +337,7 @@ if sys.argv[2] == "inside":
             time.sleep(300)
         return kept[-1]
     keeping.save_pattern = slow
-drive(run.consolidate(app.store, "balanced", 60, False, Call("consolidate", "test", scope, app.store.clock()), tell))
+run_sync(run.consolidate(app.store, "balanced", 60, False, Call("consolidate", "test", scope, app.store.clock()), tell))
 print("done", flush=True)
 """
 
@@ -344,12 +346,12 @@ print("done", flush=True)
 @pytest.mark.parametrize("stage", ["duplicates", "sequences", "contradictions", "changing", "inside", "done"])
 def test_kill_leaves_store_before_or_after(tmp_path: Path, engine: Engine, stage: str) -> None:
     file = tmp_path / "athena.db"
-    app = App(engine.open(file), _model)
+    app = App(engine.open(file), MODEL)
     worked(app)
     before = everything(app)
     app.close()
     shutil.copy(file, tmp_path / "whole.db")
-    app = App(engine.open(tmp_path / "whole.db"), _model)
+    app = App(engine.open(tmp_path / "whole.db"), MODEL)
     found = call(app, "consolidate", days_back=60)
     whole = everything(app)
     app.close()
@@ -361,7 +363,7 @@ def test_kill_leaves_store_before_or_after(tmp_path: Path, engine: Engine, stage
             break
     process.kill()
     process.communicate(timeout=60)
-    app = App(engine.open(file), _model)
+    app = App(engine.open(file), MODEL)
     after = everything(app)
     assert call(app, "verify").ok
     assert after == (before if stage not in ("changing", "done") or not after["pattern"] else whole)

@@ -1,4 +1,4 @@
-"""Consolidation does no harm: it acts on what is certain, overrules nobody, and misses nothing that came meanwhile."""
+"""Consolidation is safe: it acts only on certain findings, overrides no person, and misses no concurrent write."""
 
 import random
 import threading
@@ -174,35 +174,30 @@ def test_replayed_key_returns_first_result(app: App) -> None:
     assert call(app, "consolidate").faded == 1
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], Any]) -> None:
-    """Let something happen once between the mining and the change of a run."""
-    mined = run._run_stages
+def consolidate_during(app: App, action: Callable[[], Any]) -> Any:
+    """Run a consolidation and call a function in another thread, between its mining and its writes."""
 
-    async def late(*given: Any) -> Any:
-        found = await mined(*given)
-        monkeypatch.setattr(run, "_run_stages", mined)
-        other = threading.Thread(target=deed)
-        other.start()
-        other.join()
-        return found
+    def report(stage: str, done: int, total: int) -> None:
+        if stage == "changing":
+            thread = threading.Thread(target=action)
+            thread.start()
+            thread.join()
 
-    monkeypatch.setattr(run, "_run_stages", late)  # moment
+    recorded = Call("consolidate", "test", app.create_context(PROJECT, "test").scope, app.store.clock())
+    return run_sync(run.consolidate(app.store, "balanced", 7, False, recorded, report))
 
 
-def test_writes_during_run_reach_next_run(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_during_run_reach_next_run(app: App) -> None:
     keep(app, KEEPS.format(5))
-    meanwhile(monkeypatch, lambda: keep(app, KEEPS.format(9)))
-    assert call(app, "consolidate").new == 0
+    assert consolidate_during(app, lambda: keep(app, KEEPS.format(9))).new == 0
     assert call(app, "consolidate").faded == 1
     assert call(app, "consolidate").skipped
 
 
-def test_purge_during_run_leaves_nothing(
-    app: App, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_purge_during_run_leaves_nothing(app: App, engine: Engine, tmp_path: Path) -> None:
     both = [one.id for one in keep(app, "The Quagmire keeps 5 days", "The Quagmire keeps 9 days")]
-    meanwhile(monkeypatch, lambda: call(app, "purge", memory_ids=both, expect=2))
-    assert call(app, "consolidate").patterns == ()
+    done = consolidate_during(app, lambda: call(app, "purge", memory_ids=both, expect=2))
+    assert done.patterns == ()
     app.close()
     assert b"uagmire" not in engine.written(tmp_path)
 
@@ -264,10 +259,16 @@ def test_scattered_edits_do_not_recur() -> None:
     ]
     deeds = ("edited", "opened", "read", "ran the tests of")
     events = [
-        Event(i, START_TIME_S + i * 500, chance.choice(("action", "tool")), f"{chance.choice(deeds)} {chance.choice(files)}",
-              chance.choice(("success", "failure")), f"s{i // 12}")
+        Event(
+            i,
+            START_TIME_S + i * 500,
+            chance.choice(("action", "tool")),
+            f"{chance.choice(deeds)} {chance.choice(files)}",
+            chance.choice(("success", "failure")),
+            f"s{i // 12}",
+        )
         for i in range(900)
-    ]  # fmt: skip
+    ]
     assert [one.summary for one in sequences.find_recurring(*group_events(events)) if one.confidence >= 0.4] == []
 
 

@@ -1,4 +1,4 @@
-"""The miners find what was planted, and nothing in noise. `python -m bench --only patterns` has the figures."""
+"""The miners find planted patterns, and none in noise. `python -m bench --only patterns` has the figures."""
 
 import pytest
 from bench.evaluation import planted
@@ -15,7 +15,7 @@ from conftest import rounds
 SIZES = (200, 600, 1_500)
 DAY = 86_400.0
 HELD_OUT = range(planted.FIRST_TEST_SEED, planted.FIRST_TEST_SEED + rounds(24, 120), 2)
-# Neither of these says anything against the other: another subject, or the same value in another notation.
+# These do not contradict each other: another subject, or the same value in another notation.
 AGREED = [
     ("Standup is at 9:30", "Retro is at 16:00"),
     ("Lunch is at 12:00", "Dinner is at 19:00"),
@@ -146,7 +146,7 @@ def test_cause_of_failure_is_found() -> None:
 
 
 def _runs(events: list[Event]) -> list[tuple[bool, str | None]]:
-    """Return of each test run whether the edit before it was careless, and how it ended."""
+    """Return for each test run whether the edit before it was careless, and its outcome."""
     before = [event for event in events if event.event_type == "test" or event.text == CARELESS]
     return [
         (place > 0 and before[place - 1].text == CARELESS, event.outcome)
@@ -200,4 +200,4 @@ def test_different_statement_is_contradiction(one: str, other: str) -> None:
     assert [p.evidence for p in found if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == [(1, 2)]
     assert (
         not contradictions.are_consistent(one, other) or "moved" in one or "owns" in one
-    )  # words may differ in a paraphrase
+    )  # a paraphrase may use other words

@@ -1,4 +1,4 @@
-"""The knowledge graph: what users of graph servers know, and what is ours."""
+"""The knowledge graph: the operations of the reference server, and our own."""
 
 import subprocess
 import sys
@@ -167,7 +167,7 @@ def test_search_nodes_matches_substrings_and_meaning(graph: Caller) -> None:
 
 
 def test_search_graph_ranks_by_best_row(graph: Caller) -> None:
-    graph.reembed(limit=1_000)  # the background would do it in a moment
+    graph.reembed(limit=1_000)  # instead of waiting for the background
     found = graph.search_graph(query="who drinks hot beverages like tea", max_results=2)
     assert found[0]["name"] == "Ann", found
     assert found[0]["observations"] == ANN["observations"]
@@ -345,12 +345,12 @@ def test_unindexed_rows_are_edited_and_deleted(graph: Caller) -> None:
 ADDER = """
 import sys
 from athena.app import connect
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 connection = connect.AppConnection(connect.shared_app, "p", "python")
 for i in range(40):
     contents = [f"{sys.argv[1]} {i}", f"shared {i}"]
-    drive(connection.call("add_observations", {"observations": [{"entityName": "Ann", "contents": contents}]}))
-    drive(connection.call("create_relations", {"relations": [
+    run_sync(connection.call("add_observations", {"observations": [{"entityName": "Ann", "contents": contents}]}))
+    run_sync(connection.call("create_relations", {"relations": [
         {"from": "Ann", "to": str(i), "relationType": kind} for kind in (sys.argv[1], "x")]}))
 connect.close()
 """
@@ -376,11 +376,11 @@ import sys
 from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 app = App(Sqlite(sys.argv[1]), MiniLM())
 merge = app.catalog.get_operation("merge_entities")
 print("ready", flush=True)
-drive(merge(app.create_context("p", "test"), source="Old", into="New"))
+run_sync(merge(app.create_context("p", "test"), source="Old", into="New"))
 print("merged", flush=True)
 """
 
@@ -391,10 +391,10 @@ def test_killed_merge_is_atomic(tmp_path: Path, part: float) -> None:
     from test_durability import _kill_after
 
     from athena.storage.sqlite.store import Sqlite
-    from conftest import _model
+    from conftest import MODEL
 
     path = tmp_path / "athena.db"
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path), MODEL)
     graph = Caller(app)
     graph.create_entities(
         entities=[
@@ -410,7 +410,7 @@ def test_killed_merge_is_atomic(tmp_path: Path, part: float) -> None:
     assert merger.stdout.readline() == "ready\n"
     _kill_after(merger, 0.01 + part * 0.25)
     merger.stdout.close()
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path), MODEL)
     graph = Caller(app)
     after = graph.read_graph()
     if after != before:
@@ -535,8 +535,8 @@ def test_merged_entity_has_both_mentions(graph: Caller) -> None:
     assert {one.id for one in graph.mentions(name="Ann")} == {before, first, later}
     assert {one.id for one in graph.mentions(name="Annie")} == {before, first, later}
     graph.forget(memory_id=later)
-    graph.undo()  # the forgetting
-    graph.undo()  # the remembering
+    graph.undo()  # the forget
+    graph.undo()  # the remember
     graph.undo()  # the merge
     assert list(graph.mentions(name="Ann")) == []
     assert {one.id for one in graph.mentions(name="Annie")} == {before, first}

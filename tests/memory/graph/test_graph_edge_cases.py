@@ -1,4 +1,4 @@
-"""The graph where it gets rough: metadata, other projects, other writers, odd names, a killed process."""
+"""Edge cases of the graph: metadata, other projects, concurrent writers, unusual names, a killed process."""
 
 import sqlite3
 import subprocess
@@ -149,9 +149,9 @@ def test_entity_is_forgotten_as_whole(app: App) -> None:
 def test_search_does_not_wait_for_writer(tmp_path: Path) -> None:
     from athena.storage.sqlite.connection import BUSY_TIMEOUT_S
     from athena.storage.sqlite.store import Sqlite
-    from conftest import _model
+    from conftest import MODEL
 
-    app = App(Sqlite(tmp_path / "athena.db"), _model)
+    app = App(Sqlite(tmp_path / "athena.db"), MODEL)
     graph = Caller(app)
     graph.create_entities(entities=[entity("Seen", "gamma rays")])
     assert graph.search_graph(query="gamma")
@@ -279,7 +279,7 @@ from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.memory.graph import observations as observe
 from athena.storage.sqlite.store import Sqlite
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 app = App(Sqlite(sys.argv[1]), MiniLM())
 unlink, left = observe.unlink_edge, int(sys.argv[2])
 async def pausing(*given):
@@ -290,7 +290,7 @@ async def pausing(*given):
         print("inside", flush=True)
         time.sleep(300)
 observe.unlink_edge = pausing
-drive(app.catalog.get_operation("merge_entities")(app.create_context("p", "test"), source="Old", into="New"))
+run_sync(app.catalog.get_operation("merge_entities")(app.create_context("p", "test"), source="Old", into="New"))
 """
 
 
@@ -298,10 +298,10 @@ drive(app.catalog.get_operation("merge_entities")(app.create_context("p", "test"
 @pytest.mark.parametrize("step", [1, 30])
 def test_merge_killed_between_statements_rolls_back(tmp_path: Path, step: int) -> None:
     from athena.storage.sqlite.store import Sqlite
-    from conftest import _model
+    from conftest import MODEL
 
     path = tmp_path / "athena.db"
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path), MODEL)
     graph = Caller(app)
     graph.create_entities(entities=[entity("Old", *(f"old {i}" for i in range(30))), entity("New", "new")])
     graph.create_relations(relations=[relation("Old", "knows", f"n{i}") for i in range(30)])
@@ -313,7 +313,7 @@ def test_merge_killed_between_statements_rolls_back(tmp_path: Path, step: int) -
     merger.kill()
     merger.wait(60)
     merger.stdout.close()
-    app = App(Sqlite(path), _model)
+    app = App(Sqlite(path), MODEL)
     graph = Caller(app)
     assert graph.read_graph() == before
     assert graph.verify().ok

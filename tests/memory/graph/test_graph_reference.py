@@ -1,4 +1,4 @@
-"""The same calls on the reference memory server and on Athena leave the same graph and give the same answers.
+"""The same calls on the reference memory server and on Athena produce the same graph and the same answers.
 
 Where Athena differs, on purpose:
 
@@ -24,7 +24,7 @@ from athena import testing
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.errors import NotFound
-from conftest import Engine, _model, missing, rounds
+from conftest import MODEL, Engine, missing, rounds
 
 NAMES = st.sampled_from(["Ann", "ann", "Bob", "Acme Ltd", "Zoë", " padded ", "100%_\"'!", "数据", "line\nbreak"])
 TYPES = st.sampled_from(["person", "Company", "", "ort"])
@@ -88,7 +88,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Generator[Reference]:
 @pytest.mark.timeout(1800)
 def test_same_calls_give_same_graph(reference: Reference, engine: Engine, tmp_path: Path) -> None:
     share = rounds(50, 1000) if engine.kind == "sqlite" else rounds(10, 200)
-    with testing.isolated(_model, database=engine.in_memory()) as app:
+    with testing.isolated(MODEL, database=engine.in_memory()) as app:
         number = 0
 
         @settings(max_examples=share, deadline=None, suppress_health_check=list(HealthCheck))
@@ -128,7 +128,7 @@ def _agree(name: str, theirs: Any, ours: Any) -> None:
 
 
 def test_reference_duplicates_are_stored_once(reference: Reference, app: App) -> None:
-    """The differences that the sequences above leave out, so that a change of either side is noticed."""
+    """Check the differences that the sequences above avoid, so that a change on either side is noticed."""
     reference.empty()
     twice = [{"name": "Ann", "entityType": "person", "observations": ["x", "x"]}] * 2
     assert len(reference.call("create_entities", {"entities": twice})) == 2

@@ -1,4 +1,4 @@
-"""What a session is told from memory: chosen, within its budget, once, and of its own project alone."""
+"""Briefings: what they select, their token budget, no repetition, and no memory of other projects."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from athena.memory.sessions import briefing
 from athena.memory.sessions import rows as sessions_rows
 from athena.memory.sessions.select import BriefingItem, merge_items, quote_line, select_items, shorten_text
 from athena.memory.sessions.values import BriefingTurn
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 
 NOW = 1_794_700_800.0
 DAY = 86_400.0
@@ -41,7 +41,7 @@ def time() -> Time:
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine, time: Time) -> Generator[App]:
-    made = App(engine.open(tmp_path / "athena.db"), _model, time)
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, time)
     yield made
     made.close()
 
@@ -68,7 +68,7 @@ def filled(app: App, project: str = "p", mark: str = "") -> None:
 def test_briefing_selects_relevant_memories(app: App, time: Time) -> None:
     filled(app)
     call(app, "remember", content="The canteen serves soup on Mondays, also in winter")
-    time.now += 40 * DAY  # what is neither important nor about this work has faded
+    time.now += 40 * DAY  # by then, memories that are neither important nor about this work have faded
     call(app, "create_task", title="Call the vendor", due=time.now + 3_600)
     told = call(app, "briefing", branch="fix/card-charges", files=["src/charges.py"], session_id="s1")
     for text in ("Renew the certificate", "Call the vendor", "Moved billing", "charges.py", "Never deploy"):
@@ -139,7 +139,7 @@ def test_decisions_come_before_trivia(app: App, time: Time) -> None:
     for budget in (5_000, 900, 200):
         told = call(app, "briefing", budget_tokens=budget).text
         assert [text[:40] in told for text in SETTLED] == [True, True], budget
-    assert told.count("\n- ") < 9  # so there was no room for all
+    assert told.count("\n- ") < 9  # there was no room for all
     time.now += 3 * DAY
     assert sum(text in call(app, "briefing").text for text in TRIFLES) >= 4
 
@@ -273,7 +273,7 @@ def test_agent_text_never_replaces_person(app: App, time: Time) -> None:
     call(app, "consolidate", strategy="balanced", days_back=30)
     told = call(app, "briefing").text
     assert "100 requests" in told.partition("Important:")[2].partition("New:")[0]
-    call(app, "remember", content="The API rate limit is 300 requests per minute")  # by somebody who means it
+    call(app, "remember", content="The API rate limit is 300 requests per minute")  # by a person
     call(app, "consolidate", strategy="balanced", days_back=30)
     assert "100 requests" not in call(app, "briefing").text
 
@@ -303,7 +303,6 @@ def test_double_width_characters_count_double() -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(texts, st.floats(0, 1)), max_size=60), st.integers(50, 20_000), st.integers(300, 9_000))
 def test_briefing_fits_budget_and_element(items: list[tuple[str, float]], budget: int, characters: int) -> None:
-    tokens.load_encoding()
     points = merge_items(
         [
             BriefingItem(briefing.SECTION_NEW, "memory", i, f"{i:08x}", shorten_text(text), "", "why", worth)
@@ -311,7 +310,7 @@ def test_briefing_fits_budget_and_element(items: list[tuple[str, float]], budget
         ]
     )
     chosen, text = select_items(points, budget, characters, briefing.format_briefing)
-    assert tokens.count_tokens(text) <= budget
+    assert tokens.count_tokens_exactly(text) <= budget
     assert len(json.dumps(text, ensure_ascii=False)) <= max(characters, 2)
     if chosen:
         lines = text.split("\n")

@@ -1,4 +1,4 @@
-"""Events: what happened is kept as it happened, found by every way that leads to it, and seen by nobody else."""
+"""Events: they are stored unchanged, found by every filter, and hidden from other projects."""
 
 import itertools
 import subprocess
@@ -19,7 +19,7 @@ from athena.memory.sessions import rows
 from athena.storage import copying
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
-from conftest import Engine, PostgresEngine, _model, rounds
+from conftest import MODEL, Engine, PostgresEngine, rounds
 from patience import sometimes, until
 
 NOON = datetime(2026, 3, 18, 12).timestamp()  # a Wednesday
@@ -31,8 +31,8 @@ def call(app: App, name: str, project: str = "p", key: str | None = None, **argu
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
-    """An empty store, at noon."""
-    made = App(engine.open(tmp_path / "athena.db"), _model, lambda: NOON)
+    """Return an empty store whose clock shows noon."""
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, lambda: NOON)
     yield made
     made.close()
 
@@ -191,7 +191,7 @@ def test_undo_skips_recorded_events(app: App) -> None:
         call(app, "undo")
     (event, *_) = call(app, "recall_events")
     call(app, "forget", memory_id=event.id, kind="event")
-    call(app, "undo")  # forgetting one is a change
+    call(app, "undo")  # forgetting an event is a change
     assert len(found(app)) == 3
     steps = call(app, "memory_history", memory_id=event.id, kind="event")
     assert steps[0].action == "remembered"
@@ -245,8 +245,8 @@ def test_sessions_list_has_outcomes(app: App) -> None:
 
 
 def test_sessions_are_found_behind_long_one(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "SESSION_SCAN_ROWS", rounds(200, rows.SESSION_SCAN_ROWS))  # smaller
-    many = rounds(450, 4_500)  # it takes three steps to come to its beginning
+    monkeypatch.setattr(rows, "SESSION_SCAN_ROWS", rounds(200, rows.SESSION_SCAN_ROWS))  # smaller, to be quick
+    many = rounds(450, 4_500)  # reading back to its start takes three steps
     items = [{"event_type": "tick", "content": "early", "session_id": f"s{i}", "happened": NOON - 99} for i in range(3)]
     call(app, "record_events", items=items)
     call(app, "record_events", items=[{"event_type": "tick", "content": "t", "session_id": "long"}] * many)
@@ -282,7 +282,7 @@ def test_event_backlog_does_not_delay_memory() -> None:
     app = App(Sqlite(IN_MEMORY_PATH), embedder)
     call(app, "record_events", items=[{"event_type": "tick", "content": f"tick {i}"} for i in range(200)])
     call(app, "remember", content="the gate code is kept by Maria")
-    while app.store.encoder.backlog_lock.locked():  # until it was tried in the background, and failed
+    while app.store.encoder.backlog_lock.locked():  # until the background tried it and failed
         time.sleep(0.02)
     embedder.works = True
     app.store.encoder.last_error = None
@@ -327,7 +327,7 @@ def test_recording_process_loads_no_model() -> None:
         embedder = Counting("w", 4)
         app = App(Sqlite(IN_MEMORY_PATH), embedder)
         call(app, "record_event", event_type="action", content="one")
-        time.sleep(0.3)  # less than a second after which it would be read
+        time.sleep(0.3)  # less than the second after which the background would embed it
         app.close()
         return embedder.used == 0
 
@@ -338,20 +338,20 @@ WRITER = """
 import sys
 from athena.app.compose import App, open_database_at as database_at
 from athena.embedding.minilm import MiniLM
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 app = App(database_at(sys.argv[1], ""), MiniLM())
 context, record = app.create_context("p", "test"), app.catalog.get_operation("record_event")
 print("ready", flush=True)
 sys.stdin.readline()
 for i in range(int(sys.argv[3])):
-    made = drive(record(context, event_type="tick", content=f"{sys.argv[2]} number {i}", session_id="shared"))
+    made = run_sync(record(context, event_type="tick", content=f"{sys.argv[2]} number {i}", session_id="shared"))
     print(made.id, made.content, flush=True)
 app.close()
 """
 
 
 def writers(place: str, count: int) -> list[subprocess.Popen[str]]:
-    """Start two processes that record events, and let them go at once."""
+    """Start two processes that record events, and release them together."""
     started = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, place, name, str(count)],
@@ -384,7 +384,7 @@ def test_two_processes_append_to_session(engine: Engine, tmp_path: Path, killed:
     lines += [line for one in started for line in one.communicate(timeout=100)[0].splitlines()]
     said = {int(line.split(" ", 1)[0]): line.split(" ", 1)[1].strip() for line in lines if line.strip()}
     assert len(said) >= 190 if killed else len(said) == 300
-    app = App(engine.open(tmp_path / "athena.db"), _model)
+    app = App(engine.open(tmp_path / "athena.db"), MODEL)
     kept = {event.id: event.content for event in call(app, "recall_events", session_id="shared", limit=1_000)}
     assert said.items() <= kept.items()
     assert len(kept) <= len(said) + killed
@@ -440,7 +440,7 @@ def test_document_is_not_in_timeline(app: App, tmp_path: Path) -> None:
 
 
 def test_memory_update_overtakes_event_backlog(app: App) -> None:
-    app.store.encoder.backlog_lock.acquire()  # nothing is read in the background
+    app.store.encoder.backlog_lock.acquire()  # keeps the background from embedding
     made = call(app, "remember", content="first wording")
     call(app, "record_events", items=[{"event_type": "tick", "content": f"tick {i}"} for i in range(40)])
     call(app, "update_memory", memory_id=made.id, content="second wording")

@@ -1,4 +1,4 @@
-"""What is worth keeping of a talk, on sentences that were labelled before any rule was written."""
+"""Extraction of memorable sentences from a talk, on sentences that were labelled before the rules were written."""
 
 import time
 from pathlib import Path
@@ -104,7 +104,7 @@ def seconds(said: list[Utterance]) -> float:
 )
 def test_extraction_time_is_bounded(piece: str) -> None:
     short, long = ([Utterance("user", piece * (length // len(piece)))] for length in (50_000, 200_000))
-    # Four times the text: what is quadratic would take sixteen times as long.
+    # Four times the text: quadratic work would take sixteen times as long.
     assert sometimes(lambda: seconds(long) < 9 * seconds(short) + 0.01)
 
 

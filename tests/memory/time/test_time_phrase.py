@@ -1,4 +1,4 @@
-"""Time phrases, as seen from Wednesday 18 March 2026, 15:30 in Berlin."""
+"""Time phrases, relative to Wednesday 18 March 2026, 15:30 in Berlin."""
 
 import math
 import time
@@ -17,7 +17,7 @@ from patience import sometimes
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 3, 18, 15, 30, tzinfo=BERLIN)
 
-# phrase, start, end, rest
+# phrase, start, end, remaining text
 FOUND: list[tuple[str, str, str, str]] = [
     ("what we decided about auth last week", "2026-03-09", "2026-03-16", "what we decided about auth"),
     ("What happened today?", "2026-03-18", "2026-03-19", "What happened?"),
@@ -780,7 +780,7 @@ def test_parse_time_is_linear(unit: str) -> None:
 
         def in_proportion(size: int = size) -> bool:
             once, twice = (_seconds(lambda n=n: find_phrase(text(n), NOW)) for n in (size, 2 * size))  # type: ignore[misc]
-            # Twice the text may take twice as long; the rest is for the noise of a busy machine.
+            # Twice the text may take twice as long; the rest is tolerance for a busy machine.
             return twice < 3.5 * once + 0.005
 
         assert sometimes(in_proportion)

@@ -1,4 +1,4 @@
-"""A small catalog of blocking functions for programs to call, and sandboxes with limits that tests can wait for."""
+"""A small catalog of blocking functions for programs to call, and sandboxes with short limits."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ QUICK = Limits(
 
 
 def takes(**properties: Any) -> dict[str, Any]:
-    """Write a schema: a bare type is required, one with a question mark may be left out."""
+    """Return a schema: a bare type is required, a type with a question mark is optional."""
     types = {name: {"type": kind.rstrip("?")} if isinstance(kind, str) else kind for name, kind in properties.items()}
     needed = [name for name, kind in properties.items() if not (isinstance(kind, str) and kind.endswith("?"))]
     return {"type": "object", "properties": types, "required": needed, "additionalProperties": False}
@@ -51,7 +51,7 @@ NAMES = Namespace(FUNCTIONS)
 
 
 class World:
-    """What the functions work on; remembers every call that was made."""
+    """Implements the functions and records every call."""
 
     def __init__(self) -> None:
         self.log: list[tuple[str, dict[str, Any]]] = []
@@ -155,7 +155,7 @@ class World:
 
 
 class Held(World):
-    """A world whose slow calls wait until so many are under way at once, or until they are let go."""
+    """A world whose slow calls wait until a number of them run at once, or until they are released."""
 
     def __init__(self, at_once: int = 1_000) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ def run(sandbox: Sandbox, code: str, world: World | None = None, **given: Any) -
 
 
 def stopped(sandbox: Sandbox, code: str, **given: Any) -> tuple[Run, Held, float]:
-    """Run a program out of its time in a slow call; where it does not come that far, give it more time."""
+    """Run a program until it times out in a slow call, with more time if it does not reach that call."""
     for timeout_s in (0.2, 1.0, 5.0, 20.0):
         world = Held()
         done = run(sandbox, code, world, timeout_s=timeout_s, **given)

@@ -1,4 +1,4 @@
-"""What an agent writes means the same on both engines, or goes to the one that is right."""
+"""A program means the same on both engines, or runs on the engine that handles it correctly."""
 
 from collections.abc import Generator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The tables of what Monty lacks agree with the Monty that is installed."""
+"""The tables of features that Monty lacks match the installed Monty."""
 
 import builtins
 import importlib
@@ -47,7 +47,7 @@ def test_listed_names_exist(sandbox: Sandbox) -> None:
 
 
 def test_no_module_is_missing(sandbox: Sandbox) -> None:
-    """A newer Monty that can do more is to be noticed."""
+    """Fail when a newer Monty supports more."""
     left = [one for one in sys.stdlib_module_names if not one.startswith("_") and one not in routing.MONTY_MODULES]
     there = [one for one in sorted(left) if run(sandbox, f"import {one}", engine="monty").error is None]
     assert there == ["posixpath"]

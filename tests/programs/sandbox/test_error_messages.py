@@ -1,4 +1,4 @@
-"""What a program is told: lines that are right, hints that lead somewhere, and nothing that is lost in silence."""
+"""Error messages of programs: correct lines, useful hints, and a report of everything that is lost."""
 
 from collections.abc import Generator
 from typing import Any
@@ -87,7 +87,7 @@ def test_empty_program_keeps_later_line_numbers(sandbox: Sandbox, nothing: str) 
         ("def g(n):\n    return 1\nx = 1\ng(1)\n\ng(1, 2)", 6),
         ("\ndef h():\n    f()\nh()", 3),
         ("f(a=1)\nf()", 2),
-        ("if True:\n    f()\nelse:\n    f()", None),  # Monty does not say which, and we do not guess
+        ("if True:\n    f()\nelse:\n    f()", None),  # Monty does not report which, and we do not guess
     ],
 )
 def test_wrong_call_error_has_its_line(sandbox: Sandbox, code: str, line: int | None) -> None:

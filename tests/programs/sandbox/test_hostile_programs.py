@@ -1,4 +1,4 @@
-"""Every hostile program is contained within its limits, and the next one does not notice."""
+"""Every hostile program is contained within its limits and does not disturb the next one."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from athena.programs.sandbox import Run, Sandbox
 from conftest import rounds
 
 SECRET = "canary-7d1f"
-WALL_S = 2.0  # of a hostile program; others have as long as they need
+WALL_S = 2.0  # for a hostile program; others may take as long as they need
 CHOSEN = CASES[:: rounds(3, 1)]
 
 
@@ -28,7 +28,7 @@ def sandbox() -> Generator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def traps(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Path, Path]]:
-    """A file with a secret and a socket that answers, both open to everybody."""
+    """Create a file with a secret and a socket that answers, both open to everybody."""
     folder = tmp_path_factory.mktemp("traps")
     for place in (folder, *folder.parents[:2]):
         place.chmod(0o755)
@@ -40,7 +40,7 @@ def traps(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Path, Pat
     listening.bind(path)
     os.chmod(path, 0o777)
     listening.listen()
-    with suppress(OSError):  # else another test's listens there, which does as well
+    with suppress(OSError):  # else another test listens on the port, which serves as well
         hidden.bind("\0athena-canary")
         hidden.listen()
     yield secret, Path(path)

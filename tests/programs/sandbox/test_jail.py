@@ -1,4 +1,4 @@
-"""The jail alone: what a worker that has been taken over can do to the machine, which is nothing."""
+"""The jail: a hijacked worker can do nothing to the machine."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
 
 @pytest.fixture(scope="module")
 def victims(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[int, Path, str]]:
-    """A process of the same user, a secret that anybody may read, and sockets that answer."""
+    """Start a process of the same user, and create a readable secret and sockets that answer."""
     folder = tmp_path_factory.mktemp("victims")
     secret = folder / "secret"
     secret.write_text("canary")
@@ -47,7 +47,7 @@ def victims(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[int, Pa
     named.bind(path)
     os.chmod(path, 0o777)
     named.listen()
-    with suppress(OSError):  # else another test's listens there, which does as well
+    with suppress(OSError):  # else another test listens on the port, which serves as well
         hidden.bind("\0athena-canary")
         hidden.listen()
     sleeper = subprocess.Popen(["/bin/sleep", "600"], user=65534 if os.geteuid() == 0 else None)
@@ -78,7 +78,7 @@ def test_hostile_native_program_is_contained(
         pytest.skip(f"this kernel or container has no {done.stderr}")
     said = done.stdout.splitlines()
     assert said, (done.returncode, done.stderr)
-    # Every process can look at its own root where bubblewrap made it; there is nothing in it.
+    # Each process can list its own root where bubblewrap created it; the root is empty.
     escapes = [line for line in said if line.startswith("ESCAPE") and not _empty_root(line, layers)]
     assert escapes == []
     assert said[-1].startswith("tried ")
@@ -88,7 +88,7 @@ def test_hostile_native_program_is_contained(
 
 
 def _empty_root(line: str, layers: jail.Layers) -> bool:
-    """Without Landlock the new root and its folders can be listed, and left by nothing."""
+    """Tell whether this is the known gap without Landlock: the new root can be listed, but not left."""
     if "landlock" in layers:
         return False
     return line in ("ESCAPE read /", "ESCAPE read .", "ESCAPE read ..") or (
@@ -100,7 +100,7 @@ def _empty_root(line: str, layers: jail.Layers) -> bool:
 def test_missing_required_layer_refuses_run(hostile: Path) -> None:
     cell = jail.WorkerSpec("monty", (str(hostile), "1", "x", "y"), jail.build_monty_spec(str(hostile)).readable)
     words = jail.build_command(cell, ("landlock", "seccomp"))
-    words[words.index("--profile") : words.index("--profile")] = ["--landlock", "0"]  # as on a kernel without it
+    words[words.index("--profile") : words.index("--profile")] = ["--landlock", "0"]  # as on a kernel without Landlock
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env={})
     assert done.returncode == 97
     assert done.stdout == ""
@@ -154,7 +154,7 @@ def test_engines_work_with_every_isolation(layers: jail.Layers) -> None:
     unreadable = os.geteuid() == 0 and not os.stat(Path(sys.base_prefix)).st_mode & 0o005
     for engine in ("monty", "python"):
         if not report[engine]["works"]:
-            # Without a new root, nobody cannot read what only the superuser can: the next choice is taken.
+            # Without a new root, `nobody` cannot read files of root, so the next option is used.
             assert layers == ("landlock", "seccomp")
             assert os.geteuid() == 0 or unreadable
             continue
@@ -185,7 +185,7 @@ def _workers_of(sandbox: Sandbox) -> list[int]:
     from test_sandbox_kill import children
 
     def in_their_cells() -> list[int]:
-        with suppress(OSError):  # one has just ended
+        with suppress(OSError):  # a process has just ended
             names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in sorted(children(os.getpid()))}
             workers = [pid for pid, words in names.items() if b"launcher.py" not in words and b"sleep" not in words]
             done = all("\nSeccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text() for pid in workers)

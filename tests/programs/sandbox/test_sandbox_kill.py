@@ -1,4 +1,4 @@
-"""Whatever is killed, and whenever: a run ends with one honest answer, nothing is done twice, nothing stays behind."""
+"""Killed processes: a run ends with one correct answer, no call happens twice, and nothing is left behind."""
 
 import os
 import random
@@ -42,7 +42,7 @@ for number in range(100):
 
 
 def children(parent: int) -> set[int]:
-    """Return the processes that this one started, and those that they did, but not the tests' own database."""
+    """Return the child processes of this one, recursively, except the tests' PostgreSQL."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -122,7 +122,7 @@ def test_worker_dies_with_killed_host(number: int) -> None:
 
 
 def test_no_descriptor_is_leaked(tmp_path: Path) -> None:
-    run(warm := Sandbox(Limits(), key=KEY), "1 + 1")  # what is loaded once stays open
+    run(warm := Sandbox(Limits(), key=KEY), "1 + 1")  # modules that load once stay open
     warm.close()
     before, threads = descriptors(), threading.active_count()
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_no_descriptor_is_leaked(tmp_path: Path) -> None:
         run(sandbox, "while True: pass", timeout_s=0.1)
         run(sandbox, "while True: pass", timeout_s=0.1, engine="python")
         sandbox.close()
-    until(lambda: descriptors() <= before + 1)  # on a busy machine the last of them are ended a little later
+    until(lambda: descriptors() <= before + 1)  # on a busy machine the last of them end a little later
     assert_gone(children(os.getpid()))
     assert threading.active_count() <= threads + 3 * 8, "only threads that wait for work"
 
@@ -148,7 +148,7 @@ def test_process_exits_quietly_after_run() -> None:
         "import time; time.sleep(0.1)"
     )
     command = [sys.executable, "-c", program, str(Path(__file__).parent)]
-    # And not after the ten minutes that each of the two has.
+    # Not after the ten minutes that each of the two may take.
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "2 3\n", "")
 

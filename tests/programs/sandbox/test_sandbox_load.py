@@ -1,4 +1,4 @@
-"""A hundred programs at once: in turn, bounded, and nobody else starves."""
+"""A hundred concurrent programs: bounded, in turn, and without starving other work."""
 
 import os
 import threading
@@ -32,7 +32,7 @@ def test_hundred_programs_stay_within_bounds() -> None:
         while not watching.wait(0.02):
             workers.append(len(children(os.getpid()) - others))
 
-    def other_work() -> None:  # what a recall would be: short, and often
+    def other_work() -> None:  # like a recall: short and frequent
         while not watching.wait(0.005):
             began = time.monotonic()
             sum(range(2_000))
@@ -53,7 +53,7 @@ def test_hundred_programs_stay_within_bounds() -> None:
         one.join()
     assert [done.status for done in results] == ["done"] * 100
     assert world.most_at_once <= sandbox.limits.runs
-    assert max(workers) <= 5 * sandbox.limits.runs  # some are on their way out, which takes a while on a busy machine
+    assert max(workers) <= 5 * sandbox.limits.runs  # some are still exiting, which takes a while on a busy machine
     assert sorted(steps)[int(len(steps) * 0.95)] < whole / 20
     sandbox.close()
 

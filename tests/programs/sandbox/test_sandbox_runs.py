@@ -1,4 +1,4 @@
-"""One run: what comes back, what survives, what is refused, and when it stops."""
+"""Runs: results, variables, refusals and timeouts."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ def sandbox() -> Generator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def patient() -> Generator[Sandbox]:
-    """Where nothing ends for minutes by itself."""
+    """Return a sandbox with long time limits."""
     made = Sandbox(Limits(wall_s=600, cpu_s=600, turn_s=600), key=KEY)
     yield made
     made.close()
@@ -270,7 +270,7 @@ def test_run_stops_at_timeout(patient: Sandbox, engine_name: str, code: str) -> 
 @BOTH
 def test_unfinished_call_is_reported_unknown(sandbox: Sandbox, engine_name: str) -> None:
     code = "memory.remember('before')\nparallel([slow.wait(seconds=0) for _ in range(100)])\nmemory.remember('after')"
-    done, world, _ = stopped(sandbox, code, engine=engine_name)  # while none of them has been let go
+    done, world, _ = stopped(sandbox, code, engine=engine_name)  # while none of the calls has returned
     assert done.status == "unknown"
     assert done.made["slow.wait"]["unknown"] > 0
     assert done.error is not None

@@ -1,4 +1,4 @@
-"""What a second review found in the sandbox stays mended."""
+"""How runs end: flooding workers, ignored signals, timers and closing."""
 
 import gc
 import threading

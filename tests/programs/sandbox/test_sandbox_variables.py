@@ -1,4 +1,4 @@
-"""What a program leaves in its variables is what the next one finds, on either engine, or it is told."""
+"""Variables of a program reach the next one on either engine, or the program gets a message."""
 
 from collections.abc import Generator
 from dataclasses import replace
@@ -20,7 +20,7 @@ def sandbox() -> Generator[Sandbox]:
 
 
 def after(sandbox: Sandbox, *codes: str) -> list[Run]:
-    """Run programs one after the other, each with the variables of the one before."""
+    """Run programs in sequence, each with the variables of the previous one."""
     state, runs = None, []
     for code in codes:
         runs.append(run(sandbox, code, state=state))

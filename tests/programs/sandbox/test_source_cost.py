@@ -1,4 +1,4 @@
-"""Reading a program takes the host time in proportion to its length, however it is written."""
+"""Analysing a program takes time proportional to its length, however it is written."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from athena.programs.sandbox.check import find_problems
 from athena.programs.sandbox.source import ProgramSource
 
 SMALL, LARGE = 8_000, 32_000
-MOST = 8.0  # times as long for four times the length; a pass that is quadratic takes sixteen
+MOST = 8.0  # maximal ratio for four times the length; quadratic work takes sixteen times as long
 FLOOR_S = 0.01
 
 
@@ -20,14 +20,14 @@ def repeated(unit: str, size: int, head: str = "", tail: str = "") -> str:
 
 
 def nested(unit: str, size: int, levels: int, inside: str) -> str:
-    """Write blocks one inside of the other, with as much in the innermost as fits."""
+    """Return nested blocks with as many lines in the innermost as fit."""
     lines = [" " * level + unit.replace("#", str(level)) for level in range(levels)]
     room = max(1, (size - sum(map(len, lines))) // (len(inside) + levels + 1))
     return "\n".join([*lines, *[" " * levels + inside] * room])
 
 
 def tried(size: int) -> str:
-    """Write `try` in the handlers of `try`, each with something to catch."""
+    """Return `try` statements nested in their handlers."""
     lines = [" " * level + line for level in range(90) for line in ("try: pass", "except E as e:")]
     room = max(1, (size - sum(map(len, lines))) // 94)
     return "\n".join([*lines, *[" " * 90 + "f.x"] * room])
@@ -108,7 +108,8 @@ def seconds(text: str) -> float:
 @pytest.mark.parametrize("name", SOURCES)
 def test_source_analysis_time_is_linear(name: str) -> None:
     small, large = SOURCES[name](SMALL), SOURCES[name](LARGE)
-    tries = ((seconds(large) + FLOOR_S) / (seconds(small) + FLOOR_S) for _ in range(5))  # others use the machine too
+    # several tries, since other processes use the machine too
+    tries = ((seconds(large) + FLOOR_S) / (seconds(small) + FLOOR_S) for _ in range(5))
     assert any(longer < MOST for longer in tries)
 
 

@@ -1,4 +1,4 @@
-"""Ways to talk to a server over MCP: the official client, and lines that no client would send."""
+"""Clients for MCP tests: the official SDK, and raw lines that no client would send."""
 
 import json
 import socket
@@ -28,7 +28,7 @@ def stdio(home: Path, *words: str, **environment: str) -> StdioServerParameters:
 async def connected(
     served: Running, how: str, tools: str = "default", more: dict[str, str] | None = None
 ) -> AsyncGenerator[Client]:
-    """Connect the SDK's client: `how` is the way and the revision, e.g. `stdio 2025-11-25`."""
+    """Connect the SDK's client: `how` is transport and protocol revision, e.g. `stdio 2025-11-25`."""
     way, _, revision = how.partition(" ")
     mode: Any = "legacy" if revision == LEGACY else "auto"
     if way == "stdio":
@@ -45,7 +45,7 @@ async def connected(
 
 
 async def text(client: Client, tool: str, /, **arguments: Any) -> str:
-    """Call a tool that must succeed, and return the one text that it answers with."""
+    """Call a tool, assert that it succeeds, and return its single text."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result
     assert result.structured_content is None
@@ -55,7 +55,7 @@ async def text(client: Client, tool: str, /, **arguments: Any) -> str:
 
 
 class Lines:
-    """A connection to the socket, a line at a time."""
+    """A connection to the socket that sends and reads lines."""
 
     def __init__(self, connection: socket.socket, hello: bytes | None) -> None:
         self.socket = connection

@@ -1,4 +1,4 @@
-"""What others wrote to try MCP servers: the conformance suite and the inspector, against our own server."""
+"""Third-party checks of MCP servers: the conformance suite and the inspector, against our server."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def program(package: node_packages.Package) -> list[str]:
 
 @pytest.fixture(scope="module")
 def fixture(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """The address of a server with what the suite asks for."""
+    """Yield the URL of a server with the tools that the suite needs."""
     folder = tmp_path_factory.mktemp("conformance")
     command = [sys.executable, str(HERE / "conformance_server.py"), str(folder / "home")]
     with (folder / "log").open("wb") as log:
@@ -83,7 +83,7 @@ def test_inspector_lists_and_calls_tools(served: Running, way: str, tmp_path: Pa
 
     modern = inspect("default", "--method", "tools/list", "--strict", "--protocol-era", "modern")["tools"]
     assert [tool["name"] for tool in modern] == ["search_tools", "execute_code", "remember", "recall"]
-    everything = inspect("all", "--method", "tools/list", "--strict")["tools"]  # in the other era
+    everything = inspect("all", "--method", "tools/list", "--strict")["tools"]  # with the older protocol revision
     assert {"forget", "create_task", "search_graph"} <= {tool["name"] for tool in everything}
     called = inspect("default", "--method", "tools/call", "--tool-name", "remember", "--tool-arg", f"content=By {way}")
     assert called["content"][0]["text"].endswith(" kept")

@@ -1,4 +1,4 @@
-"""The tools, resources and the prompt, as clients of both revisions see them over both ways."""
+"""MCP tools, resources and the prompt, for clients of both protocol revisions over stdio and HTTP."""
 
 import asyncio
 import json
@@ -126,18 +126,18 @@ def test_operations_are_tools_with_hints(served: Running) -> None:
 
 
 def test_examples_answer_as_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each way has a store of its own, so that what an example does to it is the same for both."""
+    """Each transport has its own store, so that the effects of an example are the same for both."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "README.md").write_text("# Tea\n\nIt is at four.\n")  # an example reads one
+    (tmp_path / "README.md").write_text("# Tea\n\nIt is at four.\n")  # an example ingests it
 
     async def work(by_mcp: Running, by_http: Running) -> None:
         async with connected(by_mcp, f"http {LEGACY}", "all") as client:
             for one in CATALOG:
-                if one.effect is Effect.APPROVE or one.approval:  # for people, or after a person was asked
+                if one.effect is Effect.APPROVE or one.approval:  # for people, or after a person approved
                     continue
                 read = await client.call_tool(one.name, one.example_arguments)
                 said, got = read.content[0].text, by_http.execute(one.name, one.example_arguments)  # type: ignore[union-attr]
-                if one.name == "search_tools":  # by words alone, until a server has read what its tools mean
+                if one.name == "search_tools":  # lexical only, until a server has embedded its tools
                     assert said.splitlines()[0] in got.json["data"]
                 elif got.status == 200:
                     _agree(one.name, said, got.json["data"])
@@ -150,7 +150,7 @@ def test_examples_answer_as_over_http(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def _agree(name: str, said: str, data: Any) -> None:
-    """Compare what a model reads with what a program gets; moments and serial numbers are each call's own."""
+    """Compare the text for a model with the JSON over HTTP, ignoring times and serial numbers."""
     if isinstance(data, dict) and "run_id" in data and "result" in data:
         assert said == str(json.dumps(data["result"], separators=(",", ":"))), name
     elif isinstance(data, dict) and {"outcome", "memory_type"} <= set(data):
@@ -164,16 +164,16 @@ def _agree(name: str, said: str, data: Any) -> None:
     elif isinstance(data, list):
         parts = [json.loads(line) for line in said.splitlines() if not line.startswith("[") or line == "[]"]
         assert said in ("nothing found", "[]") if not data else _shape(parts) == _shape(data), name
-    elif CATALOG.get_operation(name).category == "meta":  # about the server itself, its sizes and places
+    elif CATALOG.get_operation(name).category == "meta":  # about the server itself, with its own sizes and paths
         assert set(json.loads(said)) == {key for key, item in data.items() if item is not None}, name
     else:
         assert _shape(json.loads(said)) == _shape(data), name
 
 
 def _shape(value: Any) -> Any:
-    """Return a value without nulls and without what differs from call to call."""
+    """Return a value without nulls and without the fields that differ from call to call."""
     if isinstance(value, dict):
-        # Tokens are guessed until a server has loaded the table, which one of two may have done.
+        # Token counts are estimates until a server has loaded its table, which only one of the two may have done.
         return {key: _shape(item) for key, item in value.items() if item is not None and key != "tokens"}
     if isinstance(value, list):
         return [_shape(item) for item in value]
@@ -185,7 +185,7 @@ def _shape(value: Any) -> Any:
 def test_long_list_is_paged(app: App) -> None:
     from athena.server.mcp.server import McpHandlers, McpPeer
 
-    calls = CallDispatcher(app.catalog, stopping=lambda: False, at_once=2)
+    calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=2)
     caller = lambda project, workspace: app.create_context("test", "mcp", workspace=workspace)  # noqa: E731
     surface = McpHandlers(calls, caller, lambda _: McpPeer("all"), page=10)
 
@@ -227,7 +227,7 @@ def test_server_tools_follow_ours(app: App) -> None:
     assert json.dumps(
         [mcp_tools.define_tool(one, "default") for one in mcp_tools.select_tools(app.catalog, "default")]
     ) == (json.dumps(small))
-    calls = CallDispatcher(app.catalog, stopping=lambda: False, at_once=2)
+    calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=2)
     surface = McpHandlers(calls, lambda project, workspace: app.create_context("test", "mcp"), lambda _: McpPeer("all"))
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""The socket of `athena mcp`: who may come in, what they may send, and how it ends."""
+"""The socket of `athena mcp`: access, valid input, limits and shutdown."""
 
 import json
 import os
@@ -106,7 +106,7 @@ def test_endless_line_uses_little_memory(served: Running) -> None:
     with lines(served.home) as one:
         one.begin()
         before = 0
-        while before + 3 < (now := served.resident()):  # it loads things in the background
+        while before + 3 < (now := served.resident()):  # it loads modules in the background
             before = now
             time.sleep(0.7)
         for _ in range(150):
@@ -122,7 +122,7 @@ def test_slow_reader_is_not_read(served: Running) -> None:
         one.begin().socket.settimeout(0.5)
         sent, most = 0, 4 << 20
         with suppress(TimeoutError):
-            while sent < most:  # each of these lines is answered with a longer one
+            while sent < most:  # the answer to each of these lines is longer than the line
                 sent += one.socket.send((b"x" * 49 + b"\n") * 500)
         assert sent < most
 
@@ -208,5 +208,5 @@ def test_invented_sessions_are_limited() -> None:
     names = {seats.get_for_session(f"made up {n}" + "x" * 1_000, "p") for n in range(MAX_TRACKED_SESSIONS + 50)}
     assert len(names) == MAX_TRACKED_SESSIONS
     assert len(seats._sessions) <= MAX_TRACKED_SESSIONS
-    assert "mcp-1" not in names  # a connection keeps its own
+    assert "mcp-1" not in names  # a connection keeps its own workspace
     assert all(len(session) <= 200 for session, _ in seats._sessions)

@@ -1,4 +1,4 @@
-"""A connection that is lost while a transaction commits: what was asked for happens once, or the caller is told."""
+"""Connections lost during COMMIT: the change happens once, or the caller gets an error."""
 
 import socket
 import time
@@ -42,7 +42,7 @@ def proxy(server: postgres.Server) -> Generator[Proxy]:
 
 
 def kept(url: str) -> list[tuple[str, int, int]]:
-    """Return each text with how often it was stored and how many steps its history has."""
+    """Return each text with its occurrences and the length of its history."""
     return query(
         url,
         """SELECT content, occurrences, (SELECT count(*) FROM history h WHERE h.memory = m.id)
@@ -51,7 +51,7 @@ def kept(url: str) -> list[tuple[str, int, int]]:
 
 
 def late(line: Line, commit: bytes) -> None:
-    """Lose the client at once, and give the server its commit a while later."""
+    """Disconnect the client at once, and deliver its commit to the server later."""
     with suppress(OSError):
         line.client.shutdown(socket.SHUT_RDWR)
     time.sleep(0.7)
@@ -59,7 +59,7 @@ def late(line: Line, commit: bytes) -> None:
 
 
 def last_words(line: Line, commit: bytes) -> None:
-    """Let the server commit, and tell the client that the server is being shut down."""
+    """Let the server commit, and tell the client that the server is shutting down."""
     line.upstream.sendall(commit)
     line.upstream.recv(65_536)
     said = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
@@ -129,7 +129,7 @@ def test_many_lost_answers_happen_once(url: str, proxy: Proxy) -> None:
 
 
 def unreachable(line: Line, commit: bytes) -> None:
-    """Let the server commit, and be gone for the client from then on."""
+    """Let the server commit, and be unreachable for the client from then on."""
     line.proxy.refusing = True
     lose_the_answer(line, commit)
 
@@ -155,7 +155,7 @@ def test_unknown_commit_raises_error(url: str, proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("others", [0, 12])
 def test_crashed_commit_is_not_acknowledged(others: int) -> None:
-    """After a crash the server may give the number of a lost transaction to another, which then commits."""
+    """After a crash the server may reuse the id of a lost transaction for another that commits."""
     with postgres.running(DURABLE) as server, proxied(server) as proxy:
         url = new_database(server)
         with opened(proxy.url(url), LONG) as app, opened(url, LONG) as other, ThreadPoolExecutor(1) as pool:
@@ -185,7 +185,7 @@ def test_commit_records_are_pruned(url: str, monkeypatch: pytest.MonkeyPatch) ->
         call(app, "remember", content="first")
         query(url, "UPDATE commits SET at = at - interval '1 hour'")
         assert query(url, "SELECT count(*) FROM commits")[0][0] >= 1
-        monkeypatch.setattr(store, "TALLY_FOLD_WRITES", 2)  # smaller
+        monkeypatch.setattr(store, "TALLY_FOLD_WRITES", 2)  # smaller, to be quick
         for i in range(4):
             call(app, "remember", content=f"item {i}")
     assert query(url, "SELECT count(*) FROM commits WHERE at < now() - interval '10 minutes'") == [(0,)]

@@ -1,4 +1,4 @@
-"""A server that goes away and comes back: callers are told in time, and nothing has to be opened again."""
+"""A server that stops and returns: callers get an error in time, and stores reconnect by themselves."""
 
 import asyncio
 import random
@@ -37,7 +37,7 @@ from athena.storage.database import Transaction
 from athena.storage.postgres.store import MAX_POOL_CONNECTIONS
 from patience import LONG, until
 
-# Who stores waits for a lock; what was put off waits for one too.
+# A store waits for a lock, and so does deferred work.
 WAITING = """SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
              AND query LIKE 'INSERT INTO memories%'"""
 CHRONICLE = " ".join(f"On day {i} the wind came from the west and the lamps were lit early." for i in range(600))
@@ -45,7 +45,7 @@ CHRONICLE = " ".join(f"On day {i} the wind came from the west and the lamps were
 
 @pytest.fixture(scope="module")
 def mortal() -> Generator[postgres.Server]:
-    """A server that may be killed, and must be running again at the end of each test."""
+    """Return a server that may be killed and that runs again at the end of each test."""
     with postgres.running(MORTAL) as started:
         yield started
 
@@ -56,7 +56,7 @@ def url(mortal: postgres.Server) -> str:
 
 
 def fill_pool(app: App) -> None:
-    """Have as many connections open as there may be, all idle in the end."""
+    """Open as many connections as allowed, and leave them idle."""
     together = threading.Barrier(MAX_POOL_CONNECTIONS)
 
     def hold(_: int) -> None:
@@ -214,7 +214,7 @@ def test_program_exits_without_server(mortal: postgres.Server, url: str, busy: b
         print("ready", flush=True)
         sys.stdin.readline()
         (app,) = connect._apps.values()
-        app.store.database._patience = 600  # nor for this
+        app.store.database._timeout_s = 600  # nor for this
         for _ in range(100):  # each is tried for a second or more, but at the end all of them get no more than that
             app.store.database.defer_write(note)
         """,
@@ -225,7 +225,7 @@ def test_program_exits_without_server(mortal: postgres.Server, url: str, busy: b
     mortal.kill()
     try:
         say(process, "go")
-        assert end(process) == []  # not after the minutes that what it has to do would take
+        assert end(process) == []  # not after the minutes that its work would take
     finally:
         mortal.start()
 
@@ -339,7 +339,7 @@ def test_cancelled_stores_do_not_block_next(url: str, monkeypatch: pytest.Monkey
         holding.execute("LOCK TABLE athena.memories IN EXCLUSIVE MODE")
         assert asyncio.run(all_of_them()) == [True] * 6
     assert api.search(api.store("afterwards")).memories
-    rows = query(url, "SELECT content, occurrences FROM memories")  # some of them were under way
+    rows = query(url, "SELECT content, occurrences FROM memories")  # some of them were in progress
     assert {("before", 1), ("afterwards", 1)} <= set(rows)
     assert {times for _, times in rows} == {1}
 

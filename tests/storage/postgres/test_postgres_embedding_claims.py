@@ -1,4 +1,4 @@
-"""Vectors that follow later: each passage is embedded by one process, and none is forgotten when that one dies."""
+"""Deferred embedding: one process embeds each passage, and another takes over when it dies."""
 
 from collections.abc import Generator
 
@@ -12,7 +12,7 @@ from athena.memory.index import reembed
 from athena.storage.arrays import quantize_vectors
 from athena.storage.database import Transaction
 from athena.storage.postgres.vectors import CLAIM_LEASE_S
-from conftest import _model
+from conftest import MODEL
 from patience import until
 
 PASSAGES = 40
@@ -29,16 +29,16 @@ def url(server: postgres.Server) -> str:
 
 @pytest.fixture
 def behind(url: str) -> Generator[App]:
-    """A store with a long text, most of whose passages still wait for their vectors."""
+    """Return a store with a long text, most of whose passages have no vector yet."""
     with opened(url) as app:
-        app.store.encoder.stop()  # nothing follows by itself
+        app.store.encoder.stop()  # keep the background from embedding
         call(app, "remember", content=LONG)
         assert pending(url) == (PASSAGES - 16, PASSAGES)
         yield app
 
 
 def pending(url: str) -> tuple[int, int]:
-    """Return how many passages have no vector, and how many were not read with their neighbours."""
+    """Return the number of passages without a vector, and of those embedded without their neighbours."""
     (row,) = query(
         url,
         """SELECT count(*) FILTER (WHERE model IS NULL), count(*) FILTER (WHERE windowed = 0)
@@ -65,9 +65,10 @@ CLAIMING = """
 import sys, time
 from athena.embedding.minilm import MiniLM
 from athena.storage.postgres.store import Postgres
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 database = Postgres(sys.argv[1])
-print(len(drive(database.write(lambda tx: database.vectors.claim_passages(tx, MiniLM().name, 20, time.time())))), flush=True)
+claim = lambda tx: database.vectors.claim_passages(tx, MiniLM().name, 20, time.time())
+print(len(run_sync(database.write(claim))), flush=True)
 sys.stdin.readline()
 """
 
@@ -103,7 +104,7 @@ def test_concurrent_long_texts_get_vectors(url: str) -> None:
 
 @pytest.mark.parametrize("change", ["purge", "update_memory"])
 def test_late_vector_leaves_nothing(url: str, behind: App, change: str) -> None:
-    """The text is removed or replaced between the moment a passage is taken and the moment its vector is kept."""
+    """The text is removed or replaced after a passage is claimed and before its vector is stored."""
     vectors, model = behind.store.database.vectors, behind.store.encoder.name
     taken = run_sync(behind.store.database.write(lambda tx: vectors.claim_passages(tx, model, 1_000, 0.0)))
     assert len(taken) == PASSAGES
@@ -113,7 +114,7 @@ def test_late_vector_leaves_nothing(url: str, behind: App, change: str) -> None:
         call(behind, "update_memory", memory_id=1, content="all of it was a dream")
 
     async def keep(tx: Transaction) -> None:
-        code = quantize_vectors(_model.embed(["anything"]))[0]
+        code = quantize_vectors(MODEL.embed(["anything"]))[0]
         await vectors.set_vectors(tx, [(number, code) for number in taken], model)
         await vectors.set_tokens(tx, [(number, b"x" * 16) for number in taken])
 

@@ -1,4 +1,4 @@
-"""Texts, names and settings that PostgreSQL has limits for, and servers that are set up in odd ways."""
+"""Limits of PostgreSQL on texts, names and settings, and servers with unusual configuration."""
 
 import random
 import subprocess
@@ -22,7 +22,7 @@ def url(server: postgres.Server) -> str:
 
 
 def test_text_without_spaces_is_found(url: str) -> None:
-    """It is one passage, with more distinct words than a tsvector can hold."""
+    """It is one passage with more distinct words than a tsvector can hold."""
     with opened(url) as app:
         numbers = ",".join(str(i) for i in range(150_000))
         letters = ",".join(f"{i:b}".replace("0", "ж").replace("1", "щ") * 12 for i in range(9_000))
@@ -82,7 +82,7 @@ def test_unusual_database_settings_change_nothing(url: str) -> None:
         try:
             query(url, f"ALTER DATABASE {name_of(url)} SET {setting} = '{value}'")
         except psycopg.errors.UndefinedObject:
-            continue  # of another version of the server
+            continue  # unknown to this version of the server
     with opened(url) as app:
         texts = [
             "Größe: 5 € – 日本語のメモ 🦊",
@@ -94,7 +94,7 @@ def test_unusual_database_settings_change_nothing(url: str) -> None:
             number = call(app, "remember", content=text, tags=["ключ", "ß"], metadata={"session_id": "日本"}).id
             assert call(app, "get_memory", memory_id=number).content == text
             assert call(app, "recall", query=text, k=1)[0].id == number
-        for _ in range(8):  # statements are prepared after a few times
+        for _ in range(8):  # statements are prepared after a few executions
             assert call(app, "recall", query="日本語", k=1)[0].content == texts[0]
         number = call(app, "remember", content="to be changed").id
         call(app, "update_memory", memory_id=number, content="changed", importance=0.123456789)
@@ -152,7 +152,7 @@ def test_exit_during_index_build_is_quick(url: str) -> None:
         assert hear(process) == "searched"
         until(lambda: query(url, "SELECT 1 FROM pg_stat_progress_create_index"))
         say(process, "go")
-        assert end(process) == []  # though the graph is held up
+        assert end(process) == []  # although the index build is blocked
         holding.execute("COMMIT")
     until(
         lambda: query(

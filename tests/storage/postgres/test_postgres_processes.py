@@ -1,4 +1,4 @@
-"""Several processes and threads on one database: all see the same, and nothing is lost or done twice."""
+"""Several processes and threads on one database: a consistent view, and no lost or repeated change."""
 
 import subprocess
 import sys
@@ -23,10 +23,10 @@ from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 from athena.storage.postgres import store
 from athena.storage.usage import TokenUsage
-from conftest import _model, rounds
+from conftest import MODEL, rounds
 from patience import LONG, until
 
-# Pairs of texts whose digests begin with the same eight digits.
+# Pairs of texts whose digests share the first eight digits.
 COLLIDING = ((53529, 75183), (25723, 115993), (115508, 139220), (66124, 183956), (97599, 189637), (9556, 198249))
 
 
@@ -37,14 +37,14 @@ def shared(server: postgres.Server) -> str:
 
 @pytest.fixture(scope="module")
 def crowd(shared: str) -> Generator[list[Other]]:
-    """Three more processes on the store of this file, which they all opened at once when it was empty."""
+    """Start three processes that opened the empty store of this file at the same time."""
     with others(shared, 3, threads=4) as made:
         yield made
 
 
 @pytest.fixture
 def app(shared: str, crowd: list[Other]) -> Generator[App]:
-    """The same store in this process, emptied."""
+    """Return the same store in this process, emptied."""
     rows = query(shared, "SELECT tablename FROM pg_tables WHERE schemaname = 'athena' AND tablename <> 'counters'")
     query(shared, f"TRUNCATE {', '.join(row[0] for row in rows)}")
     with opened(shared) as made:
@@ -53,8 +53,8 @@ def app(shared: str, crowd: list[Other]) -> Generator[App]:
 
 
 def nearest(app: App, text: str) -> int:
-    """Return the memory whose vector is nearest to that of a text, whatever its words."""
-    vector = _model.embed([text])[0]
+    """Return the memory with the vector nearest to that of a text."""
+    vector = MODEL.embed([text])[0]
 
     async def work(tx: Transaction) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder
@@ -66,7 +66,7 @@ def nearest(app: App, text: str) -> int:
 
 
 def at_once(*works: Callable[[], Any]) -> list[Any]:
-    """Run functions at the same moment and return what each returned or raised."""
+    """Run functions concurrently and return what each returned or raised."""
     together = threading.Barrier(len(works))
 
     def run(work: Callable[[], Any]) -> Any:
@@ -218,7 +218,7 @@ def test_concurrent_session_starts_are_one(app: App, shared: str) -> None:
 
 
 def test_threads_update_usage_without_loss(app: App) -> None:
-    """Every search strengthens what it finds, a little later, in the same rows."""
+    """Every search strengthens its results in the background, in the same rows."""
     numbers = [call(app, "remember", content=f"the lantern number {i} by the door").id for i in range(5)]
 
     def work(thread: int) -> None:
@@ -245,12 +245,12 @@ def test_locked_sums_lose_no_call(server: postgres.Server) -> None:
             ledger.log_call(Call("recall", "test", Scope.from_name("test"), 0.0, None, "", None), "done", 1.0)
             ledger.log_usage("test", 0.0, "recall", "test", TokenUsage(1, 1, 1))
         until(lambda: query(url, "SELECT count(*) FROM calls") == [(3,)])
-        assert query(url, counted) == [(1,)]  # which waits for the other still
+        assert query(url, counted) == [(1,)]  # it still waits for the other
     database.close()
 
 
 def test_single_writes_leave_no_stale_count(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "TALLY_FOLD_WRITES", 4)  # smaller
+    monkeypatch.setattr(store, "TALLY_FOLD_WRITES", 4)  # smaller, to be quick
     url = new_database(server)
     for i in range(24):
         with opened(url) as app:
@@ -261,7 +261,7 @@ def test_single_writes_leave_no_stale_count(server: postgres.Server, monkeypatch
 FORKING = """
 import os, sys
 from athena import api
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 first = api.store("from the parent")
 assert api.search("parent").total == 1
 
@@ -317,7 +317,7 @@ def test_forked_parent_and_children_work(server: postgres.Server) -> None:
 
 
 def test_exiting_child_keeps_parents_connections(server: postgres.Server) -> None:
-    """Its exit handlers run, and its modules are taken apart, with what it inherited among them."""
+    """Its exit handlers run and its modules are torn down, including inherited objects."""
     url = new_database(server)
     forking(
         """

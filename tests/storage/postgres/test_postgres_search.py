@@ -1,4 +1,4 @@
-"""Searching on PostgreSQL: counts of words, the graph of vectors, large projects, and what no project may see."""
+"""Search on PostgreSQL: term counts, the HNSW index, large projects, and isolation of projects."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ GRAPH = f"passages_near_1_{DIMENSIONS}"
 
 
 class Bag:
-    """A small model: a text is the sum of its words, each a direction of its own."""
+    """A small model: a text's vector is the sum of random vectors of its words."""
 
     def __init__(self, name: str = "bag", dimensions: int = DIMENSIONS) -> None:
         self.name, self.dimensions = name, dimensions
@@ -54,7 +54,7 @@ def bag_app(url: str, embedder: Bag | None = None) -> App:
 
 
 def fill(url: str, project: str, count: int, each: int = 1) -> None:
-    """Write a project of many memories straight into the tables, `each` passages to a memory, all at random."""
+    """Write a project of many random memories directly into the tables, `each` passages per memory."""
     chance, words = np.random.default_rng(count), PostgresFullText()
     codes = np.clip(chance.normal(size=(count * each, DIMENSIONS)) * 40, -127, 127).astype(int)
     with psycopg.connect(url, autocommit=False) as connection:
@@ -114,7 +114,7 @@ def graphs(url: str) -> list[tuple[str, bool]]:
 
 @pytest.fixture(scope="module")
 def large(server: postgres.Server) -> str:
-    """A database with one large project, a small one, and the graph drawn."""
+    """Return a database with one large project, a small one, and the index built."""
     url = new_database(server)
     app = bag_app(url)
     for i in range(50):
@@ -132,7 +132,7 @@ def large(server: postgres.Server) -> str:
 
 @pytest.fixture
 def grown(large: str, monkeypatch: pytest.MonkeyPatch) -> Generator[App]:
-    """The store with the large project, which is searched by its graph."""
+    """Return the store with the large project, which uses the index."""
     monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 1_000)
     app = bag_app(large)
     yield app
@@ -140,7 +140,7 @@ def grown(large: str, monkeypatch: pytest.MonkeyPatch) -> Generator[App]:
 
 
 def near(app: App, project: str, vector: NDArray[np.float32], limit: int) -> list[int]:
-    """Return the memories nearest to a vector, the nearest first."""
+    """Return the memories nearest to a vector, nearest first."""
 
     async def work(tx: Transaction) -> list[int]:
         found, encoder = app.store.database.vectors, app.store.encoder
@@ -190,7 +190,7 @@ def test_rare_tag_results_are_complete(grown: App, monkeypatch: pytest.MonkeyPat
     tagged = [
         call(grown, "remember", project="crowd", content=f"pebble{i} on the beach", tags=["rare"]) for i in range(8)
     ]
-    for exact in (1_000, 10):  # compared one by one, or by a graph that goes on until it has found them all
+    for exact in (1_000, 10):  # by exact comparison, or by an index scan that continues until it has found them all
         monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", exact)
         found = call(grown, "recall", project="crowd", query="something else entirely", k=20, tags=["rare"])
         assert {hit.id for hit in found} == {one.id for one in tagged}
@@ -203,7 +203,7 @@ def test_hnsw_index_matches_full_scan(grown: App, monkeypatch: pytest.MonkeyPatc
     chance = np.random.default_rng(5)
     asked = chance.normal(size=(20, DIMENSIONS)).astype("f4")
     by_graph = [near(grown, "crowd", vector, 100)[:10] for vector in asked]
-    monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 10_000_000)  # larger
+    monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 10_000_000)  # larger, so that no index is used
     exactly = [near(grown, "crowd", vector, 100)[:10] for vector in asked]
     shared = [len(set(one) & set(other)) for one, other in zip(by_graph, exactly, strict=True)]
     assert sum(shared) / len(shared) >= 9
@@ -217,7 +217,7 @@ def test_large_project_uses_hnsw_index(grown: App, large: str) -> None:
     before = used()
     for i in range(3):
         near(grown, "crowd", Bag().embed([f"stone{i}"])[0], 10)
-    grown.close()  # its connections say at their end what they did
+    grown.close()  # connections report their statistics when they close
     assert until(lambda: used() >= before + 3)
 
 
@@ -225,7 +225,7 @@ def test_rare_and_common_words_are_found(grown: App, monkeypatch: pytest.MonkeyP
     for number in (3, CROWD // 2, CROWD - 1):
         found = call(grown, "recall", project="crowd", query=f"which filler is stone{number}", k=3)
         assert f"stone{number} " in found[0].content
-    assert len(call(grown, "recall", project="crowd", query="filler", k=7)) == 7  # all hold it
+    assert len(call(grown, "recall", project="crowd", query="filler", k=7)) == 7  # all texts contain the word
     assert len(call(grown, "recall", project="crowd", query="grey7 filler nowhere", k=7)) == 7
 
 
@@ -274,10 +274,10 @@ def test_filters_hold_on_every_page(grown: App) -> None:
 
 @pytest.mark.parametrize("exact", [10_000, 100])
 def test_deep_pages_show_memories_once(server: postgres.Server, monkeypatch: pytest.MonkeyPatch, exact: int) -> None:
-    """Also where some memories have so many passages that these alone would fill the list."""
+    """Even if some memories have so many passages that these alone would fill the list."""
     url = new_database(server)
     app = bag_app(url)
-    call(app, "remember", content="warm up")  # so that the model has its number
+    call(app, "remember", content="warm up")  # registers the model
     call(app, "forget", memory_id=1)
     fill(url, "test", 120, each=12)
     for i in range(60):
@@ -298,7 +298,7 @@ def test_deep_pages_show_memories_once(server: postgres.Server, monkeypatch: pyt
 
 
 def building(url: str, holding: psycopg.Connection[Any]) -> None:
-    """Keep a graph from being finished for as long as this connection is in its transaction."""
+    """Block an index build for as long as this connection's transaction is open."""
     holding.execute("BEGIN")
     holding.execute("LOCK TABLE athena.passages IN ROW EXCLUSIVE MODE")
     holding.execute("SELECT pg_current_xact_id()")
@@ -310,8 +310,8 @@ def drawing(url: str) -> bool:
 
 @pytest.fixture
 def middling(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[str, App]]:
-    """A project that is large enough for a graph, and has none yet."""
-    monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 100)  # smaller
+    """Return a project that is large enough for an index and has none yet."""
+    monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 100)  # smaller, to be quick
     url = new_database(server)
     app = bag_app(url)
     call(app, "remember", content="lantern")
@@ -355,9 +355,9 @@ def test_unfinished_index_is_rebuilt(middling: tuple[str, App], monkeypatch: pyt
     assert call(app, "verify").problems == ()
     assert call(app, "recall", project="crowd", query="stone8", k=1)[0].content.startswith("filler stone8 ")
     assert "graph cannot be drawn" in call(app, "health").problems[0]
-    # It is tried again after a while, by the next search that wants it.
+    # The next search that needs it retries after a while.
     monkeypatch.setattr(store, "GRAPH_RETRY_DELAY_S", 0.1)
-    app.store.database._not_before = 0.0  # type: ignore[attr-defined]
+    app.store.database._graph_retry_at = 0.0  # type: ignore[attr-defined]
     until(lambda: call(app, "recall", project="crowd", query="stone8") and graphs(url) == [(GRAPH, True)])
     assert call(app, "verify").problems == ()
 
@@ -423,7 +423,7 @@ def test_model_with_changed_dimension_is_safe(
     second = bag_app(url, Bag("bag", 40))
     new = [call(second, "remember", project="crowd", content=f"kettle on the stove {i}") for i in range(3)]
     long = "which filler is stone7 grey7 and where did the old kettle stand all day on that stove"
-    for app in (second, first):  # each by its own vectors, and the other's by their words
+    for app in (second, first):  # each by its own vectors, and the other's by words
         for asked in ("stone7", long):
             assert "stone7 " in str(call(app, "recall", project="crowd", query=asked, k=5))
         assert call(app, "recall", project="crowd", query="kettle", k=3)[0].id in {one.id for one in new}

@@ -1,4 +1,4 @@
-"""Servers, databases and roles that do not work: one clear line and a hint, in time, and never a password."""
+"""Servers, databases and roles that do not work: a one-line error with a hint, in time, without the password."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ local all all scram-sha-256
 
 @pytest.fixture(scope="module")
 def strict(server: postgres.Server) -> Generator[postgres.Server]:
-    """A server that asks everybody but its owner for a password."""
+    """Return a server that requires a password from everybody but its owner."""
     with postgres.running(postgres.QUICK) as started:
         (started.data / "pg_hba.conf").write_text(HBA)
         query(started.url(), "SELECT pg_reload_conf()")
@@ -46,7 +46,7 @@ def as_role(url: str, role: str, password: str | None = SECRET) -> str:
 
 
 def assert_complaint(url: str, code: int, *words: str, command: tuple[str, ...] = ("-m", "athena", "list")) -> None:
-    """Check that a command says what is wrong with a database, what to do, and nothing else."""
+    """Assert that a command prints the problem of a database and a hint, and nothing else."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     done = subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, timeout=LONG,
@@ -275,7 +275,7 @@ def test_shown_location_hides_password(strict: postgres.Server, monkeypatch: pyt
 
 
 def test_repeatable_read_default_works(strict: postgres.Server) -> None:
-    """Whoever waits for another to create the store must then see what the other made."""
+    """A process that waits for another to create the store must then see the new tables."""
     url = new_database(strict)
     query(strict.url(), f"ALTER DATABASE {name_of(url)} SET default_transaction_isolation = 'repeatable read'")
     errors: list[BaseException] = []
@@ -287,7 +287,7 @@ def test_repeatable_read_default_works(strict: postgres.Server) -> None:
             errors.append(error)
 
     with psycopg.connect(url) as connection:
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", [0x41746865])  # all wait, then go one by one
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [0x41746865])  # all wait, then continue one by one
         threads = [threading.Thread(target=open_one) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -300,7 +300,7 @@ def test_repeatable_read_default_works(strict: postgres.Server) -> None:
 
 @pytest.fixture
 def replica(server: postgres.Server) -> Generator[postgres.Server]:
-    """A server that follows another and cannot be written to."""
+    """Return a read-only server that replicates another."""
     folder = Path(tempfile.mkdtemp(prefix="athena-pg-"))
     owner = server.folder.stat()
     os.chown(folder, owner.st_uid, owner.st_gid)

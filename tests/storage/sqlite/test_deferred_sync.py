@@ -1,4 +1,4 @@
-"""A program's writes: on the disk before anybody is told of them, and not one by one."""
+"""Writes of a program are synced to disk before anybody gets its result, but not one by one."""
 
 import os
 from collections.abc import Generator
@@ -15,13 +15,13 @@ from athena.core.types import to_json
 from athena.errors import Unavailable
 from athena.storage.sqlite import connection as sqlite_connection
 from athena.storage.sqlite.store import Sqlite
-from conftest import _model
+from conftest import MODEL
 
 WRITES = 20
 
 
 class Disk:
-    """What was written to the log, and which of it the disk was waited for."""
+    """Counts writes to the log and syncs."""
 
     def __init__(self) -> None:
         self.pending = 0
@@ -71,7 +71,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Generator[Disk]:
         assert path.endswith("-wal")
         watched.synced()
 
-    monkeypatch.setattr(sqlite_connection, "fsync_log", sync)  # to see it
+    monkeypatch.setattr(sqlite_connection, "fsync_log", sync)  # to record it
     files = _Files(watched)
     yield watched
     files.unregister()
@@ -79,7 +79,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Generator[Disk]:
 
 @pytest.fixture
 def app(tmp_path: Path, disk: Disk) -> Generator[App]:
-    made = App(Sqlite(tmp_path / "athena.db"), _model, key=lambda: bytes(32))
+    made = App(Sqlite(tmp_path / "athena.db"), MODEL, key=lambda: bytes(32))
     yield made
     made.close()
 
@@ -182,7 +182,7 @@ def test_symlinked_store_syncs_real_log(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "fsync", watched)
     run_sync(store.deferred_sync.write(work))
     run_sync(store.sync())
-    run_sync(store.sync())  # there is nothing more to wait for
+    run_sync(store.sync())  # nothing is left to sync
     assert synced == [(tmp_path / "disk" / "real.db-wal").stat().st_ino]
     store.close()
 

@@ -1,3 +1,5 @@
+"""The SQLite engine: commits, snapshots, errors and durability."""
+
 import asyncio
 import os
 import stat
@@ -148,7 +150,7 @@ def test_deferred_work_does_not_block_writes(database: Sqlite) -> None:
     assert names(database) == {"now"}
 
     def came() -> bool:
-        run_sync(database.write(add(f"and then {time.monotonic()}")))  # however many write meanwhile
+        run_sync(database.write(add(f"and then {time.monotonic()}")))  # however many others write meanwhile
         return "later" in names(database)
 
     until(came)

@@ -1,4 +1,4 @@
-"""The vectors in memory agree with the store, whoever writes, and find what an exact scan finds."""
+"""The vector cache agrees with the store after any write, and finds what an exact scan finds."""
 
 import multiprocessing
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def _topic(number: int) -> NDArray[np.float32]:
 
 
 class Scattered:
-    """Vectors that depend on nothing but the text."""
+    """An embedder whose vectors depend only on the text."""
 
     name, dimensions = "scattered/1", SIZE
 
