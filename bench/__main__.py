@@ -1,4 +1,4 @@
-"""Measure, and write docs/benchmarks.md."""
+"""Run the benchmarks and write docs/benchmarks.md."""
 
 import argparse
 import os

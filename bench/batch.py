@@ -1,4 +1,4 @@
-"""The batch task: find and update so many records, by one program, and by the reference memory server call by call."""
+"""Batch task: find and update many records, with one program and with one call per record on the reference server."""
 
 import json
 import sys
@@ -17,9 +17,9 @@ sys.path.append(str(ROOT / "scripts"))
 import node_packages
 from reference_server import Reference
 
-AHEAD = {50: 3.0, 10_000: 20.0}  # times faster, by number of records
-SAMPLE = 500  # records that the reference is given at most: beyond, its time is that of so many, scaled
-MODEL_S = 4.3  # seconds of a model for one call, in an experiment: an estimate, and kept apart
+AHEAD = {50: 3.0, 10_000: 20.0}  # required speed-up over the reference, by number of records
+SAMPLE = 500  # the reference updates at most this many records; its time is then scaled up
+MODEL_S = 4.3  # assumed seconds of a model per call, an estimate that the report shows separately
 PROGRAM = """done = 0
 for i in range({count}):
     found = graph.open_nodes(names=[f"entity {{i}}"])["entities"][0]
@@ -122,7 +122,7 @@ def _measure(run: Run, size: int, command: list[str] | None) -> dict[str, Any]:
     with run.opened(run.folder / f"batch-{size}") as app:
         ours = graph.Ours(app)
         ours.fill(size)
-        ours.call("execute_code", {"code": "1 + 1"})  # a server has its workers already
+        ours.call("execute_code", {"code": "1 + 1"})  # start the workers, as in a running server
         reference = None
         if command is not None:
             graph.write_reference(file, size)
@@ -137,7 +137,7 @@ def _measure(run: Run, size: int, command: list[str] | None) -> dict[str, Any]:
             ours.settle()
         if reference is not None:
             reference.close()
-    made["ours"], made["at once"] = min(times), min(at_once)  # that of a quiet machine, for all
+    made["ours"], made["at once"] = min(times), min(at_once)  # the least time, since other processes only add to it
     if theirs:
         made["theirs"] = min(theirs)
         made["ratio"] = made["theirs"] / made["ours"]
@@ -145,7 +145,7 @@ def _measure(run: Run, size: int, command: list[str] | None) -> dict[str, Any]:
 
 
 def _execute(ours: graph.Ours, program: str, size: int, number: int) -> tuple[float, dict[str, Any], int]:
-    """Run a program to its end; return the seconds, the answer and the tokens."""
+    """Run a program to its end and return seconds, answer and tokens."""
     given = {"code": program.format(count=size, mark=number), "timeout_s": 60.0}
     began = time.perf_counter()
     answer = ours.call("execute_code", given)
@@ -160,7 +160,7 @@ def _execute(ours: graph.Ours, program: str, size: int, number: int) -> tuple[fl
 
 
 def _drive(reference: Reference, size: int, number: int, made: dict[str, Any]) -> float:
-    """Update records call by call; return the seconds for all of them, and note the tokens."""
+    """Update records call by call, count the tokens and return the total seconds."""
     some = min(size, SAMPLE)
     said: list[str] = []
 

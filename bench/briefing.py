@@ -1,4 +1,4 @@
-"""What a session start costs: tokens, beside the same memories as raw tool results, and time."""
+"""Tokens and time of the briefing at session start, compared with the same memories as raw tool results."""
 
 import json
 from statistics import median
@@ -20,7 +20,6 @@ AROUND = {"branch": "fix/socket-timeouts", "files": ["src/socketserver.py", "tes
 def run(run: Run) -> Result:
     sizes = [SMALL] + [size for size in (run.ordinary, run.large) if size > SMALL]
     rounds = 5 if run.quick else 30
-    tokens.load_encoding()
     measured = {size: _measure(run, size, rounds) for size in sizes}
     told, raw, _, text = measured[SMALL]
     return Result(
@@ -71,4 +70,9 @@ def _measure(run: Run, size: int, rounds: int) -> tuple[int, int, float, str]:
         made = ask("briefing", **AROUND)
         raw = [ask("get_memory", memory_id=one["hash"]) for one in made["told"]]
         text = made["text"]
-    return tokens.count_tokens(text), sum(tokens.count_tokens(json.dumps(one)) for one in raw), median(times), text
+    return (
+        tokens.count_tokens_exactly(text),
+        sum(tokens.count_tokens_exactly(json.dumps(one)) for one in raw),
+        median(times),
+        text,
+    )

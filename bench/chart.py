@@ -1,15 +1,15 @@
-"""Charts as SVG, readable on white and on dark pages."""
+"""Draw charts as SVG that are readable on white and on dark pages."""
 
 from collections.abc import Mapping
 from io import StringIO
 from typing import Any
 
-INK = "#7a8288"  # in the middle: contrast enough with white and with a dark page
+INK = "#7a8288"  # mid gray: enough contrast on white and on dark pages
 COLOURS = ("#3d87d9", "#e0812f", "#2fa36b", "#b565c9", "#d65a5a", "#a58b2c", "#8a9299")
 
 
 def growth(times: Mapping[int, tuple[float, float, float]], bars: Mapping[int, float]) -> str:
-    """Draw how a search grows with the store, beside one model pass."""
+    """Draw how search time grows with the store, beside one model pass."""
     figure, axes = _canvas()
     sizes = list(times)
     model, middle, slow = ([moment * 1000 for moment in column] for column in zip(*times.values(), strict=True))
@@ -28,7 +28,7 @@ def growth(times: Mapping[int, tuple[float, float, float]], bars: Mapping[int, f
 
 
 def parts(times: Mapping[int, Mapping[str, float]]) -> str:
-    """Draw where the time of a search goes, at each size."""
+    """Draw the parts of search time at each store size."""
     figure, axes = _canvas()
     places = range(len(times))
     below = [0.0] * len(times)

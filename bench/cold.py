@@ -1,4 +1,4 @@
-"""A fresh process that searches by meaning, as a script or a hook does."""
+"""Time a semantic search in a fresh process, as a script or a hook runs it."""
 
 import json
 import re
@@ -136,4 +136,4 @@ def _imports(run: Run, home: Path, query: str) -> Table:
     )
 
 
-KNOWN = ("athena", "numpy", "onnxruntime", "tokenizers", "apsw", "dateparser", "click", "huggingface_hub", "regex")
+KNOWN = ("athena", "numpy", "onnxruntime", "tokenizers", "apsw", "click", "huggingface_hub", "regex")

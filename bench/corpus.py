@@ -1,4 +1,4 @@
-"""Short English notes without a file of them: sentences from the docstrings of the standard library.
+"""Short English notes, taken from the docstrings of the standard library.
 
 The same Python version gives the same notes in the same order.
 """
@@ -14,18 +14,18 @@ from pathlib import Path
 
 FEWEST, MOST = 8, 40  # words of a note
 SEED = 20_261_115
-TESTS = {"site-packages", "dist-packages", "test", "tests", "idle_test"}  # not on every machine
+TESTS = {"site-packages", "dist-packages", "test", "tests", "idle_test"}  # not installed on every machine
 BETWEEN = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 OPENINGS = ("what is", "how do we", "where is", "why does", "when is", "which of", "what about", "")
 
 
 def notes(count: int) -> list[str]:
-    """Return so many distinct notes of 8 to 40 words."""
+    """Return distinct notes of 8 to 40 words."""
     return [note for note, _ in zip(_endless(), range(count), strict=False)]
 
 
 def queries(count: int, among: int) -> list[str]:
-    """Return questions, each with 3 to 8 words in a row from one of the first notes."""
+    """Return queries, each 3 to 8 consecutive words of one of the first notes."""
     chosen = random.Random(SEED + 1)
     known = [note.split() for note in notes(among)]
     asked = []
@@ -63,9 +63,9 @@ def _sentences() -> tuple[str, ...]:
 
 def _docstrings(file: Path) -> Iterator[str]:
     try:
-        with warnings.catch_warnings(action="ignore"):  # of escapes in old code
+        with warnings.catch_warnings(action="ignore"):  # invalid escapes in old code
             tree = ast.parse(file.read_bytes())
-    except SyntaxError:  # templates, and files for another version
+    except SyntaxError:  # templates, and files for another Python version
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (

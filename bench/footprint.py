@@ -1,4 +1,4 @@
-"""How much memory and disk a store takes."""
+"""Memory and disk space of a store."""
 
 import json
 import os
@@ -28,7 +28,7 @@ for query in json.loads(sys.argv[1]):
     assert api.search(query).memories
 print(json.dumps([bare, resident()]))
 """
-# What a table or index belongs to, by how its name begins; the first that fits counts.
+# Part of the store by prefix of a table's or index's name; the first match counts.
 KINDS = (
     ("words", ("words", "word_", "passage_words")),
     ("vectors", ("passages", "models")),
@@ -72,11 +72,11 @@ def run(run: Run) -> Result:
 
 
 def _parts(file: Path) -> dict[str, int]:
-    """Return the pages of each part of the store, in bytes."""
+    """Return the bytes of the pages of each part of the store."""
     connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         rows = connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name").fetchall()
-    except apsw.SQLError:  # a SQLite without dbstat
+    except apsw.SQLError:  # this SQLite was built without dbstat
         return {}
     finally:
         connection.close()

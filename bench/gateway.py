@@ -1,4 +1,4 @@
-"""Tools of other servers: what they cost a model behind Athena, and what they cost without it."""
+"""Tokens and latency of other servers' tools, through Athena and without it."""
 
 import json
 import subprocess
@@ -91,7 +91,7 @@ def _add(name: str, command: list[str], environment: dict[str, str]) -> None:
 
 
 def _answer(command: list[str], environment: dict[str, str], asked: bytes) -> dict[str, Any]:
-    """Begin a session, ask for one thing, and return the answer, whatever else is said before it."""
+    """Start a session, send one request and return its answer, skipping other messages."""
     quiet = subprocess.DEVNULL
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet
@@ -108,7 +108,7 @@ def _answer(command: list[str], environment: dict[str, str], asked: bytes) -> di
 
 
 def _listed(command: list[str], environment: dict[str, str]) -> tuple[int, int, str]:
-    """Return how many tools a server lists, their tokens, and the text itself."""
+    """Return the number of tools that a server lists, their tokens, and the text."""
     listed = _answer(command, environment, _ask(1, "tools/list"))["tools"]
     text = json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
     return len(listed), tokens.count_tokens_exactly(text), text

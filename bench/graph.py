@@ -1,4 +1,4 @@
-"""The knowledge graph against the reference memory server: opening nodes and adding observations."""
+"""Compare the knowledge graph with the reference memory server: open nodes and add observations."""
 
 import asyncio
 import itertools
@@ -23,7 +23,7 @@ from reference_server import Reference
 
 PAIRS = 50
 AHEAD_SMALL, AHEAD_LARGE, GROWTH = 5.0, 50.0, 1.5
-TOGETHER = 8  # callers at once
+TOGETHER = 8  # concurrent callers
 _serial = itertools.count()
 
 
@@ -90,7 +90,7 @@ def _measure(run: Run, size: int, rounds: int, command: list[str] | None) -> dic
             write_reference(file, size)
             theirs = Reference(command, file)
             found["reference"] = []
-        for number in range(rounds + 1):  # the first warms both up
+        for number in range(rounds + 1):  # the first round warms up both
             for name, seconds in _round(run.folder, ours, theirs, size).items():
                 if number:
                     found[name].append(seconds)
@@ -118,14 +118,14 @@ def _pairs(call: Any, size: int) -> None:
 
 
 def pair(number: int) -> list[tuple[str, dict[str, Any]]]:
-    """Return the two calls: one entity opened, one observation added to it that it does not have."""
+    """Return two calls: open one entity, and add a new observation to it."""
     name = f"entity {number}"
     new = {"entityName": name, "contents": [f"seen at the harbour for the {next(_serial)}th time"]}
     return [("open_nodes", {"names": [name]}), ("add_observations", {"observations": [new]})]
 
 
 def _disk(folder: Path) -> None:
-    sync = getattr(os, "fdatasync", os.fsync)  # macOS has only one of them
+    sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
     with open(folder / "appended", "ab", buffering=0) as file:
         for _ in range(PAIRS):
             file.write(bytes(4096))
@@ -133,7 +133,7 @@ def _disk(folder: Path) -> None:
 
 
 class Ours:
-    """The engine in this process."""
+    """Run the graph operations in this process."""
 
     def __init__(self, app: Any) -> None:
         self._connection = AppConnection(lambda: app, PROJECT, "python")
@@ -149,7 +149,7 @@ class Ours:
         self.settle()
 
     def settle(self) -> None:
-        """Let the indexes and the model catch up, so that nothing runs beside what is timed."""
+        """Wait until indexes and embeddings are up to date, so that no background work runs while timing."""
         self.call("search_graph", {"query": "harbour", "max_results": 1})
         while self.call("reembed", {"limit": 256})["remaining"]:
             pass
@@ -177,7 +177,7 @@ def _relation(i: int, size: int) -> dict[str, Any]:
 
 
 def write_reference(file: Path, size: int) -> None:
-    """Write the reference's file as it would itself."""
+    """Write the file of the reference server in its own format."""
     lines = [json.dumps({"type": "entity", **_entity(i)}) for i in range(size)]
     lines += [json.dumps({"type": "relation", **_relation(i, size)}) for i in range(size)]
     file.write_text("\n".join(lines), "utf-8")

@@ -1,4 +1,4 @@
-"""The hooks of sessions: whole processes, from their start to their end, with a daemon and without."""
+"""Time session hooks as whole processes, with and without a daemon."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def run(run: Run) -> Result:
     try:
         for _ in range(5):
             timed([hook, "session-start"], around, start(folder))
-        time.sleep(2 if run.quick else 10)  # until all is loaded
+        time.sleep(2 if run.quick else 10)  # until the daemon has loaded everything
         bare, warm, prompts, tools = [], [], [], []
         for _ in range(rounds):
             bare.append(timed(BARE, around, b""))
@@ -43,7 +43,7 @@ def run(run: Run) -> Result:
         hung = while_hung(home, hook, slow, folder, 3 if run.quick else 10)
         dead = without(home, hook, around, folder, 3 if run.quick else 20)
     finally:
-        daemon.start_daemon(str(home))  # one may be on its way
+        daemon.start_daemon(str(home))  # another process may be starting one already
         daemon.stop_daemon(str(home))
     at_bare, at_warm = median(bare), median(warm)
     rows = [
@@ -111,7 +111,7 @@ def timed(command: Sequence[str], around: Mapping[str, str], given: bytes, answe
 
 
 def without(home: Path, hook: str, around: Mapping[str, str], folder: Path, rounds: int) -> list[float]:
-    """Kill the daemon, and time the next hook."""
+    """Kill the daemon and time the next hook."""
     times = []
     for _ in range(rounds):
         os.kill(daemon.start_daemon(str(home))["pid"], signal.SIGKILL)
@@ -131,7 +131,7 @@ def while_hung(home: Path, hook: str, around: Mapping[str, str], folder: Path, r
 
 
 def repository(parent: Path) -> Path:
-    """Make a small repository with some commits and changes."""
+    """Create a small git repository with some commits and changes."""
     folder = parent / "repository"
     folder.mkdir()
     git = ["git", "-C", str(folder), "-c", "user.name=bench", "-c", "user.email=bench@localhost"]

@@ -1,4 +1,4 @@
-"""The registry over HTTP: how much of the engine's own speed is left, and of a bare route's."""
+"""HTTP throughput and latency, compared with the engine in process and with an empty route."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from bench.run import PROJECT, Run
 from bench.timing import ms, percentile
 
 CLIENTS = 200
-KEPT = 5  # of so many calls, one is a remember
+KEPT = 5  # one of this many calls is a remember
 CONNECTIONS = 8
 TOKEN = "0" * 64
 BARE = """
@@ -42,7 +42,7 @@ uvicorn.run(app, port=port, access_log=False, log_level="error")
 
 
 class Load(NamedTuple):
-    """What a number of callers saw."""
+    """Latencies and counts that concurrent callers measured."""
 
     times: list[float]
     errors: list[str]
@@ -112,7 +112,7 @@ def _both(load: Load) -> tuple[str, str]:
 
 @contextmanager
 def started(command: list[str], environment: dict[str, str]) -> Generator[str]:
-    """Start a server that prints its address first, and give the address."""
+    """Start a server that prints its address first, and yield the address."""
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=environment["HOME"]
     )
@@ -181,7 +181,7 @@ def _calls(run: Run, seed: int) -> Generator[tuple[str, dict[str, object]]]:
 
 
 async def crowd(url: str, clients: int, seconds: float, next_one: Callable[[int], bytes]) -> Load:
-    """Let so many clients ask, each over its own connection, until time is up."""
+    """Send requests from many clients, each on its own connection, until the time is up."""
     port = int(url.rpartition(":")[2])
     times: list[float] = []
     errors: list[str] = []

@@ -1,4 +1,4 @@
-"""What `import athena.api` costs a process."""
+"""Time and memory of `import athena.api`."""
 
 from functools import partial
 from statistics import median

@@ -1,4 +1,4 @@
-"""MCP: what the tools cost a model before it asks anything, and how long a client waits for its first answer."""
+"""Tokens of the MCP tool list, and the time until a client gets its first answer."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ def run(run: Run) -> Result:
     environment = run.environment(home)
     query = corpus.queries(1, run.ordinary)[0]
     cold = [_cold(environment, home, query) for _ in range(2 if run.quick else 5)]
-    _first(environment, query)  # starts the server
+    _first(environment, query)  # starts the daemon
     _wait_until_warm(environment, query)
     contestants: dict[str, Callable[[], Ran]] = {
         BAREST: partial(process, [sys.executable, "-I", "-S", "-c", "pass"], environment, str(run.folder)),
@@ -100,7 +100,7 @@ def _ask(number: int, method: str, **parameters: Any) -> bytes:
 
 
 def _first(environment: dict[str, str], query: str) -> Ran:
-    """Start a process, begin a session, recall something, and take the time until the answer is there."""
+    """Start a process, open a session, recall something, and return the seconds until the answer."""
     told = _ask(0, "initialize", **BEGIN) + b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
     told += _ask(1, "tools/call", name="recall", arguments={"query": query, "k": 5})
     answers = _talk(COMMAND, environment, told, 2)
@@ -109,7 +109,7 @@ def _first(environment: dict[str, str], query: str) -> Ran:
 
 
 def _talk(command: list[str], environment: dict[str, str], told: bytes, count: int) -> list[Any]:
-    """Return so many answers of a process, and how long the last one took to come."""
+    """Return the given number of answers of a process, and the seconds until the last one."""
     began = time.perf_counter()
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
@@ -129,7 +129,7 @@ def _cold(environment: dict[str, str], home: Path, query: str) -> float:
 
 
 def _wait_until_warm(environment: dict[str, str], query: str) -> None:
-    """Let the server load what it loads in the background."""
+    """Wait until the server has loaded everything in the background."""
     before = float("inf")
     for _ in range(20):
         now = _first(environment, query).wall

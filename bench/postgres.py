@@ -1,4 +1,4 @@
-"""The same searches on PostgreSQL, in turn with SQLite, and by several processes at once."""
+"""The same searches on PostgreSQL and SQLite, alternating, and from several processes."""
 
 import json
 import os
@@ -25,21 +25,21 @@ from bench.stores import FILE
 from bench.timing import clocked, ms, percentile
 
 sys.path.insert(0, str(ROOT / "scripts"))
-import postgres as throwaway  # it stands beside the package
+import postgres as throwaway  # scripts/postgres.py, not part of the package
 
 SLOWER, GROWTH, SCALING = 3.0, 2.0, 1.6
 READERS = 4
-PATIENCE = 600.0  # seconds for the graph
+PATIENCE = 600.0  # seconds to build the index
 
 
 class Measured(NamedTuple):
-    """Each question's least time over the rounds, on both engines."""
+    """Least time of each query over the rounds, on both engines."""
 
     sqlite: list[float]
     postgres: list[float]
     copied: float
     graph: float | None
-    alike: float  # which part of SQLite's first five PostgreSQL found, too
+    alike: float  # share of SQLite's first five results that PostgreSQL also found
 
     @property
     def ratio(self) -> float:
@@ -127,7 +127,7 @@ def _measure(run: Run, server: throwaway.Server, size: int, queries: list[str]) 
 
 
 def _wait_for_graph(app: App, query: str, url: str) -> float:
-    """Search once, so that the graph is wanted, and return how long it took to be drawn."""
+    """Search once to trigger the index build, and return how long it took."""
     import psycopg
 
     began = time.perf_counter()
@@ -144,7 +144,7 @@ def _wait_for_graph(app: App, query: str, url: str) -> float:
 
 
 def _rate(run: Run, url: str, queries: list[str], readers: int) -> float:
-    """Return how many searches a second so many processes do together."""
+    """Return the searches per second of several processes together."""
     environment = run.environment(run.folder) | {"ATHENA_DATABASE_URL": url}
     reports, _ = converse(environment, "bench.reader", [json.dumps((queries, 2 if run.quick else 8))] * readers)
     return float(sum(report["searches"] / report["seconds"] for report in reports))

@@ -65,7 +65,7 @@ def _is_kept(short: str) -> bool:
 
 
 def converse(environment: dict[str, str], program: str, shares: list[str]) -> tuple[list[dict[str, Any]], float]:
-    """Start a process for each share, let them go together, and collect their reports."""
+    """Start one process per share, release them together, and collect their reports."""
     command = [sys.executable, "-m", program]
     pipe = subprocess.PIPE
     writers = [

@@ -1,4 +1,4 @@
-"""The results as a page: first what was promised and what was measured, then how."""
+"""Write the results as Markdown: first promises and measurements, then the methods."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ put together at random but always alike (`bench/corpus.py`). In a store of 100,0
 
 
 def page(results: Mapping[str, Result], loads: Mapping[str, str], facts: Iterable[tuple[str, str]]) -> str:
-    """Write everything as Markdown."""
+    """Return the whole page as Markdown."""
     facts = list(facts)
     when = dict(facts).get("date", "").partition(" ")[0]
     promised = [
@@ -46,7 +46,7 @@ def page(results: Mapping[str, Result], loads: Mapping[str, str], facts: Iterabl
 
 
 def merged(old: str, new: str, order: Iterable[str]) -> str:
-    """Put what was measured now into a page in the place of what was measured before."""
+    """Replace the sections of a page that were measured again."""
     before, now = _parts(old), _parts(new)
     names = [name for name in order if name in before.sections or name in now.sections]
     rows = [row for name in names for row in (now if name in now.sections else before).rows if f"(#{name})" in row]
@@ -68,7 +68,7 @@ def _parts(written: str) -> _Parts:
 
 
 def table(content: Table) -> str:
-    """Write a table as Markdown."""
+    """Return a table as Markdown."""
     lines = [content.head, tuple("---" for _ in content.head), *content.lines]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 

@@ -1,4 +1,4 @@
-"""What a program costs beyond what it does: a start, a run, a call."""
+"""Overhead of a program: start, run and call."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def look(path: str, arguments: dict[str, Any]) -> Any:
 
 
 def run(run: Run) -> Result:
-    import pydantic_monty  # before the clock starts: a server has it already
+    import pydantic_monty  # a server has imported it already, so it is not timed
 
     rounds, calls = (30, 300) if run.quick else (300, 3_000)
     colds = {engine: [_cold(engine) for _ in range(3 if run.quick else 10)] for engine in ("monty", "python")}
@@ -43,7 +43,7 @@ def run(run: Run) -> Result:
             sandbox.run(Program("1 + 1", NAMES, engine="python"), look)
 
         times = _in_turn({"bare": bare, "monty": ours}, rounds, pause=0.005)
-        # By itself: the next worker starts meanwhile, which the others would notice.
+        # Timed alone: the next worker starts in the background, which would slow the others.
         times |= _in_turn({"python": full}, rounds // 5, pause=0.25)
         hot = {name: [clocked(one) for _ in range(rounds)] for name, one in (("bare", bare), ("monty", ours))}
         with pool.checkout(limits={"max_suspensions": 10**9}) as session:

@@ -1,4 +1,4 @@
-"""Searching in a process that is already running, from small stores to large ones."""
+"""Search time in a running process, from small stores to large ones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,16 +25,16 @@ PARTS = {
 
 
 class Measured(NamedTuple):
-    """Each question's least time over the rounds."""
+    """Least time of each query over the rounds."""
 
     model: list[float]
     search: list[float]
-    parts: dict[str, float]  # seconds a search, on average
-    whole: float  # the same for the whole search, in those rounds
+    parts: dict[str, float]  # mean seconds per search
+    whole: float  # mean seconds of whole searches in the same rounds
 
     @property
     def ratio(self) -> float:
-        """Searches are as many model passes as this, question by question, in the middle."""
+        """Return the median ratio of search time to one model pass."""
         return median(s / m for s, m in zip(self.search, self.model, strict=True))
 
     def shown(self) -> str:
@@ -75,7 +75,7 @@ def run(run: Run) -> Result:
 
 
 def _measure(run: Run, size: int, queries: list[str], rounds: int) -> Measured:
-    home = run.stores.copy(size)  # a search leaves a record of itself
+    home = run.stores.copy(size)  # searches write records, so use a copy
     with run.opened(home) as app:
         embedder = app.store.encoder.embedder
         model = [float("inf")] * len(queries)

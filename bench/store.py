@@ -1,4 +1,4 @@
-"""Keeping memories: one at a time, and many at once."""
+"""Time to store memories, one at a time and in batches."""
 
 import os
 import time
@@ -54,7 +54,7 @@ def run(run: Run) -> Result:
 def _singles(app: Any, folder: Path, texts: list[str]) -> tuple[Row, Table]:
     embedder = app.store.encoder.embedder
     times: dict[str, list[float]] = {"model pass": [], "fsync": [], "store": []}
-    sync = getattr(os, "fdatasync", os.fsync)  # macOS has only one of them
+    sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
     with open(folder / "appended", "ab", buffering=0) as file:
 
         def append() -> None:
@@ -81,7 +81,7 @@ def _singles(app: Any, folder: Path, texts: list[str]) -> tuple[Row, Table]:
 
 
 def _split(app: Any, texts: list[str]) -> Table:
-    """Time the steps of single stores; the statements run on the writer's thread, inside the wait for it."""
+    """Time the steps of single stores; the SQL runs on the writer's thread while the caller waits for it."""
     database = app.store.database
     write = database.write
 
@@ -101,7 +101,7 @@ def _split(app: Any, texts: list[str]) -> Table:
 
 
 def _batches(app: Any, texts: list[str], size: int) -> tuple[Row, Table]:
-    """Compare `store_batch` with the model, both inside the same call and by CPU time against the model alone."""
+    """Compare `store_batch` with the model: within the same call, and by CPU time with the model alone."""
     embedder = app.store.encoder.embedder
     lines: list[tuple[str, ...]] = []
     inside: list[float] = []

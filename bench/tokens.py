@@ -1,4 +1,4 @@
-"""How much an agent has to read, in o200k tokens."""
+"""Size of typical answers in o200k tokens."""
 
 import json
 from statistics import median

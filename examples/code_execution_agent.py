@@ -5,9 +5,8 @@ import os
 import tempfile
 from typing import Any
 
-from server import Report, athena
-
 from athena import AthenaClient
+from server import Report, athena
 
 AREAS = ["checkout", "search", "login", "export", "mail"]
 CAUSES = ["a timeout of the database", "a full disk", "an expired certificate", "a wrong cache key"]

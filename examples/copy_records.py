@@ -3,9 +3,8 @@
 import time
 from typing import Any
 
-from server import Report, project, serving
-
 from athena import AthenaClient
+from server import Report, project, serving
 
 BATCH = 100
 

@@ -1,4 +1,4 @@
-"""What the tests share: real stores on both engines, and the bundled model."""
+"""Shared fixtures: real stores on both engines, and the bundled model."""
 
 import os
 from collections.abc import Generator
@@ -20,67 +20,65 @@ from athena.storage.sqlite.store import Sqlite
 
 FULL = os.environ.get("ATHENA_TEST_FULL") == "1"
 HERE = Path(__file__).parent
-# Tests of what touches no store, or of what only one engine has.
+# Tests that touch no store, or test one engine only.
 ON_ONE = (
     "api/test_broken_stores.py",
     "api/test_imports.py",
     "cli/test_evaluate.py",
+    "cli/test_servers_command.py",
+    "core",
     "discovery",
     "embedding",
     "gateway",
-    "kernel",
-    "memory/test_candidates.py",
-    "memory/test_kill.py",
+    "hooks/test_hook_client.py",
+    "memory/consolidation/test_patterns.py",
+    "memory/sessions/test_extract.py",
+    "memory/test_durability.py",
     "memory/test_passages.py",
-    "memory/test_patterns.py",
     "memory/test_ranking.py",
-    "memory/test_timephrase.py",
-    "sandbox",
-    "storage/sqlite",
+    "memory/time",
+    "programs/sandbox",
+    "server/test_daemon.py",
     "storage/postgres",
+    "storage/sqlite",
     "test_architecture.py",
     "test_contract.py",
-    "test_daemon.py",
     "test_docs.py",
-    "test_secrets.py",
     "test_sql.py",
-    "test_hookclient.py",
-    "test_threads.py",
-    "test_tokens.py",
 )
-SOON = 0.1  # seconds until what nobody waits for is written, when a test waits for it
-MANY = 1_000  # rows of a table that is better made anew than emptied
-# What is about arguments, time, threads and processes: the tables behind it are tried on both engines by other tests.
+SOON = 0.1  # delay of deferred writes in tests, in seconds
+MANY = 1_000  # a table with this many rows is truncated, a smaller one is emptied with DELETE
+# Tests of arguments, time, threads and processes: other tests run the same tables on both engines.
 QUICKLY_ON_ONE = (
     ()
     if FULL
     else (
-        "api/test_bad_input.py",
+        "api/test_invalid_input.py",
         "api/test_concurrency_api.py",  # storage/postgres/test_postgres_processes.py has its own
         "api/test_fork_api.py",
         "cli/test_commands.py",
         "cli/test_process.py",
-        "surfaces/test_hooks.py",
-        "test_programs_rough.py",
+        "hooks/test_hook_events.py",
+        "programs/test_program_limits.py",
     )
 )
-_model = MiniLM()
+MODEL = MiniLM()
 
 
 def rounds(quick: int, full: int) -> int:
-    """Return how often a long test repeats: a part of it in `make test`, all of it in `make test-full`."""
+    """Return how often a long test repeats: `quick` in `make test`, `full` in `make test-full`."""
     return full if FULL else quick
 
 
 def missing(what: str) -> NoReturn:
-    """Skip a test whose real part is not on this machine; where everything is to be there, fail."""
+    """Skip a test that needs something this machine lacks; in CI, fail instead."""
     if os.environ.get("CI"):
         pytest.fail(what)
     pytest.skip(what)
 
 
 class Engine:
-    """Where a test's stores are: each on its own file, or all in one database of this worker's server."""
+    """Opens stores for a test: one SQLite file each, or one PostgreSQL database per worker."""
 
     kind = "sqlite"
 
@@ -91,7 +89,7 @@ class Engine:
         return Sqlite(IN_MEMORY_PATH, soon=SOON)
 
     def written(self, home: Path) -> bytes:
-        """Return everything that was written down."""
+        """Return all bytes that the store has written."""
         connect.close()
         return b"".join(file.read_bytes() for file in sorted(home.iterdir()))
 
@@ -119,8 +117,8 @@ class PostgresEngine(Engine):
         self._connection.close()
 
     def empty(self) -> None:
-        """Leave the database as a new one, but for its shape."""
-        self._connection.execute(  # a process of the test before may still be at its last words
+        """Empty all tables, but keep the schema."""
+        self._connection.execute(  # a process of the previous test may still be connected
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
             "AND pid <> pg_backend_pid() AND application_name = 'athena'"
         )
@@ -131,13 +129,14 @@ class PostgresEngine(Engine):
             return
         graphs = self._connection.execute("SELECT indexname FROM pg_indexes WHERE indexname LIKE 'passages_near%'")
         drop = "".join(f"DROP INDEX athena.{row[0]};" for row in graphs.fetchall())
-        # To truncate is to make files anew, for each table and each index: a few rows are deleted sooner.
+        # TRUNCATE recreates the files of each table and index, so DELETE is faster for few rows.
         count = "SELECT '{0}', (SELECT count(*) FROM (SELECT FROM athena.{0} LIMIT {1}) AS first)"
         counts = " UNION ALL ".join(count.format(row[0], MANY) for row in rows)
         held = [(name, many) for name, many in self._connection.execute(counts.encode()).fetchall() if many]
         large = ", ".join(f"athena.{name}" for name, many in held if many == MANY)
         truncate = f"TRUNCATE {large} CASCADE;" if large else ""
-        small = sorted((name for name, many in held if many < MANY), key="scopes".__eq__)  # others refer to those
+        # other tables refer to scopes
+        small = sorted((name for name, many in held if many < MANY), key="scopes".__eq__)
         delete = "".join(f"DELETE FROM athena.{name};" for name in small)
         statements = f"""{drop} {truncate} {delete}
             SELECT setval(format('athena.%I', sequencename)::regclass, start_value, false)
@@ -148,7 +147,7 @@ class PostgresEngine(Engine):
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what touches a store on both engines."""
+    """Run each test that uses a store on both engines."""
     where = metafunc.definition.path.relative_to(HERE).as_posix()
     only = metafunc.definition.get_closest_marker("sqlite_only")
     if "engine" in metafunc.fixturenames and not where.startswith(ON_ONE + QUICKLY_ON_ONE) and only is None:
@@ -157,7 +156,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def server() -> Generator[postgres.Server]:
-    """A PostgreSQL of this worker's own, for tests that do not kill it."""
+    """Start a PostgreSQL server for this worker, for tests that do not kill it."""
     with postgres.running(postgres.QUICK) as started:
         yield started
 
@@ -180,7 +179,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -> Generator[None]:
-    """Keep every test away from the store of whoever runs it."""
+    """Keep every test away from the store of the user who runs it."""
     for name in [name for name in os.environ if name.startswith("ATHENA_") and name != "ATHENA_TEST_FULL"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path / "home"))
@@ -193,14 +192,14 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -
 
 @pytest.fixture
 def isolated(engine: Engine) -> Generator[App]:
-    """An empty store behind `athena.api`."""
-    with testing.isolated(_model, database=engine.in_memory()) as app:
+    """Return an empty store behind `athena.api`."""
+    with testing.isolated(MODEL, database=engine.in_memory()) as app:
         yield app
 
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
-    """An empty store in a file, or on a server."""
-    made = App(engine.open(tmp_path / "athena.db"), _model)
+    """Return an app with an empty store."""
+    made = App(engine.open(tmp_path / "athena.db"), MODEL)
     yield made
     made.close()

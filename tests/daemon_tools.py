@@ -1,4 +1,4 @@
-"""A home with a daemon of its own, and the hooks of sessions that go to it."""
+"""A data folder with its own daemon, and session hooks that use it."""
 
 import contextlib
 import json
@@ -15,13 +15,13 @@ from athena.errors import Conflict
 from athena.hooks import launcher
 from patience import LONG, until
 
-PATIENT = {"ATHENA_HOOKS_TIMEOUT_MS": "60000"}  # the longest; what is tried here is not how fast the machine is
+PATIENT = {"ATHENA_HOOKS_TIMEOUT_MS": "60000"}  # the longest timeout, so that a slow machine does not matter
 KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
-_ours: list[lock.ServerLock] = []  # homes that no daemon gets any more
+_ours: list[lock.ServerLock] = []  # locks on homes that keep later daemons from starting
 
 
 class Said(NamedTuple):
-    """How a hook ended."""
+    """Result of a hook process."""
 
     code: int
     out: bytes
@@ -29,12 +29,12 @@ class Said(NamedTuple):
 
     @property
     def context(self) -> str:
-        """What the client would put before the model."""
+        """Return the text that the client would add to the prompt."""
         return str(json.loads(self.out)["hookSpecificOutput"]["additionalContext"]) if self.out else ""
 
 
 class Home:
-    """A data folder; what runs in it is ended with it."""
+    """A data folder; its processes are stopped at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,7 +45,7 @@ class Home:
         return kept | PATIENT | {"ATHENA_HOME": str(self.path)} | more
 
     def athena(self, *words: str, given: bytes = b"", project: str = "harbour") -> str:
-        """Run a command that must succeed."""
+        """Run a command and assert that it succeeds."""
         command = [sys.executable, "-m", "athena", *words]
         done = subprocess.run(
             command, input=given, env=self.around(ATHENA_PROJECT=project), capture_output=True, timeout=100
@@ -57,7 +57,7 @@ class Home:
         launcher.install_launchers(str(self.path), python, timeout_ms)
 
     def hook(self, event: str, given: bytes = b"{}", **more: str) -> Said:
-        """Run a hook as a client does, to its end."""
+        """Run a hook to its end, as a client does."""
         began = time.monotonic()
         command = [str(self.path / "bin" / "athena-hook"), event]
         done = subprocess.run(command, input=given, env=self.around(**more), capture_output=True, timeout=100)
@@ -69,7 +69,7 @@ class Home:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What hooks wrote down."""
+        """Return the lines of the hook log."""
         log = self.path / "logs" / "hooks.log"
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
@@ -88,19 +88,19 @@ class Home:
         return int(found["pid"])
 
     def starts(self) -> int:
-        """Return how many daemons there have been."""
+        """Return the number of daemon starts."""
         log = self.path / "logs" / daemon.DAEMON_LOG_FILE
         return log.read_text().count('"event": "serving"') if log.exists() else 0
 
     def start(self) -> int:
-        """Start its daemon, or find it, and return its process."""
+        """Start the daemon, or find it, and return its process id."""
         return int(daemon.start_daemon(str(self.path), LONG)["pid"])
 
     def until(self, *, served: bool) -> None:
         until(lambda: (self.served is not None) == served)
 
     def end(self) -> None:
-        """Leave no daemon behind: whoever still starts finds the home taken."""
+        """Stop the daemon and hold its lock, so that no other can start."""
         until(self._taken)
 
     def _taken(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the tests of finding tools share: tools of other servers."""
+"""Tools of other servers, for tests of discovery."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Waiting for what others do: long enough for any machine, since what happens at once costs no time."""
+"""Wait for other threads and processes: long enough for any machine, without delay when they are fast."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ LONG = 60.0  # seconds
 
 
 def until(happened: Callable[[], Any], seconds: float = LONG) -> Any:
-    """Wait for something that another thread or process does."""
+    """Wait until another thread or process makes a condition true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (found := happened()):
         assert time.monotonic() < deadline, "it did not happen"
@@ -17,12 +17,12 @@ def until(happened: Callable[[], Any], seconds: float = LONG) -> Any:
 
 
 def sometimes(works: Callable[[], Any], tries: int = 5) -> bool:
-    """Tell whether something is so in one of a few tries: what takes too long by itself does so each time."""
+    """Tell whether a condition holds in one of a few tries: work that is too slow fails each time."""
     return any(works() for _ in range(tries))
 
 
 def held(signals: str = "signals") -> str:
-    """Return the beginning of a program that says that it has begun, and goes on when it is told, both by a file."""
+    """Return the start of a program that writes a file when it starts and waits for another file to go on."""
     return f"""
 import time
 workspace.write(path="begun", content="x", workspace="{signals}")

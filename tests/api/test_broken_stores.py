@@ -1,4 +1,4 @@
-"""Files, folders and disks that do not work: a clear error, and nothing is harmed."""
+"""Broken files, folders and disks: a clear error, and no data is lost."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ NOBODY = 65_534
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where the store would be."""
+    """Return the path where the store would be."""
     (tmp_path / "home").mkdir()
     return tmp_path / "home" / "athena.db"
 
@@ -65,9 +65,7 @@ def newer(file: Path) -> None:
     ],
     ids=["a word", "noise", "text", "another program", "same version", "below nought", "newer", "far version"],
 )
-def test_a_file_that_is_not_ours_is_refused_and_left_as_it_is(
-    file: Path, make: Callable[[Path], object], said: str
-) -> None:
+def test_foreign_file_is_refused_unchanged(file: Path, make: Callable[[Path], object], said: str) -> None:
     make(file)
     before = file.read_bytes()
     for attempt in (lambda: api.store("something"), lambda: api.search("something"), api.health):
@@ -79,13 +77,13 @@ def test_a_file_that_is_not_ours_is_refused_and_left_as_it_is(
     assert file.read_bytes() == before
 
 
-def test_a_folder_in_the_place_of_the_file_is_refused(file: Path) -> None:
+def test_folder_as_database_file_is_refused(file: Path) -> None:
     file.mkdir()
     with pytest.raises(Misconfigured, match=file.name):
         api.store("something")
 
 
-def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
+def test_home_that_is_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("not a folder")
     with pytest.raises(Misconfigured, match="home"):
         api.store("something")
@@ -95,19 +93,19 @@ def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
     ("configuration", "said"),
     [("colour = 'red'", "colour"), ("db_path = 5", "db_path"), ("db_path = ", "TOML"), ("\udcff", "config.toml")],
 )
-def test_a_bad_configuration_is_refused(file: Path, configuration: str, said: str) -> None:
+def test_invalid_config_is_refused(file: Path, configuration: str, said: str) -> None:
     (file.parent / "config.toml").write_text(configuration, errors="surrogateescape")
     with pytest.raises(Misconfigured, match=said):
         api.store("something")
     assert not file.exists()
 
 
-def test_an_empty_file_becomes_a_store(file: Path) -> None:
+def test_empty_file_becomes_store(file: Path) -> None:
     file.touch()
     assert api.get(api.store("something")).content == "something"
 
 
-def test_a_store_that_was_refused_once_works_when_it_is_mended(file: Path) -> None:
+def test_refused_store_opens_after_repair(file: Path) -> None:
     file.write_text("Dear diary")
     with pytest.raises(Misconfigured):
         api.store("something")
@@ -116,7 +114,7 @@ def test_a_store_that_was_refused_once_works_when_it_is_mended(file: Path) -> No
     assert api.health().count == 1
 
 
-def test_a_damaged_file_is_an_error_or_named_by_verify(file: Path) -> None:
+def test_verify_reports_damaged_file(file: Path) -> None:
     api.store_batch([f"item {i} " + "padding " * 50 for i in range(200)])
     api.close()
     size = file.stat().st_size
@@ -131,7 +129,7 @@ def test_a_damaged_file_is_an_error_or_named_by_verify(file: Path) -> None:
 
 @pytest.fixture
 def reachable(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """A home that other users can reach, which a test's own folder is not."""
+    """Return a home that other users can reach, unlike pytest's own folders."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     monkeypatch.setenv("ATHENA_HOME", str(folder / "home"))
@@ -143,7 +141,7 @@ def reachable(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
 
 
 def without_rights(script: str) -> list[str]:
-    """Run a script as a user who is not root; what it needs is imported before, for only root may be able to."""
+    """Run a script as a user other than root; modules are imported first, since only root may be able to read them."""
     drop = f"""
         import os
         from athena import api, testing
@@ -162,7 +160,7 @@ def without_rights(script: str) -> list[str]:
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
-def test_a_folder_that_may_not_be_written_is_a_clear_error(reachable: Path, is_empty: bool) -> None:
+def test_unwritable_folder_raises_clear_error(reachable: Path, is_empty: bool) -> None:
     if not is_empty:
         api.store("kept")
         api.close()
@@ -187,7 +185,7 @@ def test_a_folder_that_may_not_be_written_is_a_clear_error(reachable: Path, is_e
     assert is_sound()
 
 
-def test_a_store_of_another_user_is_a_clear_error(reachable: Path) -> None:
+def test_store_of_other_user_raises_error(reachable: Path) -> None:
     api.store("private")
     api.close()
     if os.getuid() != 0:
@@ -206,7 +204,7 @@ def test_a_store_of_another_user_is_a_clear_error(reachable: Path) -> None:
     assert str(reachable) in lines[0]
 
 
-def test_a_full_disk_is_a_clear_error_and_loses_nothing() -> None:
+def test_full_disk_error_loses_nothing() -> None:
     script = """
         import resource, signal
         from athena import api
@@ -234,7 +232,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing() -> None:
     assert is_sound()
 
 
-def test_a_full_file_system_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:
+def test_full_file_system_error_loses_nothing(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "athena-test", str(small)]

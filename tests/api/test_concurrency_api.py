@@ -1,4 +1,4 @@
-"""`athena.api` from threads, event loops, forks and several processes at once: what is acknowledged is kept."""
+"""`athena.api` from threads, event loops, forks and several processes: acknowledged writes are never lost."""
 
 import asyncio
 import subprocess
@@ -23,7 +23,7 @@ def begin(script: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str], timeout: float = 60) -> list[str]:
-    """Wait for a script, which must end well, and return the lines that it printed."""
+    """Wait for a script, assert that it succeeded, and return the lines that it printed."""
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -42,7 +42,7 @@ def verdict() -> Any:
     return run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data
 
 
-def test_a_script_stores_and_the_next_one_finds() -> None:
+def test_next_script_finds_stored_memory() -> None:
     stored = run("from athena import api; print(api.store('Deploys run on Fridays', tags='deploy'))")
     found = run("from athena import api; print(api.search('when do we deploy'))")
     assert found[0].startswith(stored[0])
@@ -50,7 +50,7 @@ def test_a_script_stores_and_the_next_one_finds() -> None:
     assert api.get(stored[0]).content == "Deploys run on Fridays"
 
 
-def test_the_functions_work_inside_a_running_event_loop() -> None:
+def test_api_works_inside_running_loop() -> None:
     async def main() -> list[str]:
         short = api.store("from inside a loop")
         await asyncio.sleep(0)
@@ -64,7 +64,7 @@ def test_the_functions_work_inside_a_running_event_loop() -> None:
     assert sorted(asyncio.run(main())) == sorted(m.hash for m in api.search("anything").memories)
 
 
-def test_a_loop_goes_on_while_its_operations_wait() -> None:
+def test_event_loop_runs_while_operations_wait() -> None:
     async def main() -> int:
         ticks = 0
 
@@ -86,8 +86,8 @@ def test_a_loop_goes_on_while_its_operations_wait() -> None:
 
 
 @pytest.mark.sqlite_only("the lock of a file")
-def test_a_store_that_nobody_waits_for_any_more_does_not_stop_the_next() -> None:
-    # In a process of its own, as the next: where they fail, what they need is gone for good.
+def test_cancelled_store_does_not_block_next() -> None:
+    # In their own processes: when one of these tests fails, its threads stay blocked for good.
     lines = run(
         """
         import asyncio, os, threading, apsw, athena
@@ -114,7 +114,7 @@ def test_a_store_that_nobody_waits_for_any_more_does_not_stop_the_next() -> None
     assert {m.preview for m in api.search("any").memories} >= {"first", "third"}
 
 
-def test_work_that_nobody_waits_for_any_more_does_not_stop_the_next_search() -> None:
+def test_cancelled_work_does_not_block_search() -> None:
     lines = run(
         """
         import asyncio, threading, athena
@@ -141,7 +141,7 @@ def test_work_that_nobody_waits_for_any_more_does_not_stop_the_next_search() -> 
     assert lines == ["20"]
 
 
-def test_threads_store_and_search_at_once_and_every_acknowledged_memory_is_found() -> None:
+def test_threads_store_and_search_concurrently() -> None:
     def work(number: int) -> list[str]:
         kept = []
         for i in range(25):
@@ -158,7 +158,7 @@ def test_threads_store_and_search_at_once_and_every_acknowledged_memory_is_found
     assert verdict()["ok"]
 
 
-def test_threads_that_store_the_same_text_make_one_memory() -> None:
+def test_threads_storing_same_text_share_memory() -> None:
     with ThreadPoolExecutor(8) as pool:
         hashes = set(pool.map(lambda i: api.store("the same", tags=f"t{i}"), range(40)))
     assert len(hashes) == 1
@@ -167,7 +167,7 @@ def test_threads_that_store_the_same_text_make_one_memory() -> None:
     assert verdict()["ok"]
 
 
-def test_threads_in_a_store_in_memory_see_each_other(isolated: App) -> None:
+def test_threads_share_in_memory_store(isolated: App) -> None:
     with ThreadPoolExecutor(8) as pool:
         hashes = set(pool.map(lambda i: api.store(f"item {i}"), range(60)))
         assert len(hashes) == 60
@@ -186,7 +186,7 @@ STORING = """
 """
 
 
-def test_processes_that_store_at_once_lose_nothing() -> None:
+def test_concurrent_processes_lose_nothing() -> None:
     processes = [begin(STORING, str(number)) for number in range(4)]
     hashes = [short for process in processes for short in end(process)]
     assert len(set(hashes)) == 200
@@ -196,7 +196,7 @@ def test_processes_that_store_at_once_lose_nothing() -> None:
     assert verdict()["ok"]
 
 
-def test_a_process_sees_at_once_what_another_stored_changed_and_deleted() -> None:
+def test_processes_see_each_others_changes() -> None:
     short = api.store("red balloon")
     assert api.search("balloon").total == 1
     other = run(f"from athena import api; print(api.store('green kite')); print(api.update('{short}', 'blue'))")
@@ -207,7 +207,7 @@ def test_a_process_sees_at_once_what_another_stored_changed_and_deleted() -> Non
 
 
 @pytest.mark.parametrize("leaving", ["", "import os; os._exit(0)", "api.close()", "raise SystemExit(0)"])
-def test_a_process_that_leaves_right_after_storing_loses_nothing(leaving: str) -> None:
+def test_exit_after_store_loses_nothing(leaving: str) -> None:
     stored = run(
         f"""
         from athena import api
@@ -221,7 +221,7 @@ def test_a_process_that_leaves_right_after_storing_loses_nothing(leaving: str) -
 
 
 @pytest.mark.parametrize("leaving", ["", "api.close()"])
-def test_a_process_that_leaves_while_a_long_text_is_being_embedded_ends_well(leaving: str) -> None:
+def test_exit_while_embedding_is_clean(leaving: str) -> None:
     stored = run(
         f"""
         from athena import api
@@ -234,8 +234,8 @@ def test_a_process_that_leaves_while_a_long_text_is_being_embedded_ends_well(lea
     assert {m.hash for m in api.search("wind").memories} == set(stored)
 
 
-def test_a_process_that_leaves_while_its_threads_search_ends_well() -> None:
-    for _ in range(4):  # it depends on the moment
+def test_exit_while_threads_search_is_clean() -> None:
+    for _ in range(4):  # several tries, since the outcome depends on timing
         assert run(
             """
             import threading
@@ -257,7 +257,7 @@ def test_a_process_that_leaves_while_its_threads_search_ends_well() -> None:
         ) == ["leaving"]
 
 
-def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged() -> None:
+def test_killed_process_loses_nothing_acknowledged() -> None:
     process = begin(
         """
         from athena import api

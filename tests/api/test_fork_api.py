@@ -1,4 +1,4 @@
-"""A process that forks: parent and child go on, each with the store, and neither takes anything from the other."""
+"""A process that forks: parent and child both keep using the store, independently."""
 
 import subprocess
 import sys
@@ -48,7 +48,7 @@ def kept() -> set[str]:
     return {memory.hash for memory in api.search_iter("anything")}
 
 
-def test_a_child_stores_and_searches_and_the_parent_goes_on() -> None:
+def test_forked_child_and_parent_both_work() -> None:
     stored = run(
         """
         print(api.store("from the parent"), flush=True)
@@ -67,7 +67,7 @@ def test_a_child_stores_and_searches_and_the_parent_goes_on() -> None:
     assert kept() == set(stored)
 
 
-def test_parent_and_children_store_at_once() -> None:
+def test_parent_and_children_store_concurrently() -> None:
     stored = run(
         """
         api.store("before")
@@ -86,8 +86,8 @@ def test_parent_and_children_store_at_once() -> None:
     assert kept() > set(stored)
 
 
-def test_a_child_goes_on_after_the_parent_has_closed_the_store() -> None:
-    """As a daemon does, whose parent ends."""
+def test_child_works_after_parent_closes() -> None:
+    """A daemon's parent exits like this."""
     stored = run(
         """
         print(api.store("from the parent"), flush=True)
@@ -112,7 +112,7 @@ def test_a_child_goes_on_after_the_parent_has_closed_the_store() -> None:
     assert kept() == set(stored)
 
 
-def test_a_parent_goes_on_after_the_child_has_closed_the_store() -> None:
+def test_parent_works_after_child_closes() -> None:
     stored = run(
         """
         print(api.store("from the parent"), flush=True)
@@ -130,11 +130,11 @@ def test_a_parent_goes_on_after_the_child_has_closed_the_store() -> None:
     assert kept() == set(stored)
 
 
-def test_a_child_that_is_born_in_the_middle_of_a_write_can_store() -> None:
+def test_child_forked_during_write_can_store() -> None:
     stored = run(
         """
         from athena.app import connect
-        from athena.core.threads import run_sync as drive
+        from athena.core.threads import run_sync
         print(api.store("from the parent"), flush=True)
         inside, leave = threading.Event(), threading.Event()
 
@@ -144,7 +144,7 @@ def test_a_child_that_is_born_in_the_middle_of_a_write_can_store() -> None:
             leave.wait(1)  # a file is not forked in the middle: there the fork waits for this
 
         database = connect.shared_app().store.database
-        writing = threading.Thread(target=lambda: drive(database.write(work)), daemon=True)
+        writing = threading.Thread(target=lambda: run_sync(database.write(work)), daemon=True)
         writing.start()
         inside.wait(60)
         started, told = os.pipe()
@@ -165,12 +165,12 @@ def test_a_child_that_is_born_in_the_middle_of_a_write_can_store() -> None:
     assert kept() == set(stored)
 
 
-def test_a_child_that_is_born_while_a_call_is_noted_can_call() -> None:
+def test_child_forked_during_call_log_works() -> None:
     said = run(
         """
         from athena.app import connect
         from athena.errors import Unavailable
-        from athena.core.threads import run_sync as drive
+        from athena.core.threads import run_sync
         api.store("from the parent")
         app = connect.shared_app()
 
@@ -178,7 +178,7 @@ def test_a_child_that_is_born_while_a_call_is_noted_can_call() -> None:
             import signal
             signal.alarm(20)
             try:  # with the parent's store, which is not the child's
-                drive(app.catalog.get_operation("health")(app.create_context("test", "test")))
+                run_sync(app.catalog.get_operation("health")(app.create_context("test", "test")))
             except Unavailable:
                 pass
 
@@ -190,7 +190,7 @@ def test_a_child_that_is_born_while_a_call_is_noted_can_call() -> None:
     assert said == ["0"]
 
 
-def test_a_child_may_have_a_store_of_its_own_in_memory() -> None:
+def test_child_opens_own_in_memory_store() -> None:
     run(
         """
         from athena import testing

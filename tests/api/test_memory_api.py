@@ -1,4 +1,4 @@
-"""`athena.api` keeps, changes and forgets as the contract says, line by line."""
+"""`athena.api` stores, changes and deletes memories as its contract says."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ def digest(text: str) -> str:
 
 
 def sharing(digits: int) -> tuple[str, str]:
-    """Find two texts whose digests begin alike."""
+    """Find two texts whose digests share a prefix."""
     seen: dict[str, str] = {}
     for number in itertools.count():
         text = f"note number {number}"
@@ -71,7 +71,7 @@ def sharing(digits: int) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_a_function_takes_what_the_contract_says(name: str) -> None:
+def test_function_signatures_match_contract(name: str) -> None:
     taken = inspect.signature(getattr(api, name)).parameters.values()
     named = [p for p in taken if p.kind is not inspect.Parameter.VAR_KEYWORD and p.name != "project"]
     assert {p.name: p.default for p in named} == SIGNATURES[name]
@@ -79,14 +79,14 @@ def test_a_function_takes_what_the_contract_says(name: str) -> None:
     assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in taken if p.name == "project")
 
 
-def test_the_results_have_the_fields_of_the_contract() -> None:
+def test_result_fields_match_contract() -> None:
     assert api.CompactMemory._fields == ("hash", "preview", "tags", "created", "score")
     assert api.CompactSearchResult._fields == ("memories", "total", "query")
     assert api.CompactHealthInfo._fields == ("status", "count", "backend")
     assert api.CompactIngestResult._fields == ("documents", "pieces", "skipped")
 
 
-def test_a_store_is_ready_unless_it_is_in_error() -> None:
+def test_store_is_ready_without_error() -> None:
     assert [api.CompactHealthInfo(s, 0, "sqlite").ready for s in ("healthy", "degraded", "error")] == [1, 1, 0]
 
 
@@ -98,7 +98,7 @@ def test_health_counts_memories(isolated: App, engine: Engine) -> None:
     assert str(api.health()) == f"healthy, 2 memories, {engine.kind}"
 
 
-def test_a_memory_has_the_fields_of_the_contract(isolated: App) -> None:
+def test_memory_fields_match_contract(isolated: App) -> None:
     before = time.time()
     kept = api.get(api.store("Deploys run on Fridays", ["deploy", "ops"], "decision", {"by": "Ann"}))
     assert isinstance(kept.id, int)
@@ -112,27 +112,27 @@ def test_a_memory_has_the_fields_of_the_contract(isolated: App) -> None:
     assert 0 <= kept.importance <= 1
 
 
-def test_the_defaults_are_a_note_without_tags_or_metadata(isolated: App) -> None:
+def test_defaults_are_note_without_tags(isolated: App) -> None:
     kept = api.get(api.store("plain"))
     assert (list(kept.tags), kept.memory_type, kept.metadata) == ([], "note", {})
 
 
 @pytest.mark.parametrize("tags", ["a, b", ["a", "b"], ("a", "b"), ["a ", " b", "A"]])
-def test_tags_are_a_string_or_a_list(isolated: App, tags: Any) -> None:
+def test_tags_accept_string_or_list(isolated: App, tags: Any) -> None:
     assert sorted(api.get(api.store("tagged", tags)).tags) == ["a", "b"]
 
 
-def test_a_session_keeps_its_own_memory_of_the_same_text(isolated: App) -> None:
+def test_session_keeps_own_copy_of_text(isolated: App) -> None:
     hashes = [api.store("same words", metadata={"session_id": s}) for s in ("s1", "s2")] + [api.store("same words")]
     assert hashes == [digest(text)[:8] for text in ("s1\nsame words", "s2\nsame words", "same words")]
     assert api.health().count == 3
 
 
-def test_a_session_id_of_none_is_no_session(isolated: App) -> None:
+def test_session_id_none_means_no_session(isolated: App) -> None:
     assert api.store("same words", metadata={"session_id": None}) == digest("same words")[:8]
 
 
-def test_the_same_text_twice_is_one_memory_with_the_tags_and_metadata_of_both(isolated: App) -> None:
+def test_storing_twice_merges_tags_and_metadata(isolated: App) -> None:
     first = api.store("known", ["a", "b"], metadata={"x": 1, "y": 1})
     second = api.store("known", ["B", "c"], metadata={"y": 2, "z": 2})
     assert first == second
@@ -143,13 +143,13 @@ def test_the_same_text_twice_is_one_memory_with_the_tags_and_metadata_of_both(is
     assert operation("stats")["occurrences"] == 2
 
 
-def test_the_same_text_within_a_batch_is_one_memory(isolated: App) -> None:
+def test_batch_merges_equal_texts(isolated: App) -> None:
     assert len(set(api.store_batch(["twin", {"content": "twin", "tags": "t"}, "twin"]))) == 1
     assert api.health().count == 1
     assert list(api.get(digest("twin")).tags) == ["t"]
 
 
-def test_a_batch_takes_texts_and_objects_and_keeps_their_order(isolated: App) -> None:
+def test_batch_accepts_texts_and_objects(isolated: App) -> None:
     item = {"content": "two", "tags": ["t"], "memory_type": "fact", "metadata": {"source": "book"}}
     hashes = api.store_batch(["one", item, "three"])
     assert hashes == [digest(text)[:8] for text in ("one", "two", "three")]
@@ -158,7 +158,7 @@ def test_a_batch_takes_texts_and_objects_and_keeps_their_order(isolated: App) ->
     assert api.store_batch([]) == []
 
 
-def test_deleted_text_that_is_stored_again_comes_back_with_its_history(isolated: App) -> None:
+def test_storing_deleted_text_restores_history(isolated: App) -> None:
     first = api.store("old friend", ["a"])
     number, created = api.get(first).id, api.get(first).created
     assert api.delete(first)
@@ -173,14 +173,14 @@ def test_deleted_text_that_is_stored_again_comes_back_with_its_history(isolated:
     assert [m.hash for m in api.search("old friend").memories] == [first]
 
 
-def test_a_prefix_or_an_id_names_a_memory_too(isolated: App) -> None:
+def test_prefix_or_id_finds_memory(isolated: App) -> None:
     short = api.store("the only one")
     whole = digest("the only one")
     number = api.get(short).id
     assert {api.get(name).id for name in (whole, whole[:5], whole[:8].upper(), number, str(number))} == {number}
 
 
-def test_an_ambiguous_prefix_is_an_error_that_lists_the_candidates(isolated: App) -> None:
+def test_ambiguous_prefix_error_lists_candidates(isolated: App) -> None:
     first, second = sharing(4)
     hashes = api.store_batch([first, second])
     with pytest.raises(Conflict) as caught:
@@ -191,7 +191,7 @@ def test_an_ambiguous_prefix_is_an_error_that_lists_the_candidates(isolated: App
     assert api.health().count == 2
 
 
-def test_a_hash_is_longer_only_where_eight_digits_are_ambiguous(isolated: App) -> None:
+def test_hash_grows_only_when_ambiguous(isolated: App) -> None:
     texts = sharing(8)
     first, second = (api.store(text) for text in texts)
     assert len(second) > 8
@@ -203,7 +203,7 @@ def test_a_hash_is_longer_only_where_eight_digits_are_ambiguous(isolated: App) -
     assert len(api.store("an ordinary text")) == 8
 
 
-def test_an_update_returns_the_new_hash_and_the_old_one_still_leads_there(isolated: App) -> None:
+def test_old_hash_finds_updated_memory(isolated: App) -> None:
     old = api.store("Deploys run on Fridays", ["deploy"], metadata={"a": 1})
     number, created = api.get(old).id, api.get(old).created
     new = api.update(old, content="Deploys run on Mondays")
@@ -216,7 +216,7 @@ def test_an_update_returns_the_new_hash_and_the_old_one_still_leads_there(isolat
     assert api.health().count == 1
 
 
-def test_an_update_changes_only_what_is_given(isolated: App) -> None:
+def test_update_changes_only_given_fields(isolated: App) -> None:
     short = api.store("steady", ["a"], metadata={"x": 1})
     assert api.update(short, tags=["b"]) == short
     assert api.update(short, memory_type="fact") == short
@@ -227,7 +227,7 @@ def test_an_update_changes_only_what_is_given(isolated: App) -> None:
     assert not api.search_by_tag("a").memories
 
 
-def test_deleting_hides_and_restoring_shows(isolated: App) -> None:
+def test_delete_hides_and_restore_shows(isolated: App) -> None:
     short = api.store("now you see me", ["t"])
     assert api.delete(short) is True
     assert api.delete(short) is False
@@ -242,14 +242,14 @@ def test_deleting_hides_and_restoring_shows(isolated: App) -> None:
     assert list(api.get(short).tags) == ["t"]
 
 
-def test_a_batch_delete_counts_the_memories_that_there_were(isolated: App) -> None:
+def test_batch_delete_counts_existing_memories(isolated: App) -> None:
     hashes = api.store_batch(["one", "two", "three"])
     assert api.delete_batch([hashes[0], hashes[0], hashes[1], "deadbeef"]) == 2
     assert api.delete_batch([]) == 0
     assert api.health().count == 1
 
 
-def test_deleting_by_tag_needs_the_exact_count_and_says_it(isolated: App) -> None:
+def test_delete_by_tag_requires_exact_count(isolated: App) -> None:
     api.store_batch([{"content": f"item {i}", "tags": ["old"]} for i in range(3)] + ["another"])
     for expect in (None, 2, 4):
         with pytest.raises(Conflict, match="3") as caught:
@@ -261,7 +261,7 @@ def test_deleting_by_tag_needs_the_exact_count_and_says_it(isolated: App) -> Non
     assert api.delete_by_tag("old", expect=0) == 0
 
 
-def test_a_result_is_one_line_a_memory(isolated: App) -> None:
+def test_result_prints_one_line_per_memory(isolated: App) -> None:
     api.store("First line\nsecond\tline\u2028third " + "long " * 100, ["a", "b"])
     api.store("short")
     lines = str(api.search("line", limit=2)).split("\n")
@@ -279,7 +279,7 @@ def test_a_result_is_one_line_a_memory(isolated: App) -> None:
     assert lines[0] == str(api.search("line").memories[0])
 
 
-def test_a_preview_has_at_most_two_hundred_characters(isolated: App) -> None:
+def test_preview_is_at_most_200_characters(isolated: App) -> None:
     api.store_batch(["word " * 200, "x" * 5_000, "brief"])
     previews = [m.preview for m in api.search("word", limit=10).memories]
     assert len(previews) == 3
@@ -287,12 +287,12 @@ def test_a_preview_has_at_most_two_hundred_characters(isolated: App) -> None:
     assert "brief" in previews
 
 
-def test_a_preview_begins_with_the_first_words(isolated: App) -> None:
+def test_preview_starts_with_first_words(isolated: App) -> None:
     api.store("\n" * 2_000 + "after many empty lines")
     assert api.search("empty").memories[0].preview == "after many empty lines"
 
 
-def test_two_projects_never_see_each_other(isolated: App) -> None:
+def test_projects_do_not_see_each_other(isolated: App) -> None:
     ours, theirs = api.store("the plan", ["t"], project="a"), api.store("the plot", ["t"], project="b")
     assert [m.hash for m in api.search("plan plot", project="a").memories] == [ours]
     assert [m.hash for m in api.search_by_tag("t", project="b").memories] == [theirs]
@@ -307,7 +307,7 @@ def test_two_projects_never_see_each_other(isolated: App) -> None:
     assert api.get(ours, project="a").content == "the plan"
 
 
-def test_what_is_true_everywhere_is_seen_in_every_project(isolated: App) -> None:
+def test_global_memory_is_seen_everywhere(isolated: App) -> None:
     short = api.store("Ann prefers tea", project="user")
     for project in ("a", "b", None, "user"):
         assert [m.hash for m in api.search("tea", project=project).memories] == [short]
@@ -315,9 +315,7 @@ def test_what_is_true_everywhere_is_seen_in_every_project(isolated: App) -> None
     assert [m.hash for m in api.search("only here", project="user").memories] == [short]
 
 
-def test_the_project_is_the_git_root_of_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolated: App
-) -> None:
+def test_project_is_git_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolated: App) -> None:
     monkeypatch.delenv("ATHENA_PROJECT")
     for name in ("one", "two"):
         (tmp_path / name / ".git").mkdir(parents=True)
@@ -328,7 +326,7 @@ def test_the_project_is_the_git_root_of_the_working_folder(
         assert api.search("lives", project=str(tmp_path / name)).total == 1
 
 
-def test_asynchronous_code_has_the_same_operations(isolated: App) -> None:
+def test_async_api_has_same_operations(isolated: App) -> None:
     async def main() -> None:
         async with athena.open() as memory:
             assert all(inspect.signature(getattr(memory, n)) == inspect.signature(getattr(api, n)) for n in SYNCHRONOUS)

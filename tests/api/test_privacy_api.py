@@ -1,4 +1,4 @@
-"""Secrets never reach the store through `athena.api`; each is put together at run time here."""
+"""Secrets never reach the store through `athena.api`. The test builds each secret at run time."""
 
 import warnings
 from pathlib import Path
@@ -24,7 +24,7 @@ PLACES: list[dict[str, Any]] = [
 ]
 
 
-def test_a_secret_in_the_text_is_replaced_before_storing(engine: Engine, tmp_path: Path) -> None:
+def test_secret_in_text_is_redacted(engine: Engine, tmp_path: Path) -> None:
     with pytest.warns(SecretRemoved, match="aws-key") as told:
         short = api.store(f"the key is {SECRET}, keep it")
     assert SECRET not in str(told[0].message)
@@ -34,9 +34,7 @@ def test_a_secret_in_the_text_is_replaced_before_storing(engine: Engine, tmp_pat
 
 
 @pytest.mark.parametrize("arguments", PLACES, ids=lambda place: str(place).replace(SECRET, "SECRET"))
-def test_a_secret_beside_the_text_is_replaced_before_storing(
-    engine: Engine, tmp_path: Path, arguments: dict[str, Any]
-) -> None:
+def test_secret_in_fields_is_redacted(engine: Engine, tmp_path: Path, arguments: dict[str, Any]) -> None:
     with pytest.warns(SecretRemoved, match="aws-key"):
         short = api.store("a harmless text", **arguments)
     assert SECRET not in repr(api.get(short))
@@ -45,7 +43,7 @@ def test_a_secret_beside_the_text_is_replaced_before_storing(
     assert SECRET.encode() not in engine.written(tmp_path / "home")
 
 
-def test_a_secret_in_a_change_is_replaced_before_storing(engine: Engine, tmp_path: Path) -> None:
+def test_secret_in_update_is_redacted(engine: Engine, tmp_path: Path) -> None:
     old = api.store("old")
     with pytest.warns(SecretRemoved):
         short = api.update(old, content=f"new {SECRET}")
@@ -53,14 +51,14 @@ def test_a_secret_in_a_change_is_replaced_before_storing(engine: Engine, tmp_pat
     assert SECRET.encode() not in engine.written(tmp_path / "home")
 
 
-def test_each_text_of_a_batch_with_a_secret_is_told_of(engine: Engine, tmp_path: Path) -> None:
+def test_batch_warns_for_each_secret(engine: Engine, tmp_path: Path) -> None:
     with pytest.warns(SecretRemoved) as told:
         hashes = api.store_batch([f"one {SECRET}", "two", {"content": f"three {SECRET}", "metadata": {"a": SECRET}}])
     assert [[short in str(one.message) for short in hashes] for one in told] == [[1, 0, 0], [0, 0, 1]]
     assert SECRET.encode() not in engine.written(tmp_path / "home")
 
 
-def test_the_warning_names_the_line_of_the_caller() -> None:
+def test_warning_names_callers_line() -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         api.store(f"one {SECRET}")
@@ -69,7 +67,7 @@ def test_the_warning_names_the_line_of_the_caller() -> None:
     assert [one.filename for one in told] == [__file__] * 3
 
 
-def test_a_secret_in_a_document_is_replaced_before_storing(engine: Engine, tmp_path: Path) -> None:
+def test_secret_in_document_is_redacted(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text(f"# Keys\n\nThe key is {SECRET}.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SecretRemoved)
@@ -78,7 +76,7 @@ def test_a_secret_in_a_document_is_replaced_before_storing(engine: Engine, tmp_p
     assert SECRET.encode() not in engine.written(tmp_path / "home")
 
 
-def test_a_question_with_a_secret_leaves_no_trace(engine: Engine, tmp_path: Path) -> None:
+def test_secret_in_query_is_not_logged(engine: Engine, tmp_path: Path) -> None:
     api.store("something")
     api.search(SECRET)
     api.recall(SECRET)
@@ -86,14 +84,16 @@ def test_a_question_with_a_secret_leaves_no_trace(engine: Engine, tmp_path: Path
 
 
 @pytest.mark.sqlite_only("files")
-def test_the_store_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_store_is_private_to_owner(tmp_path: Path) -> None:
     api.store("something")
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
-    for file in (tmp_path / "home").iterdir():
+    files = list((tmp_path / "home").iterdir())
+    assert files
+    for file in files:
         assert file.stat().st_mode & 0o077 == 0, file
 
 
-def test_asynchronous_callers_are_told_too() -> None:
+def test_async_callers_get_secret_warning() -> None:
     import asyncio
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Searching through `athena.api`: what is found, in which order, and what filters leave."""
+"""Search through `athena.api`: results, their order, and filters."""
 
 import math
 import random
@@ -35,7 +35,7 @@ WORDS = [
 
 @pytest.fixture
 def wednesday(engine: Engine) -> Generator[None]:
-    """An empty store on a Wednesday."""
+    """Return an empty store whose clock shows a Wednesday."""
     with testing.isolated(time=NOON.timestamp, database=engine.in_memory()):
         yield
 
@@ -63,26 +63,26 @@ def wait_for_vectors() -> None:
         pass
 
 
-def test_a_new_memory_is_found_by_a_word_at_once(isolated: App) -> None:
+def test_new_memory_is_found_by_word(isolated: App) -> None:
     fill(100)
     short = api.store("The zyzzyva is a tropical weevil")
     assert hashes(api.search("zyzzyva").memories)[0] == short
 
 
-def test_a_new_memory_is_found_by_its_meaning_at_once(isolated: App) -> None:
+def test_new_memory_is_found_by_meaning(isolated: App) -> None:
     api.store_batch(["The invoice is due at the end of the month", "Ann plays the violin", "Postgres listens on 5432"])
     short = api.store("My automobile broke down on the highway")
     assert hashes(api.search("car trouble").memories)[0] == short
 
 
-def test_an_updated_memory_is_found_by_its_new_meaning_at_once(isolated: App) -> None:
+def test_updated_memory_is_found_by_meaning(isolated: App) -> None:
     api.store_batch(["The invoice is due at the end of the month", "Ann plays the violin"])
     short = api.update(api.store("A recipe for onion soup"), content="My automobile broke down on the highway")
     assert hashes(api.search("car trouble").memories)[0] == short
     assert hashes(api.search("cooking dinner").memories)[0] != short
 
 
-def test_scores_lie_between_nought_and_one_and_never_rise(isolated: App) -> None:
+def test_scores_are_sorted_within_range(isolated: App) -> None:
     many = rounds(110, 200)
     fill(many)
     for query in ("deploy the database on friday", "zebra", "cat", "?!", "what is it"):
@@ -92,16 +92,17 @@ def test_scores_lie_between_nought_and_one_and_never_rise(isolated: App) -> None
         assert is_falling(scores)
 
 
-def test_as_many_as_asked_for_come_back_when_there_are_that_many(isolated: App) -> None:
-    many = rounds(120, 300)  # more than can be found without ranking everything
+def test_search_returns_requested_count(isolated: App) -> None:
+    many = rounds(120, 300)  # more than a search ranks at once
     fill(many)
     asked = (1, 5, many - 1, many, 1_000)
     assert [len(api.search("quantum physics", limit=n).memories) for n in asked] == [1, 5, many - 1, many, many]
     assert api.search("quantum physics").total == many
 
 
-def test_one_long_memory_does_not_crowd_out_the_others(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recall, "MAX_CANDIDATES", rounds(recall.MAX_CANDIDATES // 10, recall.MAX_CANDIDATES))  # smaller
+def test_long_memory_does_not_crowd_results(isolated: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    # smaller, to be quick
+    monkeypatch.setattr(recall, "MAX_CANDIDATES", rounds(recall.MAX_CANDIDATES // 10, recall.MAX_CANDIDATES))
     days = range(rounds(145, 1_450))
     api.store(" ".join(f"On day {i} the weather was fine and the wind came from the west." for i in days))
     api.store_batch(["Deploys run on Fridays", "The cat sleeps", "Ann likes tea", "Invoices are due monthly"])
@@ -112,13 +113,13 @@ def test_one_long_memory_does_not_crowd_out_the_others(isolated: App, monkeypatc
     assert len(list(api.search_iter("how was the weather"))) == 5
 
 
-def test_a_search_for_nothing_that_is_there_says_so(isolated: App) -> None:
+def test_search_without_match_returns_nothing(isolated: App) -> None:
     found = api.search("anything")
     assert found == ((), 0, "anything")
     assert str(found) == "nothing found"
 
 
-def test_filters_act_before_the_ranking(isolated: App) -> None:
+def test_filters_apply_before_ranking(isolated: App) -> None:
     fill(rounds(115, 295))
     rare = api.store_batch([{"content": f"rare bird {i}", "tags": ["ornithology", "misc"]} for i in range(5)])
     found = api.search("deploy the database on friday", limit=5, tags="Ornithology")
@@ -128,14 +129,14 @@ def test_filters_act_before_the_ranking(isolated: App) -> None:
     assert hashes(api.search("deploy the database", limit=5, memory_type="sighting").memories) == [rare[0]]
 
 
-def test_any_of_the_tags_is_enough_for_a_search(isolated: App) -> None:
+def test_search_matches_any_tag(isolated: App) -> None:
     one, two, _ = api.store_batch([{"content": f"item {tag}", "tags": [tag]} for tag in ("red", "green", "blue")])
     assert set(hashes(api.search("item", tags=["RED", "green"]).memories)) == {one, two}
     assert set(hashes(api.search("item", tags="red, green").memories)) == {one, two}
     assert api.search("item", tags="absent").memories == ()
 
 
-def test_a_least_score_leaves_out_what_fits_less_well(isolated: App) -> None:
+def test_min_score_drops_weak_hits(isolated: App) -> None:
     fill(50)
     best = api.store("The zyzzyva is a tropical weevil")
     found = api.search("zyzzyva weevil", limit=51, min_score=0.8)
@@ -143,14 +144,15 @@ def test_a_least_score_leaves_out_what_fits_less_well(isolated: App) -> None:
     assert found.total == 1
 
 
-def test_a_memory_fits_as_well_as_the_score_that_it_was_shown_with(isolated: App) -> None:
+def test_min_score_agrees_with_shown_score(isolated: App) -> None:
     fill(20)
-    every = api.search("deploy on friday", limit=20).memories
-    for place, memory in enumerate(every):
-        assert len(api.search("deploy on friday", limit=20, min_score=memory.score).memories) > place
+    memories = api.search("deploy on friday", limit=20).memories
+    assert len(memories) == 20
+    for index, memory in enumerate(memories):
+        assert len(api.search("deploy on friday", limit=20, min_score=memory.score).memories) > index
 
 
-def test_tags_are_searched_in_any_case_by_any_or_all(isolated: App) -> None:
+def test_tag_search_matches_any_or_all(isolated: App) -> None:
     both = api.store("both", ["Straße", "b"])
     one = api.store("one", ["b"])
     assert set(hashes(api.search_by_tag(["STRASSE", "B"]).memories)) == {both, one}
@@ -160,7 +162,7 @@ def test_tags_are_searched_in_any_case_by_any_or_all(isolated: App) -> None:
     assert list(api.get(both).tags) == ["Straße", "b"]
 
 
-def test_a_tag_search_gives_ten_and_says_how_many_there_are(isolated: App) -> None:
+def test_tag_search_pages_and_counts(isolated: App) -> None:
     fill(30, tags=["t"])
     found = api.search_by_tag("t")
     assert (len(found.memories), found.total, found.query) == (10, 30, "t")
@@ -182,7 +184,7 @@ def test_a_tag_search_gives_ten_and_says_how_many_there_are(isolated: App) -> No
         ("yesterday", "last week", set()),
     ],
 )
-def test_times_are_given_in_words_or_numbers(
+def test_time_filters_accept_words_and_numbers(
     wednesday: None, since: str | float | None, until: str | float | None, left: set[str]
 ) -> None:
     for text, day in (("tuesday", "2026-03-17"), ("last friday", "2026-03-13"), ("winter", "2026-01-20")):
@@ -191,7 +193,7 @@ def test_times_are_given_in_words_or_numbers(
     assert texts(api.search("anything", since=since, until=until).memories) == left
 
 
-def test_the_date_of_a_memory_counts_for_filters_and_created_stays(wednesday: None) -> None:
+def test_event_date_filters_and_created_stays(wednesday: None) -> None:
     short = api.store("the launch", metadata={"date": "2024-05-06"})
     assert api.get(short).created == NOON.timestamp()
     assert api.search("launch", since="2024-05-06", until="2024-05-06").memories[0].created == NOON.timestamp()
@@ -200,7 +202,7 @@ def test_the_date_of_a_memory_counts_for_filters_and_created_stays(wednesday: No
     assert hashes(api.search("launch", since="2025-01-02", until="2025-01-02").memories) == [short]
 
 
-def test_a_date_that_is_taken_away_no_longer_counts(wednesday: None) -> None:
+def test_removed_date_no_longer_filters(wednesday: None) -> None:
     short = api.store("the launch", metadata={"date": "2024-05-06"})
     api.update(short, metadata={"date": None})
     assert "date" not in api.get(short).metadata
@@ -208,7 +210,7 @@ def test_a_date_that_is_taken_away_no_longer_counts(wednesday: None) -> None:
     assert hashes(api.search("launch", since="today").memories) == [short]
 
 
-def test_time_in_a_phrase_is_a_filter(wednesday: None) -> None:
+def test_time_in_query_filters(wednesday: None) -> None:
     for text, day in (
         ("we decided to use tokens for auth", "2026-03-12"),
         ("we decided to drop auth cookies", "2026-01-12"),
@@ -224,7 +226,7 @@ def test_time_in_a_phrase_is_a_filter(wednesday: None) -> None:
     assert len(api.search("auth last week").memories) == 3
 
 
-def test_a_batch_of_searches_answers_each_in_order(isolated: App) -> None:
+def test_search_batch_answers_in_order(isolated: App) -> None:
     fill(50)
     queries = ["piano music", "friday deploy", "nothing like it"]
     found = api.search_batch(queries, limit=3)
@@ -236,7 +238,7 @@ def test_a_batch_of_searches_answers_each_in_order(isolated: App) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [7, 100, 10_000])
-def test_going_through_the_store_meets_every_memory_once_in_ranked_order(isolated: App, batch_size: int) -> None:
+def test_iterate_yields_every_memory_once(isolated: App, batch_size: int) -> None:
     many = rounds(120, 250)
     fill(many)
     found = list(api.search_iter("deploy the database on friday", batch_size=batch_size))
@@ -245,7 +247,7 @@ def test_going_through_the_store_meets_every_memory_once_in_ranked_order(isolate
     assert found == list(api.search("deploy the database on friday", limit=many).memories)
 
 
-def test_going_through_a_larger_store_in_small_batches_repeats_nothing(isolated: App) -> None:
+def test_iterate_in_small_batches_repeats_nothing(isolated: App) -> None:
     many = rounds(400, 1_000)
     fill(many)
     found = list(api.search_iter("deploy the database on friday", batch_size=20))
@@ -253,14 +255,14 @@ def test_going_through_a_larger_store_in_small_batches_repeats_nothing(isolated:
     assert len(set(hashes(found))) == len(found) == many
 
 
-def test_going_through_the_store_takes_filters(isolated: App) -> None:
+def test_iterate_accepts_filters(isolated: App) -> None:
     fill(120)
     api.store_batch([{"content": f"tagged {i}", "tags": ["t"]} for i in range(25)])
     assert len(list(api.search_iter("anything", batch_size=10, tags="t"))) == 25
     assert len(list(api.search_iter("anything", batch_size=10, memory_type="none"))) == 0
 
 
-def test_scores_of_forgotten_memories_do_not_linger(isolated: App) -> None:
+def test_forgotten_scores_do_not_linger(isolated: App) -> None:
     fill(100)
     for memory in api.search("piano", limit=40).memories:
         api.delete(memory.hash)

@@ -1,4 +1,4 @@
-"""The commands, called as `athena` calls them: what they print, where, and with which exit code."""
+"""CLI commands run in process: their output, streams and exit codes."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 
 from athena import api
 from athena.app.compose import App
-from athena.cli.commands import athena
+from athena.cli.commands import SUBCOMMANDS, athena
 from athena.core.version import __version__
 from athena.hooks import client
 
@@ -29,7 +29,7 @@ class Said(NamedTuple):
 
 
 class Terminal:
-    """Gives commands and hears what they say. It is no terminal to them, so there is no colour."""
+    """Run commands and return their output; it is no terminal, so the output has no color."""
 
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self._capture = capture
@@ -48,8 +48,11 @@ def run(isolated: App, capsys: pytest.CaptureFixture[str]) -> Terminal:
 def commands(
     group: click.Group = athena, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Walk over all commands and groups of commands."""
-    for name, command in group.commands.items():
+    """Yield all commands and groups of commands."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         yield (*path, name), command
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))
@@ -63,12 +66,20 @@ BARE = {
     ("serve",),
     ("shell",),
     ("token",),
-}  # JSON anyway, or no result
+}  # these always print JSON, or no result
 PRINTING = [path for path, c in commands() if not isinstance(c, click.Group) and path not in BARE]
 
 
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_subcommand_table_has_the_summary_of_the_help(name: str) -> None:
+    command = athena.get_command(click.Context(athena), name)
+    assert command is not None
+    assert command.name == name
+    assert command.get_short_help_str(1_000) == SUBCOMMANDS[name].summary
+
+
 @pytest.mark.parametrize("path", [(), *PATHS], ids=" ".join)
-def test_the_help_of_every_command_has_an_example(run: Terminal, path: tuple[str, ...]) -> None:
+def test_help_of_every_command_has_example(run: Terminal, path: tuple[str, ...]) -> None:
     said = run(*path, "--help")
     assert (said.code, said.err) == (0, "")
     usage, _, rest = said.out.partition("\n\n")
@@ -77,16 +88,16 @@ def test_the_help_of_every_command_has_an_example(run: Terminal, path: tuple[str
 
 
 @pytest.mark.parametrize("path", PRINTING, ids=" ".join)
-def test_every_command_that_prints_a_result_can_print_it_as_json(path: tuple[str, ...]) -> None:
+def test_every_result_command_prints_json(path: tuple[str, ...]) -> None:
     options = {option for p in dict(commands())[path].params for option in p.opts}
     assert "--json" in options
 
 
-def test_the_version_is_shown(run: Terminal) -> None:
+def test_version_is_printed(run: Terminal) -> None:
     assert run("--version") == (0, f"athena {__version__}\n", "")
 
 
-def test_remember_keeps_a_text(run: Terminal) -> None:
+def test_remember_stores_text(run: Terminal) -> None:
     said = run("remember", "Deploys run on Fridays", "--tags", "deploy, ops", "--type", "decision")
     short = said.out.split()[0]
     assert said == (0, f"{short} kept\n", "")
@@ -101,7 +112,7 @@ def test_remember_keeps_a_text(run: Terminal) -> None:
     assert run("remember", "Deploys run on Fridays").out == f"{short} kept again\n"
 
 
-def test_remember_says_what_it_took_out(run: Terminal) -> None:
+def test_remember_reports_redaction(run: Terminal) -> None:
     secret = "AK" + "IA" + "Q7WERT5YUIOP2345"
     said = run("remember", f"the key is {secret}")
     assert said.code == 0
@@ -112,14 +123,14 @@ def test_remember_says_what_it_took_out(run: Terminal) -> None:
     assert found["content"] == "another key is [SECRET:aws-key]"
 
 
-def test_remember_everywhere_is_seen_in_every_project(run: Terminal) -> None:
+def test_remember_global_is_seen_everywhere(run: Terminal) -> None:
     run("remember", "Ann prefers tea", "--everywhere")
     run("remember", "only in a", "--project", "a")
     assert run("list", "--project", "b").out.count("\n") == 1
     assert run("list", "--project", "a").out.count("\n") == 2
 
 
-def test_recall_prints_one_line_a_memory_the_best_first(run: Terminal) -> None:
+def test_recall_prints_best_memory_first(run: Terminal) -> None:
     api.store_batch([{"content": "Deploys run on\nFridays", "tags": ["deploy"]}, "The cat sleeps", "Ann likes tea"])
     said = run("recall", "when do we deploy", "-k", "2")
     assert (said.code, said.err) == (0, "")
@@ -131,7 +142,7 @@ def test_recall_prints_one_line_a_memory_the_best_first(run: Terminal) -> None:
     assert {"id", "hash", "content", "tags", "score", "created"} <= found[0].keys()
 
 
-def test_recall_takes_filters_and_time_in_words(run: Terminal) -> None:
+def test_recall_accepts_filters_and_time(run: Terminal) -> None:
     api.store("old plan", tags="plan", metadata={"date": "2020-05-05"})
     api.store("new plan", tags="plan")
     assert [one["content"] for one in run("recall", "plan", "--since", "yesterday", "--json").json] == ["new plan"]
@@ -140,13 +151,13 @@ def test_recall_takes_filters_and_time_in_words(run: Terminal) -> None:
     assert len(run("recall", "plan", "--until", "today", "--min-score", "0.5", "--json").json) == 2
 
 
-def test_nothing_found_is_said_aside(run: Terminal) -> None:
+def test_empty_result_message_goes_to_stderr(run: Terminal) -> None:
     for words in (["list"], ["recall", "anything"]):
         assert run(*words) == (0, "", "nothing found\n")
         assert run(*words, "--json") == (0, "[]\n", "")
 
 
-def test_list_shows_the_newest_first_and_pages(run: Terminal) -> None:
+def test_list_pages_newest_first(run: Terminal) -> None:
     for i in range(5):
         api.store(f"item {i}", tags=f"t{i % 2}", memory_type="fact" if i < 2 else "note")
     assert [line.split()[-1] for line in run("list").out.splitlines()] == ["4", "3", "2", "1", "0"]
@@ -156,7 +167,7 @@ def test_list_shows_the_newest_first_and_pages(run: Terminal) -> None:
     assert run("list", "--until", "last year").err == "nothing found\n"
 
 
-def test_show_prints_a_memory_whole(run: Terminal) -> None:
+def test_show_prints_whole_memory(run: Terminal) -> None:
     text = "first line\nsecond line " + "long " * 100 + "end"
     short = api.store(text, ["a", "b"], metadata={"source": "book"})
     said = run("show", short[:6])
@@ -168,7 +179,7 @@ def test_show_prints_a_memory_whole(run: Terminal) -> None:
     assert run("show", str(api.get(short).id), "--json").json["content"] == text
 
 
-def test_the_history_of_a_memory_is_shown(run: Terminal) -> None:
+def test_history_lists_changes(run: Terminal) -> None:
     short = api.update(api.store("first version"), content="second version")
     said = run("show", short, "--history")
     assert [line.split()[1] for line in said.out.splitlines()] == ["remembered", "updated"]
@@ -178,7 +189,7 @@ def test_the_history_of_a_memory_is_shown(run: Terminal) -> None:
     assert steps[1]["before"]["content"] == "first version"
 
 
-def test_edit_changes_what_is_given(run: Terminal) -> None:
+def test_edit_changes_given_fields(run: Terminal) -> None:
     short = api.store("before", "a")
     said = run("edit", short, "--content", "after")
     assert (said.code, said.err) == (0, "")
@@ -203,7 +214,7 @@ def test_forget_and_undo(run: Terminal) -> None:
     assert [step["before"]["content"] for step in run("undo", "--json").json] == ["three"]
 
 
-def test_forgetting_one_that_is_not_there_forgets_none(run: Terminal) -> None:
+def test_forget_unknown_memory_forgets_none(run: Terminal) -> None:
     short = api.store("one")
     said = run("forget", short, "deadbeef")
     assert (said.code, said.out) == (3, "")
@@ -211,7 +222,7 @@ def test_forgetting_one_that_is_not_there_forgets_none(run: Terminal) -> None:
     assert api.health().count == 1
 
 
-def test_undo_goes_back_step_by_step(run: Terminal) -> None:
+def test_undo_steps_back_one_change(run: Terminal) -> None:
     short = api.store("first")
     api.update(short, content="second")
     api.store("first")
@@ -225,7 +236,7 @@ def test_undo_goes_back_step_by_step(run: Terminal) -> None:
     assert run("undo").code == 3
 
 
-def test_undo_stays_within_its_project(run: Terminal) -> None:
+def test_undo_stays_within_project(run: Terminal) -> None:
     api.store("true everywhere", project="user")
     api.store("in another project", project="other")
     said = run("undo", "--project", "new")
@@ -233,7 +244,7 @@ def test_undo_stays_within_its_project(run: Terminal) -> None:
     assert api.search("true", project="other").total == 2
 
 
-def test_call_runs_any_operation_and_prints_json(run: Terminal) -> None:
+def test_call_runs_any_operation(run: Terminal) -> None:
     stored = run("call", "remember", "--json", '{"content": "from a call", "tags": ["t"]}').json
     assert stored["content"] == "from a call"
     assert [one["hash"] for one in run("call", "recall", "--json", '{"query": "call", "k": 3}').json] == [
@@ -245,7 +256,7 @@ def test_call_runs_any_operation_and_prints_json(run: Terminal) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "", "nonsense", "[1]", '"text"', "5", "null", '{"query": }'])
-def test_bad_json_is_a_clear_error(run: Terminal, text: str) -> None:
+def test_invalid_json_error_is_clear(run: Terminal, text: str) -> None:
     said = run("call", "recall", "--json", text)
     assert (said.code, said.out) == (2, "")
     assert "--json" in said.err
@@ -265,7 +276,7 @@ def test_bad_json_is_a_clear_error(run: Terminal, text: str) -> None:
     ],
     ids=str,
 )
-def test_wrong_arguments_are_a_clear_error_that_names_them(run: Terminal, given: dict[str, Any], name: str) -> None:
+def test_wrong_argument_error_names_argument(run: Terminal, given: dict[str, Any], name: str) -> None:
     said = run("call", "recall", "--json", json.dumps(given))
     assert (said.code, said.out) == (2, "")
     assert name in said.err.splitlines()[0]
@@ -273,14 +284,14 @@ def test_wrong_arguments_are_a_clear_error_that_names_them(run: Terminal, given:
 
 
 @pytest.mark.parametrize(("name", "near"), [("remembr", "remember"), ("recal", "recall"), ("delete_memory", "memory")])
-def test_an_operation_that_is_not_there_brings_up_those_that_are_near(run: Terminal, name: str, near: str) -> None:
+def test_unknown_operation_error_suggests_names(run: Terminal, name: str, near: str) -> None:
     said = run("call", name)
     assert (said.code, said.out) == (3, "")
     assert name in said.err
     assert re.search(rf"hint:.*{near}", said.err)
 
 
-def test_tools_are_listed_searched_and_shown(run: Terminal) -> None:
+def test_tools_lists_searches_and_shows(run: Terminal) -> None:
     every = run("tools").out
     assert every == run("tools", "list").out
     assert {"remember", "recall", "health", "search_tools"} <= set(every.split())
@@ -296,14 +307,14 @@ def test_tools_are_listed_searched_and_shown(run: Terminal) -> None:
     assert "memory" in said.err
 
 
-def test_reembed_says_when_there_is_nothing_to_do(run: Terminal) -> None:
+def test_reembed_reports_nothing_to_do(run: Terminal) -> None:
     api.store("something")
     said = run("reembed")
     assert said.code == 0
     assert said.out == "nothing to do\n"
 
 
-def test_purge_removes_for_good(run: Terminal) -> None:
+def test_purge_removes_memory(run: Terminal) -> None:
     kept, gone, named = api.store_batch(["kept", "gone", "named"])
     assert run("purge", "--yes").out == "nothing to remove\n"
     api.delete(gone)
@@ -315,7 +326,7 @@ def test_purge_removes_for_good(run: Terminal) -> None:
     assert {m.hash for m in api.search("any").memories} <= {kept}
 
 
-def test_purge_counts_only_its_own_project(run: Terminal) -> None:
+def test_purge_counts_own_project(run: Terminal) -> None:
     api.delete(api.store("everywhere", project="user"), project="user")
     assert run("purge", "--yes", "--project", "new") == (0, "nothing to remove\n", "")
     api.delete(api.store("mine"))
@@ -323,7 +334,7 @@ def test_purge_counts_only_its_own_project(run: Terminal) -> None:
     assert run("call", "stats", "--project", "user").json["forgotten"] == 1
 
 
-def test_purge_counts_a_memory_once(run: Terminal) -> None:
+def test_purge_counts_memory_once(run: Terminal) -> None:
     short = api.store("named twice")
     assert run("purge", short, short[:6], "--yes").out.startswith("1 ")
 
@@ -332,7 +343,7 @@ def checked(run: Terminal) -> dict[str, Any]:
     return {row["check"]: row for row in json.loads(run("doctor", "--json").out)}
 
 
-def test_doctor_says_why_hooks_are_silent(run: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_doctor_explains_silent_hooks(run: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
     client.log_hook(str(tmp_path), "stop", "nothing", time.monotonic(), "the moon is full")
     assert "the moon is full" in checked(run)["hooks"]["detail"]
@@ -351,12 +362,14 @@ def test_doctor_says_why_hooks_are_silent(run: Terminal, monkeypatch: pytest.Mon
     assert "50 to 9000" in rows["config"]["detail"]
 
 
-def test_doctor_finds_nothing_wrong(run: Terminal) -> None:
+def test_doctor_finds_no_problem(run: Terminal) -> None:
     said = run("doctor")
     assert (said.code, said.err) == (0, "")
     assert "FAIL" not in said.out
     assert {"store", "model", "integrity"} <= {line.split()[1] for line in said.out.splitlines()}
-    assert all(row["ok"] for row in run("doctor", "--json").json)
+    rows = run("doctor", "--json").json
+    assert rows
+    assert all(row["ok"] for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -388,7 +401,7 @@ def test_doctor_finds_nothing_wrong(run: Terminal) -> None:
     ],
     ids=lambda value: ascii(" ".join(value)) if isinstance(value, list) else None,
 )
-def test_an_error_goes_to_stderr_with_its_exit_code(run: Terminal, words: list[str], code: int, said: str) -> None:
+def test_error_goes_to_stderr_with_code(run: Terminal, words: list[str], code: int, said: str) -> None:
     heard = run(*words)
     assert (heard.code, heard.out) == (code, "")
     assert said in heard.err
@@ -397,7 +410,7 @@ def test_an_error_goes_to_stderr_with_its_exit_code(run: Terminal, words: list[s
 
 
 @pytest.mark.parametrize("words", [["list"], ["recall", "red"], ["show", "1"], ["show", "1", "--history"], ["undo"]])
-def test_what_a_terminal_would_obey_is_shown_as_escapes(run: Terminal, words: list[str]) -> None:
+def test_terminal_control_characters_are_escaped(run: Terminal, words: list[str]) -> None:
     nasty = "red \x1b[31m \x9b2J \x07 \r \u202e rtl \u200b hidden \x00"
     short = api.store(nasty, tags=["t\x1b[0m\u202e"], memory_type="k\x1b[1m", metadata={"key\x1b": "value\x9b\r"})
     api.update(short, content=nasty + "2")
@@ -410,7 +423,7 @@ def test_what_a_terminal_would_obey_is_shown_as_escapes(run: Terminal, words: li
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e]", said.out)
 
 
-def test_events_and_tasks_are_called_by_name(run: Terminal) -> None:
+def test_call_runs_events_and_tasks(run: Terminal) -> None:
     said = {"event_type": "action", "content": "deployed the shop", "outcome": "failure", "session_id": "s1"}
     made = run("call", "record_event", "--json", json.dumps(said)).json
     assert (made["content"], made["outcome"], made["redacted"]) == ("deployed the shop", "failure", [])
@@ -426,7 +439,7 @@ def test_events_and_tasks_are_called_by_name(run: Terminal) -> None:
     assert run("call", "due_tasks", "--json", json.dumps({"within": "some day"})).code == 2
 
 
-def test_what_sessions_were_told_is_shown_with_the_reason(run: Terminal) -> None:
+def test_briefing_log_shows_reasons(run: Terminal) -> None:
     assert "no session" in run("hook", "log").err
     kept = api.store("Deploys run on Fridays", tags=["important"])
     assert "Fridays" in api.call("briefing", session_id="one")["text"]

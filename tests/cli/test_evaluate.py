@@ -1,3 +1,5 @@
+"""`athena eval` on a dataset of the user."""
+
 import json
 from pathlib import Path
 
@@ -23,7 +25,7 @@ def written(tmp_path: Path, lines: list[object]) -> Path:
     return file
 
 
-def test_a_set_of_ones_own_is_measured_without_touching_the_store(tmp_path: Path) -> None:
+def test_own_dataset_leaves_store_untouched(tmp_path: Path) -> None:
     file = written(tmp_path, list(LINES))
     done = CliRunner().invoke(athena, ["eval", "--set", str(file), "--ablate", "--json"], standalone_mode=False)
     assert done.exception is None
@@ -38,11 +40,11 @@ def test_a_set_of_ones_own_is_measured_without_touching_the_store(tmp_path: Path
 
 
 @pytest.mark.parametrize("line", [{"text": "no id"}, {"question": "no gold"}, ["no object"]])
-def test_a_line_that_is_neither_item_nor_question_is_named(tmp_path: Path, line: object) -> None:
+def test_invalid_dataset_line_is_named(tmp_path: Path, line: object) -> None:
     with pytest.raises(InvalidInput, match="line 2"):
         evaluate.load_jsonl(written(tmp_path, [LINES[0], line]))
 
 
-def test_stores_are_kept_apart(tmp_path: Path) -> None:
+def test_stores_are_separate(tmp_path: Path) -> None:
     lines: list[object] = [{**line, "store": name} for name in ("a", "b") for line in LINES]
     assert [len(one.items) for one in evaluate.load_jsonl(written(tmp_path, lines))] == [3, 3]

@@ -1,4 +1,4 @@
-"""`athena migrate`, as it is called: what it says, and what it never says."""
+"""`athena migrate`: its output, and what it must not print."""
 
 import hashlib
 import itertools
@@ -23,14 +23,14 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def url(server: postgres.Server) -> str:
-    """An empty database; the server takes any password."""
+    """Return the URL of an empty database; the server accepts any password."""
     made = server.create(f"migrate{next(_numbers)}")
     return made.replace("postgres@", f"postgres:{PASSWORD}@")
 
 
 @pytest.fixture
 def store() -> Path:
-    """The store in use, with three memories."""
+    """Return the path of the store in use, with three memories."""
     api.store_batch([{"content": "Deploys run on Fridays", "tags": ["ops"]}, "Ann drinks tea", "The parrot is green"])
     connect.close()
     return Path(os.environ["ATHENA_HOME"]) / "athena.db"
@@ -51,7 +51,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return give
 
 
-def test_a_store_is_copied_to_postgresql_and_back(
+def test_migrate_copies_to_postgres_and_back(
     run: Run, store: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = hashlib.sha256(store.read_bytes()).digest()
@@ -76,7 +76,7 @@ def test_a_store_is_copied_to_postgresql_and_back(
     assert api.search("when do we deploy").memories[0].preview == "Deploys run on Fridays"
 
 
-def test_the_result_can_be_json(run: Run, store: Path, tmp_path: Path) -> None:
+def test_migrate_prints_json(run: Run, store: Path, tmp_path: Path) -> None:
     code, out, err = run("--to", str(tmp_path / "b.db"), "--from", str(store), "--json")
     assert (code, err) == (0, "")
     said = json.loads(out)
@@ -86,7 +86,7 @@ def test_the_result_can_be_json(run: Run, store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("store")
-def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
+def test_migrate_shows_progress_on_terminal(tmp_path: Path) -> None:
     code, shown = on_a_terminal("migrate", "--to", str(tmp_path / "b.db"))
     assert code == 0
     assert "Copying  [" in shown
@@ -110,7 +110,7 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
         ("{folder}/other.db", 8, "is not an Athena database"),
     ],
 )
-def test_a_wrong_target_is_one_clear_line(run: Run, tmp_path: Path, target: str, code: int, said: str) -> None:
+def test_invalid_target_error_is_one_line(run: Run, tmp_path: Path, target: str, code: int, said: str) -> None:
     (tmp_path / "other.db").write_text("something else " * 100)
     got, out, err = run("--to", target.format(password=PASSWORD, folder=tmp_path))
     assert (got, out) == (code, "")
@@ -121,7 +121,7 @@ def test_a_wrong_target_is_one_clear_line(run: Run, tmp_path: Path, target: str,
     assert "ATHENA_" not in err, "it was not a setting that is wrong"
 
 
-def test_what_cannot_be_copied_is_said(run: Run, store: Path, url: str, tmp_path: Path) -> None:
+def test_failed_copy_is_reported(run: Run, store: Path, url: str, tmp_path: Path) -> None:
     missing = tmp_path / "missing.db"
     assert run("--from", str(missing), "--to", url)[::2] == (
         3,

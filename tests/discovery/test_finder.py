@@ -1,4 +1,4 @@
-"""Finding tools: the right one among hundreds, by words at once and by meaning soon after."""
+"""Tool search: the right tool among hundreds, first by words and soon also by meaning."""
 
 import os
 from collections.abc import Generator, Sequence
@@ -17,22 +17,22 @@ from athena.discovery.finder import ToolFinder
 from athena.embedding.encoder import Encoder
 from athena.errors import Unavailable
 from athena.operations import CATALOG
-from conftest import FULL, _model
+from conftest import FULL, MODEL
 from discovery_tools import tool
 from patience import until
 
 TOP = 3
-ENOUGH = 0.95  # of the requests, whoever wrote them
-FLOORS = {"held_out": 0.98, "strangers_held_out": 0.96, "strangers_dev": 0.98}  # a little beneath what is reached
-WORDS = 0.9  # of all, by words alone
+ENOUGH = 0.95  # share of requests that must succeed, whoever wrote them
+FLOORS = {"held_out": 0.98, "strangers_held_out": 0.96, "strangers_dev": 0.98}  # slightly below the measured values
+WORDS = 0.9  # share by words alone
 
 
-def entries(*tools: ForeignOperation) -> tuple[entry.Entry, ...]:
+def entries(*tools: ForeignOperation) -> tuple[entry.ToolEntry, ...]:
     return tuple(entry.create_operation_entry(one, "") for one in tools)
 
 
 class Letters:
-    """An embedder whose vectors count letters; it says what it was given, and fails when told to."""
+    """An embedder whose vectors count letters; it records its input and fails on demand."""
 
     name = "letters"
     dimensions = 32
@@ -59,53 +59,55 @@ class Letters:
 
 
 @pytest.fixture(scope="module")
-def hundreds() -> Generator[tuple[ToolFinder, tuple[entry.Entry, ...]]]:
+def hundreds() -> Generator[tuple[ToolFinder, tuple[entry.ToolEntry, ...]]]:
     """A finder that has read all tools."""
     every = entry.list_catalog_entries(tool_requests.catalog())
-    finder = ToolFinder(Encoder(_model))
+    finder = ToolFinder(Encoder(MODEL))
     finder.warm_up(every)
     until(lambda: finder.vectors.is_ready)
     yield finder, every
     finder.stop()
 
 
-def share(finder: ToolFinder, every: tuple[entry.Entry, ...], part: str, *, hurry: bool = False) -> float:
+def share(finder: ToolFinder, every: tuple[entry.ToolEntry, ...], part: str, *, words_only: bool = False) -> float:
     asked = tool_requests.requests(part)
     hits = 0
     for said, right in asked:
-        found = [one.path for one in run_sync(finder.rank(every, said, hurry=hurry))]
+        found = [one.path for one in run_sync(finder.rank(every, said, words_only=words_only))]
         hits += bool(set(found[:TOP]) & set(right))
     return hits / len(asked)
 
 
-def test_there_are_hundreds_of_tools_and_requests_for_them() -> None:
+def test_fixtures_have_hundreds_of_tools() -> None:
     paths = {one.path for one in tool_requests.catalog()}
     assert len(paths) >= 300
     halves = [tool_requests.requests(half) for half in ("dev", "held_out")]
     assert sum(map(len, halves)) >= 120
     assert abs(len(halves[0]) - len(halves[1])) <= 1
     for part in ("dev", "held_out", "more", "strangers_dev", "strangers_held_out"):
-        for _, right in tool_requests.requests(part):
+        requests = tool_requests.requests(part)
+        assert requests
+        for _, right in requests:
             assert any(path in paths for path in right)
 
 
-def test_the_right_tool_is_among_the_first_three(hundreds: tuple[ToolFinder, tuple[entry.Entry, ...]]) -> None:
+def test_right_tool_is_among_first_three(hundreds: tuple[ToolFinder, tuple[entry.ToolEntry, ...]]) -> None:
     finder, every = hundreds
     for part, enough in FLOORS.items():
         assert share(finder, every, part) >= enough, part
-        assert share(finder, every, part, hurry=True) >= WORDS, part
+        assert share(finder, every, part, words_only=True) >= WORDS, part
     if FULL:
         for part in ("dev", "more"):
             assert share(finder, every, part) >= ENOUGH, part
-            assert share(finder, every, part, hurry=True) >= WORDS, part
+            assert share(finder, every, part, words_only=True) >= WORDS, part
 
 
-def test_a_tool_that_nobody_thought_of_is_found_among_those_that_people_ask_for(
-    hundreds: tuple[ToolFinder, tuple[entry.Entry, ...]],
+def test_unpopular_tool_is_found(
+    hundreds: tuple[ToolFinder, tuple[entry.ToolEntry, ...]],
 ) -> None:
     finder, every = hundreds
     more = every + entries(CAT, DOG, CAR)
-    run_sync(finder.rank(more, "hungry kitten"))  # has the new ones read
+    run_sync(finder.rank(more, "hungry kitten"))  # starts embedding the new tools
     until(lambda: run_sync(finder.rank(more, "hungry kitten"))[0].path == "pets.feed_cat")
     assert run_sync(finder.rank(more, "the puppy wants to go out"))[0].path != "pets.feed_cat"
 
@@ -117,55 +119,55 @@ DOG = tool("pets.walk_dog", "Go round the block with the dog")
 CAR = tool("garage.wash_car", "Clean the car", colour="Which one.")
 
 
-def test_the_first_answer_is_by_words_and_the_next_by_meaning_too() -> None:
+def test_first_answer_lexical_then_semantic() -> None:
     finder, every = (
-        ToolFinder(Encoder(_model)),
+        ToolFinder(Encoder(MODEL)),
         entries(CAT, DOG, CAR, *(tool(f"a.t{n}", f"Thing {n}") for n in range(9))),
     )
     assert run_sync(finder.rank(every, "hungry kitten")) == []
     finder.warm_up(every)
     until(lambda: finder.vectors.is_ready)
     assert run_sync(finder.rank(every, "hungry kitten"))[0].path == "pets.feed_cat"
-    assert run_sync(finder.rank(every, "hungry kitten", hurry=True)) == []
+    assert run_sync(finder.rank(every, "hungry kitten", words_only=True)) == []
     finder.stop()
 
 
-def test_names_summaries_parameters_and_everyday_words_count() -> None:
+def test_all_fields_and_synonyms_count() -> None:
     every = entries(CAT, DOG, CAR, tool("mail.send_email", "Sends a new email"))
     finder = ToolFinder(Encoder(Letters()))
     for said, path in (("cats", "pets.feed_cat"), ("the block", "pets.walk_dog"), ("colours", "garage.wash_car")):
-        assert run_sync(finder.rank(every, said, hurry=True))[0].path == path
-    assert run_sync(finder.rank(every, "tell Bob by mail", hurry=True))[0].path == "mail.send_email"
+        assert run_sync(finder.rank(every, said, words_only=True))[0].path == path
+    assert run_sync(finder.rank(every, "tell Bob by mail", words_only=True))[0].path == "mail.send_email"
     ours = entry.list_catalog_entries(CATALOG)
     for said, path in (
         ("remember something about the user", "memory.remember"),
         ("please forget what I said about tea", "memory.forget"),
         ("what does find_path do", "graph.find_path"),
     ):
-        assert run_sync(finder.rank(ours, said, hurry=True))[0].path == path
-    assert run_sync(finder.rank(every, "?!", hurry=True)) == []
+        assert run_sync(finder.rank(ours, said, words_only=True))[0].path == path
+    assert run_sync(finder.rank(every, "?!", words_only=True)) == []
     assert run_sync(finder.rank((), "cats")) == []
     for odd in ("cat \ud800", "cat\x00s", "cat " + "a@" * 9_000, "cat " + "a-" * 9_000, "cat " + "/a" * 9_000):
-        assert run_sync(finder.rank(every, odd, hurry=True))[0].path == "pets.feed_cat"
+        assert run_sync(finder.rank(every, odd, words_only=True))[0].path == "pets.feed_cat"
 
 
-def test_what_was_used_comes_before_what_is_as_good() -> None:
+def test_used_tool_ranks_before_equal() -> None:
     every = entries(tool("a.make_tea", "Make tea"), tool("b.make_tea", "Make tea"), tool("c.make_tea", "Make tea"))
     finder = ToolFinder(Encoder(Letters()))
-    assert run_sync(finder.rank(every, "make tea", {"b.make_tea": 3}, hurry=True))[0].path == "b.make_tea"
+    assert run_sync(finder.rank(every, "make tea", {"b.make_tea": 3}, words_only=True))[0].path == "b.make_tea"
     assert (
-        run_sync(finder.rank(every, "make tea", {"c.make_tea": 30, "a.make_tea": 1}, hurry=True))[0].path
+        run_sync(finder.rank(every, "make tea", {"c.make_tea": 30, "a.make_tea": 1}, words_only=True))[0].path
         == "c.make_tea"
     )
 
 
-def ready(finder: ToolFinder, every: tuple[entry.Entry, ...]) -> None:
+def ready(finder: ToolFinder, every: tuple[entry.ToolEntry, ...]) -> None:
     finder.warm_up(every)
     until(lambda: finder.vectors.is_ready)
     finder.stop()  # waits until the file is written
 
 
-def test_each_definition_is_read_once_and_kept_across_restarts(tmp_path: Path) -> None:
+def test_definitions_are_embedded_once(tmp_path: Path) -> None:
     file, every = tmp_path / "vectors.npy", entries(CAT, DOG, CAR)
     first, second, third, fourth = Letters(), Letters(), Letters(), Letters()
     ready(ToolFinder(Encoder(first), str(file)), every)
@@ -180,7 +182,7 @@ def test_each_definition_is_read_once_and_kept_across_restarts(tmp_path: Path) -
     assert len(fourth.texts) == 4
 
 
-def test_without_a_model_words_still_find(tmp_path: Path) -> None:
+def test_search_works_without_model(tmp_path: Path) -> None:
     broken = Letters()
     broken.broken = True
     encoder, every = Encoder(broken), entries(CAT, DOG, CAR)
@@ -191,7 +193,7 @@ def test_without_a_model_words_still_find(tmp_path: Path) -> None:
     finder.stop()
 
 
-def test_a_catalog_says_when_it_changed() -> None:
+def test_catalog_reports_its_changes() -> None:
     catalog: Catalog = CATALOG.copy()
     before = entry.list_catalog_entries(catalog)
     assert entry.list_catalog_entries(catalog) is before

@@ -1,7 +1,7 @@
-"""What people say for tools, and which words of a request count."""
+"""Everyday phrases for tools, and the words of a request that count."""
 
+from athena.core.words import stem_words
 from athena.discovery import entry, lexicon
-from athena.discovery.lexicon import stem_text
 from athena.discovery.query import CONTENT_WEIGHT, weigh_stems
 from athena.operations import CATALOG
 from discovery_tools import tool
@@ -12,32 +12,33 @@ def said(path: str, summary: str = "Something") -> tuple[str, ...]:
 
 
 def weight(word: str, request: str) -> float:
-    return weigh_stems(request)[stem_text(word)[0]]
+    return weigh_stems(request)[stem_words(word)[0]]
 
 
-def test_people_can_ask_for_each_of_our_operations_in_their_words() -> None:
-    paths, lines = lexicon._load_phrases()
-    assert set(paths) == {one.path for one in CATALOG}
-    for requests in [*paths.values(), *(line.requests for line in lines)]:
-        assert all(one and one == one.strip() for one in requests)
+def test_own_operations_have_everyday_phrases() -> None:
+    assert all(operation.asks for operation in CATALOG)
+    requests = [lexicon.find_phrases(one) for one in entry.list_catalog_entries(CATALOG)]
+    for phrases in [*requests, *(line.requests for line in lexicon._load_phrases())]:
+        assert phrases
+        assert all(one and one == one.strip() for one in phrases)
 
 
-def test_a_tool_of_another_server_is_known_by_the_words_of_its_name() -> None:
+def test_foreign_tool_is_found_by_name() -> None:
     for path in ("github.create_issue", "bugs.newIssue", "tracker.tracker_add_issue"):
         assert "report a bug" in said(path), path
     assert "report a bug" in said("bugs.issue", "Create one")
     for path in ("bugs.list_issues", "bugs.issue", "bugs.create_report", "pets.feed_cat"):
         assert "report a bug" not in said(path), path
     assert said("pets.feed_cat") == ()
-    assert said("memory.recall") == ()  # another server's, whatever ours does
+    assert said("memory.recall") == ()  # a tool of another server, even if its name is like ours
 
 
-def test_what_says_most_of_a_name_counts() -> None:
+def test_distinctive_word_of_name_counts() -> None:
     assert "report a bug" not in said("bugs.add_issue_comment")
     assert "leave a remark on the bug" in said("bugs.add_issue_comment")
 
 
-def test_what_is_to_be_said_counts_less_than_what_is_to_be_done() -> None:
+def test_quoted_text_counts_less_than_verb() -> None:
     for request in (
         "log that the deploy failed",
         "log: the deploy failed",
@@ -51,9 +52,9 @@ def test_what_is_to_be_said_counts_less_than_what_is_to_be_done() -> None:
         assert weight("deploy", request) == 1.0, request
 
 
-def test_what_is_given_counts_as_the_sort_of_thing_it_is() -> None:
+def test_value_counts_as_its_type() -> None:
     assert weigh_stems("tell #general")["channel"] == 1.0
     for request in ("close #12", "close AB-12"):
-        assert stem_text("issue")[0] in weigh_stems(request)
-    assert list(weigh_stems("who is it")) == stem_text("who is it")  # nothing but stop words
+        assert stem_words("issue")[0] in weigh_stems(request)
+    assert list(weigh_stems("who is it")) == stem_words("who is it")  # nothing but stop words
     assert weigh_stems("?!") == {}

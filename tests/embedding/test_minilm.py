@@ -1,3 +1,5 @@
+"""The bundled embedding model: its vectors, tokens, files and errors."""
+
 import hashlib
 import os
 import shutil
@@ -32,10 +34,10 @@ def model() -> MiniLM:
 
 
 def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program by itself, where neither pytest's modules nor its threads are about."""
+    """Run a program in a process without the modules and threads of pytest."""
     path = os.pathsep.join(filter(None, sys.path))
     return subprocess.run(
-        # From 3.12 on Python warns of a fork beside other threads, and numpy has some.
+        # Since 3.12 Python warns when a process with threads forks, and numpy starts threads.
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
         env=os.environ | {"PYTHONPATH": path} | environment,
         capture_output=True,
@@ -48,7 +50,7 @@ def distances(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[
     return np.asarray(1 - np.sum(left.astype(np.float64) * right, axis=1) / np.linalg.norm(right, axis=1))
 
 
-def test_it_is_an_embedder(model: MiniLM) -> None:
+def test_minilm_is_embedder(model: MiniLM) -> None:
     embedder: Embedder = model
     assert embedder.name == "all-MiniLM-L6-v2/int8/1"
     assert embedder.dimensions == 384
@@ -61,20 +63,20 @@ def test_vectors_have_unit_length(model: MiniLM) -> None:
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
 
-def test_no_texts_have_no_vectors(model: MiniLM) -> None:
+def test_empty_batch_returns_no_vectors(model: MiniLM) -> None:
     assert model.embed([]).shape == (0, 384)
     assert model.embed_tokens([]) == []
 
 
-def test_a_text_has_the_vector_that_was_published_for_it(model: MiniLM) -> None:
+def test_vectors_match_published_values(model: MiniLM) -> None:
     np.testing.assert_allclose(model.embed(["This is an example sentence"])[0, :3], [0.0676, 0.0635, 0.0487], atol=0.01)
 
 
-def test_the_same_texts_have_the_same_vectors(model: MiniLM) -> None:
+def test_vectors_are_deterministic(model: MiniLM) -> None:
     np.testing.assert_array_equal(model.embed(MIXED), model.embed(MIXED))
 
 
-def test_a_vector_does_not_depend_on_the_batch_it_is_made_in(model: MiniLM) -> None:
+def test_vector_is_independent_of_batch(model: MiniLM) -> None:
     together = model.embed(MIXED)
     alone = np.concatenate([model.embed([text]) for text in MIXED])
     reverse = model.embed(MIXED[::-1])[::-1]
@@ -83,48 +85,48 @@ def test_a_vector_does_not_depend_on_the_batch_it_is_made_in(model: MiniLM) -> N
         assert distances(together, other).max() < 1e-5
 
 
-def test_more_texts_than_fit_a_window_keep_their_order(model: MiniLM) -> None:
+def test_many_texts_keep_order(model: MiniLM) -> None:
     texts = [f"{number} apples" for number in range(2 * TOKENIZE_BATCH_SIZE + 9)]
     vectors = model.embed(texts)
     for row in (0, TOKENIZE_BATCH_SIZE - 1, TOKENIZE_BATCH_SIZE, -1):
         assert distances(vectors[[row]], model.embed([texts[row]])).max() < 1e-5
 
 
-def test_like_meanings_lie_close_and_others_far(model: MiniLM) -> None:
+def test_similar_meanings_are_close(model: MiniLM) -> None:
     cat, kitten, revenue = model.embed(["a cat sits on the mat", "a kitten rests on a rug", "quarterly revenue grew"])
     assert cat @ kitten > 0.5 > 0.2 > cat @ revenue
 
 
 @pytest.mark.parametrize("text", ["", " ", "\0", "🙂🙃", "a\ud800b", "\udfff", "مرحبا", "e\u0301" * 50, "ﷺ" * 400])
-def test_no_text_is_too_odd(model: MiniLM, text: str) -> None:
+def test_unusual_texts_are_embedded(model: MiniLM, text: str) -> None:
     assert np.isfinite(model.embed([text])).all()
 
 
-def test_a_lone_surrogate_reads_as_a_question_mark(model: MiniLM) -> None:
+def test_lone_surrogate_becomes_question_mark(model: MiniLM) -> None:
     np.testing.assert_array_equal(model.embed(["a\ud800b"]), model.embed(["a?b"]))
 
 
-def test_only_the_start_of_a_long_text_counts(model: MiniLM) -> None:
+def test_only_start_of_long_text_counts(model: MiniLM) -> None:
     long = "word " * 10_000
     np.testing.assert_array_equal(model.embed([long]), model.embed([long + "and then something else"]))
     assert len(model.embed_tokens([long])[0].ids) == MAX_TEXT_TOKENS
 
 
-def test_tokens_know_where_they_stand_in_the_text(model: MiniLM) -> None:
+def test_tokens_have_text_offsets(model: MiniLM) -> None:
     text = "🙂 hello wörld"
     (tokens,) = model.embed_tokens([text])
     assert [text[start:end] for start, end in tokens.offsets] == ["", "🙂", "hello", "wörld", ""]
     assert tokens.states.shape == (len(tokens.ids), 384)
 
 
-def test_the_mean_of_the_states_is_the_vector(model: MiniLM) -> None:
+def test_mean_of_states_is_vector(model: MiniLM) -> None:
     means = np.stack([tokens.states.mean(axis=0) for tokens in model.embed_tokens(MIXED)])
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     assert distances(model.embed(MIXED), means).max() < 1e-5
 
 
-def test_eight_threads_get_what_one_gets() -> None:
-    model = MiniLM()  # not loaded yet: the threads meet in the loading too
+def test_threads_get_same_vectors() -> None:
+    model = MiniLM()  # not loaded yet, so the threads also compete to load it
     results: dict[int, NDArray[np.float32]] = {}
 
     def embed(number: int) -> None:
@@ -140,7 +142,7 @@ def test_eight_threads_get_what_one_gets() -> None:
         assert distances(results[number], expected[number:]).max() < 1e-5
 
 
-def test_a_forked_child_can_embed_and_end() -> None:
+def test_forked_child_embeds_and_exits() -> None:
     done = python(
         "import os, sys, numpy\n"
         "from athena.embedding.minilm import MiniLM\n"
@@ -155,15 +157,15 @@ def test_a_forked_child_can_embed_and_end() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_importing_the_module_loads_no_heavy_library() -> None:
+def test_import_loads_no_heavy_library() -> None:
     done = python(
         "import sys, athena.embedding.minilm\nsys.exit(len({'numpy', 'onnxruntime', 'tokenizers'} & set(sys.modules)))"
     )
     assert done.returncode == 0
 
 
-def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
-    # Its first act would be to write an identifier for this device into the cache.
+def test_runtime_sends_no_telemetry(tmp_path: Path) -> None:
+    # Telemetry would first write a device identifier into the cache.
     python(
         "from athena.embedding.minilm import MiniLM; MiniLM().load()",
         HOME=str(tmp_path),
@@ -175,14 +177,14 @@ def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_model_is_the_one_that_was_built() -> None:
+def test_model_file_has_expected_hash() -> None:
     lines = (BUNDLED_MODEL_DIR / "SHA256SUMS").read_text().splitlines()
     sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
     assert sums == {name: hashlib.sha256((BUNDLED_MODEL_DIR / name).read_bytes()).hexdigest() for name in sums}
     assert sums.keys() == {"LICENSE", "NOTICE", "model.onnx", "tokenizer.json", "weights.bin"}
 
 
-def test_a_missing_folder_is_an_error_that_helps(tmp_path: Path) -> None:
+def test_missing_folder_error_has_hint(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="the embedding model cannot be loaded") as caught:
         MiniLM(folder=tmp_path / "nowhere").load()
     assert caught.value.hint
@@ -191,9 +193,9 @@ def test_a_missing_folder_is_an_error_that_helps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model.onnx", "weights.bin", "tokenizer.json", "SHA256SUMS"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage"])
-def test_a_damaged_file_is_an_error_that_helps(tmp_path: Path, name: str, damage: str) -> None:
+def test_damaged_file_error_has_hint(tmp_path: Path, name: str, damage: str) -> None:
     if (name, damage) == ("weights.bin", "garbage"):
-        damage = "cut"  # any bytes are weights
+        damage = "cut"  # any bytes are valid weights
     shutil.copytree(BUNDLED_MODEL_DIR, tmp_path / "model")
     file = tmp_path / "model" / name
     content = file.read_bytes()
@@ -204,13 +206,13 @@ def test_a_damaged_file_is_an_error_that_helps(tmp_path: Path, name: str, damage
         MiniLM(folder=tmp_path / "model").embed(["hello"])
 
 
-def test_a_model_behind_links_loads(tmp_path: Path) -> None:
+def test_symlinked_model_loads(tmp_path: Path) -> None:
     for file in BUNDLED_MODEL_DIR.iterdir():
         (tmp_path / file.name).symlink_to(file)
     assert MiniLM(folder=tmp_path).embed(["hello"]).shape == (1, 384)
 
 
-def test_a_missing_package_is_an_error_that_helps(tmp_path: Path) -> None:
+def test_missing_package_error_has_hint(tmp_path: Path) -> None:
     (tmp_path / "onnxruntime.py").write_text("raise ImportError('no onnxruntime here')")
     done = python(
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"

@@ -1,3 +1,5 @@
+"""Embeddings from a remote server: batches, retries and errors."""
+
 import json
 import socket
 import threading
@@ -17,7 +19,7 @@ KEY = "sk-very-secret-0123456789"
 
 
 class Reply(NamedTuple):
-    """What the server does next instead of embedding."""
+    """A reply that the server sends instead of vectors."""
 
     status: int
     body: str = ""
@@ -31,7 +33,7 @@ class Request(NamedTuple):
 
 
 class Server(ThreadingHTTPServer):
-    """An embedding server on this machine; its vectors tell the length of each text."""
+    """A local embedding server whose vectors encode the length of each text."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -56,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
                 {"index": place, "embedding": [float(len(text)), 1.0, 0.0]}
                 for place, text in enumerate(content["input"])
             ]
-            # Backwards: nothing but `index` says which text a vector belongs to.
+            # In reverse order: only `index` says which text a vector belongs to.
             reply = Reply(200, json.dumps({"model": content["model"], "data": entries[::-1]}))
         self.send_response(reply.status)
         if reply.location:
@@ -86,37 +88,37 @@ def refused_port() -> int:
     return port
 
 
-def test_it_is_an_embedder(server: Server) -> None:
+def test_remote_is_embedder(server: Server) -> None:
     embedder: Embedder = server.embedder()
     assert embedder.name == "tiny@127.0.0.1"
     assert embedder.dimensions == 3
 
 
-def test_vectors_come_in_the_order_of_the_texts_and_have_unit_length(server: Server) -> None:
+def test_vectors_keep_order_and_unit_length(server: Server) -> None:
     vectors = server.embedder().embed(["a", "abc", "ab"])
     np.testing.assert_allclose(vectors[:, 0] / vectors[:, 1], [1, 3, 2], rtol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
     assert vectors.dtype == np.float32
 
 
-def test_many_texts_go_in_batches_and_keep_their_order(server: Server) -> None:
+def test_many_texts_are_sent_in_batches(server: Server) -> None:
     vectors = server.embedder().embed(["x" * (number + 1) for number in range(150)])
     np.testing.assert_allclose(vectors[:, 0] / vectors[:, 1], np.arange(1, 151), rtol=1e-5)
     assert [len(request.texts) for request in server.requests] == [64, 64, 22]
 
 
-def test_a_batch_has_a_limit_of_characters_and_so_has_a_text(server: Server) -> None:
+def test_batch_and_text_length_are_limited(server: Server) -> None:
     server.embedder().embed(["x" * 30_000] * 6)
     assert [len(request.texts) for request in server.requests] == [4, 2]
     assert {len(text) for request in server.requests for text in request.texts} == {24_000}
 
 
-def test_no_texts_have_no_vectors(server: Server) -> None:
+def test_empty_batch_returns_no_vectors(server: Server) -> None:
     assert server.embedder(dimensions=3).embed([]).shape == (0, 3)
     assert server.requests == []
 
 
-def test_a_text_that_no_server_takes_is_made_legible(server: Server) -> None:
+def test_unsendable_text_is_cleaned(server: Server) -> None:
     server.embedder().embed(["", "a\ud800b"])
     assert server.requests[0].texts == [" ", "a?b"]
 
@@ -133,25 +135,25 @@ def test_a_text_that_no_server_takes_is_made_legible(server: Server) -> None:
         ("/openai/v1beta", "/openai/v1beta/embeddings"),
     ],
 )
-def test_a_base_url_may_have_the_version_or_not(server: Server, path: str, expected: str) -> None:
+def test_base_url_accepts_version(server: Server, path: str, expected: str) -> None:
     RemoteEmbedder(server.url + path, "tiny").load()
     assert server.requests[0].path == expected
 
 
-def test_the_key_is_sent_as_a_bearer_token(server: Server) -> None:
+def test_key_is_sent_as_bearer_token(server: Server) -> None:
     server.embedder(key=KEY + "\n").load()
     server.embedder().load()
     assert [request.authorization for request in server.requests] == [f"Bearer {KEY}", None]
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_server_is_asked_again(server: Server, status: int) -> None:
+def test_busy_server_is_retried(server: Server, status: int) -> None:
     server.replies.extend([Reply(status), Reply(status)])
     assert server.embedder().embed(["a"]).shape == (1, 3)
     assert len(server.requests) == 3
 
 
-def test_a_server_that_stays_busy_is_unavailable(server: Server) -> None:
+def test_busy_server_raises_unavailable(server: Server) -> None:
     server.replies.extend([Reply(503, "loading model")] * 3)
     with pytest.raises(Unavailable, match=f"{server.url}/v1/embeddings .*503: loading model") as caught:
         server.embedder().embed(["a"])
@@ -169,9 +171,7 @@ def test_a_server_that_stays_busy_is_unavailable(server: Server) -> None:
         (Reply(200, KEY), Unavailable),
     ],
 )
-def test_a_refusal_is_told_once_with_the_url_and_never_with_the_key(
-    server: Server, reply: Reply, kind: type[AthenaError]
-) -> None:
+def test_refusal_error_hides_key(server: Server, reply: Reply, kind: type[AthenaError]) -> None:
     server.replies.append(reply)
     with pytest.raises(kind) as caught:
         server.embedder(key=KEY).embed(["a"])
@@ -182,7 +182,7 @@ def test_a_refusal_is_told_once_with_the_url_and_never_with_the_key(
     assert len(server.requests) == 1
 
 
-def test_a_redirect_is_not_followed(server: Server) -> None:
+def test_redirect_is_not_followed(server: Server) -> None:
     with Server() as other:
         server.replies.append(Reply(308, "", other.url + "/v1/embeddings"))
         with pytest.raises(Misconfigured, match=f"redirects to {other.url}"):
@@ -206,18 +206,18 @@ def test_a_redirect_is_not_followed(server: Server) -> None:
         '{"data": [{"index": 0, "embedding": [[1, 2], [3]]}]}',
     ],
 )
-def test_an_answer_of_another_shape_is_an_error_that_names_the_url(server: Server, body: str) -> None:
+def test_malformed_answer_error_names_url(server: Server, body: str) -> None:
     server.replies.append(Reply(200, body))
     with pytest.raises(Unavailable, match=f"{server.url}/v1/embeddings does not answer as"):
         server.embedder().embed(["a"])
 
 
-def test_vectors_of_a_wrong_length_are_an_error(server: Server) -> None:
+def test_wrong_dimension_is_error(server: Server) -> None:
     with pytest.raises(Misconfigured, match="3 dimensions, not 768"):
         server.embedder(dimensions=768).load()
 
 
-def test_vectors_that_change_their_length_are_an_error(server: Server) -> None:
+def test_changing_dimension_is_error(server: Server) -> None:
     embedder = server.embedder()
     embedder.load()
     server.replies.append(Reply(200, '{"data": [{"index": 0, "embedding": [1, 2]}]}'))
@@ -225,7 +225,7 @@ def test_vectors_that_change_their_length_are_an_error(server: Server) -> None:
         embedder.embed(["a"])
 
 
-def test_an_unreachable_server_is_unavailable() -> None:
+def test_unreachable_server_raises_unavailable() -> None:
     url = f"http://127.0.0.1:{refused_port()}"
     with pytest.raises(Unavailable, match=f"{url}/v1/embeddings is not available: .*refused") as caught:
         RemoteEmbedder(url, "tiny", KEY, pauses=(0, 0)).load()
@@ -233,7 +233,7 @@ def test_an_unreachable_server_is_unavailable() -> None:
     assert KEY not in str(caught.value)
 
 
-def test_a_silent_server_is_unavailable() -> None:
+def test_silent_server_raises_unavailable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         embedder = RemoteEmbedder(f"http://127.0.0.1:{silent.getsockname()[1]}", "tiny", timeout=0.05, pauses=())
         with pytest.raises(Unavailable, match="timed out"):
@@ -253,13 +253,13 @@ def test_a_silent_server_is_unavailable() -> None:
         f"http://localhost/v1?key={KEY}",
     ],
 )
-def test_a_url_that_cannot_work_is_refused_at_the_start(url: str) -> None:
+def test_invalid_url_is_refused_at_start(url: str) -> None:
     with pytest.raises(Misconfigured) as caught:
         RemoteEmbedder(url, "tiny")
     assert KEY not in str(caught.value)
 
 
-def test_a_key_that_no_header_can_carry_is_refused_without_showing_it() -> None:
+def test_invalid_key_error_hides_key() -> None:
     with pytest.raises(Misconfigured) as caught:
         RemoteEmbedder("http://localhost", "tiny", f"{KEY}\nX-Other: 1")
     assert KEY not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Servers that others wrote, connected as anybody would connect them: at the command line, over HTTP, in programs."""
+"""Public MCP servers, connected on the command line and used over HTTP and in programs."""
 
 import json
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def call(name: str, **arguments: Any) -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Three servers of the protocol's own authors, added as a person adds them."""
+    """Return a home with three reference servers, added as a person adds them."""
     monkeypatch.setenv("ATHENA_UNATTENDED", "1")
     made = tmp_path / "files"
     made.mkdir()
@@ -56,13 +56,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     connect.close()
 
 
-def test_a_program_copies_data_between_servers_that_know_nothing_of_each_other(folder: Path) -> None:
+def test_program_copies_data_between_servers(folder: Path) -> None:
     entities = [
         {"name": name, "entityType": "city", "observations": [f"{name} is a city"]} for name in ("Rome", "Oslo")
     ]
     call("notes.create_entities", entities=entities)
     done = call("execute_code", code=f"folder = {str(folder)!r}\n{COPY}")
-    # What overwrites a file says that it destroys, and this server's calls of that kind wait for a person.
+    # Overwriting a file is destructive, and destructive calls of this server need approval.
     assert done["status"] == "needs_approval"
     for _ in entities:
         said = run("approve", done["run_id"], "--json")

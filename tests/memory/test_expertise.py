@@ -1,4 +1,4 @@
-"""What the store says of itself: how much there is of what, and what it knows well."""
+"""What the store reports about itself: counts, and the topics that it covers well."""
 
 from collections.abc import Generator
 from datetime import datetime
@@ -9,7 +9,7 @@ import pytest
 
 from athena.app.compose import App
 from athena.core.threads import run_sync
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 from patience import until
 
 NOON = datetime(2026, 3, 18, 12).timestamp()
@@ -18,8 +18,8 @@ DAY = 86_400
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
-    """A store with a topic of each sort, at noon."""
-    made = App(engine.open(tmp_path / "athena.db"), _model, lambda: NOON)
+    """Return a store with one topic of each grade, at noon."""
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, lambda: NOON)
     things = [(f"The deploy needs step {i}", ["Deploy", "ops"], i * 2) for i in range(5)]
     things += [(f"The old press prints page {i}", ["print"], 200 + i) for i in range(5)]
     things += [("Maria likes tea", ["people"], 20), ("The gate is green", [], 40)]
@@ -33,7 +33,7 @@ def call(app: App, name: str, project: str = "p", **arguments: Any) -> Any:
     return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test"), **arguments))
 
 
-def test_topics_are_well_covered_thin_or_stale_and_the_evidence_is_named(app: App) -> None:
+def test_expertise_grades_topics_with_evidence(app: App) -> None:
     known = call(app, "expertise")
     assert known.topics == 4
     assert [one.topic for one in known.well_covered] == ["deploy", "ops"]
@@ -48,9 +48,9 @@ def test_topics_are_well_covered_thin_or_stale_and_the_evidence_is_named(app: Ap
     assert len(call(app, "expertise", limit=1).well_covered) == 1
 
 
-def test_what_is_recalled_again_is_not_stale_and_is_named_first(app: App) -> None:
+def test_recalled_topic_is_not_stale(app: App) -> None:
     found = call(app, "recall", query="page 3 of the old press", k=1)[0]
-    until(lambda: call(app, "stats")["most_recalled"])  # nobody waits for a use to be written
+    until(lambda: call(app, "stats")["most_recalled"])  # usage is recorded in the background
     (topic,) = [one for one in call(app, "expertise").well_covered if one.topic == "print"]
     assert (topic.days_since_recalled, topic.evidence[0]) == (0.0, found.id)
     assert topic.strength > 0
@@ -59,7 +59,7 @@ def test_what_is_recalled_again_is_not_stale_and_is_named_first(app: App) -> Non
     assert recalled[0]["preview"] == found.content
 
 
-def test_one_topic_is_a_tag_or_what_is_found_for_it(app: App) -> None:
+def test_topic_is_tag_or_search(app: App) -> None:
     tag = call(app, "expertise", topic="DEPLOY")
     assert (tag.topics, [one.memories for one in tag.well_covered]) == (1, [5])
     (tea,) = call(app, "expertise", topic="Maria's tea").thin
@@ -79,7 +79,7 @@ def test_contradictions_are_counted(app: App) -> None:
     assert call(app, "expertise", topic="deploy").well_covered[0].contradicted == 1
 
 
-def test_stats_count_by_kind_type_age_and_tag(app: App) -> None:
+def test_stats_count_by_kind_and_age(app: App) -> None:
     call(app, "record_event", event_type="action", content="ran the tests")
     call(app, "create_task", title="rest")
     call(app, "create_task", title="rest")
@@ -95,7 +95,7 @@ def test_stats_count_by_kind_type_age_and_tag(app: App) -> None:
     assert call(app, "stats", "empty")["memories_by_age"] == {"today": 0, "7 days": 0, "30 days": 0, "older": 0}
 
 
-def test_stats_count_entities_apart_and_only_what_was_forgotten(app: App) -> None:
+def test_stats_count_entities_separately(app: App) -> None:
     made = [{"name": name, "entityType": "person", "observations": ["one", "two"]} for name in ("Ann", "Bob")]
     call(app, "create_entities", entities=made)
     call(app, "create_relations", relations=[{"from": "Ann", "to": "Bob", "relationType": "knows"}])

@@ -1,3 +1,5 @@
+"""Memories: purge, undo, history, verification and embedding models."""
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ class Caller:
 
 
 class Broken:
-    """An embedder whose model cannot be loaded until it is mended."""
+    """An embedder whose model fails to load until it is repaired."""
 
     name, dimensions, works = "mended/1", 4, False
 
@@ -49,7 +51,7 @@ def read_sql(app: App, sql: str) -> list[tuple[Any, ...]]:
     return run_sync(app.store.database.read(work))
 
 
-def test_purged_text_is_nowhere_in_the_files(tmp_path: Path) -> None:
+def test_purged_text_is_not_in_files(tmp_path: Path) -> None:
     path = tmp_path / "athena.db"
     app = App(Sqlite(path), Broken())
     memory = Caller(app)
@@ -70,7 +72,7 @@ def test_purged_text_is_nowhere_in_the_files(tmp_path: Path) -> None:
             app.close()
 
 
-def test_purge_wants_the_exact_count(app: App) -> None:
+def test_purge_requires_exact_count(app: App) -> None:
     memory = Caller(app)
     stored = memory.remember(content="one")
     with pytest.raises(Conflict, match="1 memories would be removed"):
@@ -81,7 +83,7 @@ def test_purge_wants_the_exact_count(app: App) -> None:
     assert memory.list_memories() == []
 
 
-def test_a_repeated_call_with_its_key_happens_once(app: App) -> None:
+def test_repeated_key_happens_once(app: App) -> None:
     memory = Caller(app)
     first = Caller(app, key="k1").remember(content="paid the invoice")
     again = Caller(app, key="k1").remember(content="paid the invoice")
@@ -94,7 +96,7 @@ def test_a_repeated_call_with_its_key_happens_once(app: App) -> None:
     assert memory.forget(memory_id=first.id) is False
 
 
-def test_without_a_model_words_still_find_and_health_says_why(app: App) -> None:
+def test_search_without_model_uses_words(app: App) -> None:
     embedder = Broken()
     memory = Caller(App(Sqlite(IN_MEMORY_PATH), embedder))
     memory.remember(content="the gate code is kept by Maria")
@@ -112,7 +114,7 @@ def test_without_a_model_words_still_find_and_health_says_why(app: App) -> None:
     memory.app.close()
 
 
-def test_another_model_is_noticed_and_search_goes_on_until_all_is_embedded_anew(tmp_path: Path) -> None:
+def test_changed_model_reembeds_gradually(tmp_path: Path) -> None:
     first = App(Sqlite(tmp_path / "a.db"), Working("one", 4))
     for i in range(100):
         Caller(first).remember(content=f"note {i} {'ea' * i}")
@@ -143,7 +145,7 @@ class Working(Broken):
         return np.concatenate([four, np.zeros((len(four), self.dimensions - 4), np.float32)], axis=1)
 
 
-def test_a_long_text_is_acknowledged_early_and_its_end_is_found_by_meaning_later(app: App) -> None:
+def test_long_text_is_embedded_later(app: App) -> None:
     memory = Caller(app)
     filler = "The committee discussed the annual budget for office furniture at length. " * 12
     text = "\n".join([filler] * 30 + ["Our cat Whiskers was vaccinated by Doctor Lee."])
@@ -155,7 +157,7 @@ def test_a_long_text_is_acknowledged_early_and_its_end_is_found_by_meaning_later
     assert memory.recall(query="when did the pet get its shots", k=1)[0].id == stored.id
 
 
-def test_undo_takes_back_each_kind_of_change(app: App) -> None:
+def test_undo_reverts_each_kind_of_change(app: App) -> None:
     memory = Caller(app)
     one = memory.remember(content="alpha", tags=["x"])
     memory.undo()
@@ -177,12 +179,12 @@ def test_undo_takes_back_each_kind_of_change(app: App) -> None:
     assert memory.verify().ok
 
 
-def test_undo_with_nothing_to_undo_says_so(app: App) -> None:
+def test_undo_without_changes_raises_error(app: App) -> None:
     with pytest.raises(NotFound, match="nothing to undo"):
         Caller(app).undo()
 
 
-def test_one_project_cannot_undo_or_see_the_others_changes(app: App) -> None:
+def test_project_cannot_undo_others_changes(app: App) -> None:
     ours, theirs = Caller(app, "ours"), Caller(app, "theirs")
     secret = theirs.remember(content="their plan is blue")
     with pytest.raises(NotFound):
@@ -198,7 +200,7 @@ def test_one_project_cannot_undo_or_see_the_others_changes(app: App) -> None:
     assert ours.stats()["memories"] == 1
 
 
-def test_an_update_to_a_text_that_exists_is_a_conflict(app: App) -> None:
+def test_update_to_existing_text_conflicts(app: App) -> None:
     memory = Caller(app)
     memory.remember(content="alpha")
     beta = memory.remember(content="beta")
@@ -207,7 +209,7 @@ def test_an_update_to_a_text_that_exists_is_a_conflict(app: App) -> None:
     assert memory.get_memory(memory_id=beta.id).content == "beta"
 
 
-def test_history_tells_every_change_and_what_was_before(app: App) -> None:
+def test_history_lists_changes_with_before(app: App) -> None:
     memory = Caller(app)
     one = memory.remember(content="alpha")
     memory.update_memory(memory_id=one.id, content="beta")
@@ -219,7 +221,7 @@ def test_history_tells_every_change_and_what_was_before(app: App) -> None:
     assert changes[1].before["content"] == "alpha"
 
 
-def test_near_duplicates_come_in_groups(app: App) -> None:
+def test_near_duplicates_are_grouped(app: App) -> None:
     memory = Caller(app)
     memory.remember_batch(
         items=[
@@ -235,7 +237,7 @@ def test_near_duplicates_come_in_groups(app: App) -> None:
     assert all(group.likeness >= 0.9 for group in groups)
 
 
-def test_related_memories_are_shown_from_both_sides(app: App) -> None:
+def test_related_memories_show_both_sides(app: App) -> None:
     memory = Caller(app)
     one, two = memory.remember(content="cause"), memory.remember(content="effect")
     memory.relate_memories(memory_id=one.id, other_id=two.hash, relation="leads to")
@@ -257,7 +259,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_damage_is_found_and_named(tmp_path: Path, damage: str) -> None:
+def test_verify_names_damage(tmp_path: Path, damage: str) -> None:
     app = App(Sqlite(tmp_path / "a.db"), Working("one", 4))
     memory = Caller(app)
     memory.remember(content="alpha one", tags=["x"])
@@ -274,7 +276,7 @@ def test_damage_is_found_and_named(tmp_path: Path, damage: str) -> None:
     app.close()
 
 
-def test_a_damaged_file_is_named_not_crashed_on(tmp_path: Path) -> None:
+def test_damaged_file_is_named_without_crash(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     app = App(Sqlite(path), Working("one", 4))
     for i in range(200):
@@ -291,7 +293,7 @@ def test_a_damaged_file_is_named_not_crashed_on(tmp_path: Path) -> None:
     damaged.close()
 
 
-def test_verify_agrees_after_everything_was_done_at_once(app: App) -> None:
+def test_verify_passes_after_concurrent_changes(app: App) -> None:
     memory = Caller(app)
     items = [{"content": f"note {i} about {'tea' if i % 2 else 'coffee'}", "tags": [f"t{i % 7}"]} for i in range(200)]
     stored = memory.remember_batch(items=items)
@@ -304,7 +306,7 @@ def test_verify_agrees_after_everything_was_done_at_once(app: App) -> None:
 
 
 @pytest.mark.sqlite_only("apsw")
-def test_an_apsw_connection_of_ours_is_never_left_in_a_transaction(app: App) -> None:
+def test_apsw_connection_never_stays_in_transaction(app: App) -> None:
     memory = Caller(app)
     with pytest.raises(NotFound):
         memory.get_memory(memory_id=999)
@@ -315,7 +317,7 @@ def test_an_apsw_connection_of_ours_is_never_left_in_a_transaction(app: App) -> 
     assert memory.remember(content="x").outcome == "new"
 
 
-def test_a_project_that_was_never_written_to_does_not_act_on_what_is_known_everywhere(app: App) -> None:
+def test_unused_project_leaves_global_memories_alone(app: App) -> None:
     everywhere, fresh = Caller(app, "user"), Caller(app, "fresh")
     shared = everywhere.remember(content="known everywhere")
     with pytest.raises(NotFound, match="nothing to undo"):
@@ -328,7 +330,7 @@ def test_a_project_that_was_never_written_to_does_not_act_on_what_is_known_every
     assert fresh.health().awaiting_vectors == 0
 
 
-def test_undo_takes_back_what_this_project_did_to_what_is_known_everywhere(app: App) -> None:
+def test_undo_reverts_change_to_global_memory(app: App) -> None:
     memory = Caller(app, "p")
     mine = memory.remember(content="one")
     shared = Caller(app, "user").remember(content="two")
@@ -337,7 +339,7 @@ def test_undo_takes_back_what_this_project_did_to_what_is_known_everywhere(app: 
     assert {m.id for m in memory.list_memories()} == {mine.id, shared.id}
 
 
-def test_undo_takes_back_a_relation(app: App) -> None:
+def test_undo_removes_relation(app: App) -> None:
     memory = Caller(app)
     one, two = memory.remember(content="cause"), memory.remember(content="effect")
     memory.relate_memories(memory_id=one.id, other_id=two.id)
@@ -346,7 +348,7 @@ def test_undo_takes_back_a_relation(app: App) -> None:
     assert len(memory.list_memories()) == 2
 
 
-def test_undo_of_an_edit_leaves_nothing_without_a_vector(app: App) -> None:
+def test_undo_of_edit_keeps_vectors(app: App) -> None:
     memory = Caller(app)
     one = memory.remember(content="first wording")
     memory.update_memory(memory_id=one.id, content="second wording")
@@ -354,7 +356,7 @@ def test_undo_of_an_edit_leaves_nothing_without_a_vector(app: App) -> None:
     assert memory.health().awaiting_vectors == 0
 
 
-def test_secrets_are_taken_out_of_tags_types_and_metadata_too(app: App) -> None:
+def test_secrets_in_tags_and_metadata_redacted(app: App) -> None:
     memory = Caller(app)
     token = "ghp_" + "a1B2" * 9
     stored = memory.remember(content="x", tags=[token], memory_type=token, metadata={token: {"deep": [token]}})
@@ -364,7 +366,7 @@ def test_secrets_are_taken_out_of_tags_types_and_metadata_too(app: App) -> None:
     assert token not in repr(updated) + repr(memory.memory_history(memory_id=stored.id))
 
 
-def test_a_remote_model_that_is_down_leaves_search_by_words(app: App) -> None:
+def test_unreachable_remote_model_leaves_full_text(app: App) -> None:
     class Away(Broken):
         @property
         def dimensions(self) -> int:  # type: ignore[override]

@@ -1,3 +1,5 @@
+"""Splitting texts into passages."""
+
 from itertools import pairwise
 
 from hypothesis import given
@@ -6,14 +8,14 @@ from hypothesis import strategies as st
 from athena.memory.prepare import MAX_PASSAGE_WORDS, PASSAGE_WORD_PATTERN, split_passages
 
 
-def test_a_short_note_is_one_passage() -> None:
+def test_short_note_is_one_passage() -> None:
     text = "Deploys run on Fridays. Ask Maria first."
     (passage,) = split_passages(text)
     assert passage.extract_from(text) == text
     assert passage.words == 7
 
 
-def test_sentences_are_packed_and_not_cut() -> None:
+def test_sentences_are_packed_whole() -> None:
     sentence = "one two three four five six seven eight nine ten."
     text = " ".join([sentence] * 20)
     found = [passage.extract_from(text) for passage in split_passages(text)]
@@ -21,13 +23,13 @@ def test_sentences_are_packed_and_not_cut() -> None:
     assert all(piece.endswith(".") for piece in found)
 
 
-def test_a_text_without_sentences_is_cut_by_words() -> None:
+def test_text_without_sentences_splits_by_words() -> None:
     text = "word " * 1_000
     assert [passage.words for passage in split_passages(text)] == [90] * 11 + [10]
 
 
 @given(st.text(alphabet=st.sampled_from("ab .!?;\n\té数\u2028"), max_size=2_000))
-def test_passages_hold_every_word_in_order_and_none_is_too_long(text: str) -> None:
+def test_passages_keep_words_within_limit(text: str) -> None:
     found = split_passages(text)
     assert [word for passage in found for word in passage.extract_from(text).split()] == text.split()
     assert all(passage.words <= MAX_PASSAGE_WORDS for passage in found)

@@ -12,7 +12,7 @@ def call(app: App, operation: str, /, **arguments: str | int) -> object:
     return run_sync(app.catalog.get_operation(operation)(app.create_context("old", "test"), **arguments))
 
 
-def test_projects_are_listed_with_how_much_they_hold(isolated: App) -> None:
+def test_projects_list_has_counts(isolated: App) -> None:
     api.store("one", project="old")
     api.store("two", project="old")
     api.delete(api.store("three", project="other"), project="other")
@@ -26,7 +26,7 @@ def api_list(app: App) -> list[dict[str, object]]:
     return found
 
 
-def test_a_renamed_project_keeps_its_memories_its_history_and_its_undo(isolated: App) -> None:
+def test_renamed_project_keeps_history_and_undo(isolated: App) -> None:
     kept = api.store("deploys run on Fridays", project="old")
     api.update(kept, content="deploys run on Mondays", project="old")
     call(isolated, "rename_project", name="old", to="new")
@@ -36,7 +36,7 @@ def test_a_renamed_project_keeps_its_memories_its_history_and_its_undo(isolated:
     assert api.get(kept, project="new").content == "deploys run on Fridays"
 
 
-def test_a_name_that_is_taken_or_missing_is_refused(isolated: App) -> None:
+def test_taken_or_missing_name_is_refused(isolated: App) -> None:
     api.store("one", project="old")
     api.store("two", project="new")
     with pytest.raises(Conflict, match="already"):
@@ -48,7 +48,7 @@ def test_a_name_that_is_taken_or_missing_is_refused(isolated: App) -> None:
     assert [m.preview for m in api.search("one", project="old").memories] == ["one"]
 
 
-def test_a_rename_that_is_repeated_after_another_says_that_the_name_is_gone(isolated: App) -> None:
+def test_repeated_rename_reports_gone_name(isolated: App) -> None:
     api.store("one", project="old")
     rename = isolated.catalog.get_operation("rename_project")
     run_sync(rename(isolated.create_context("old", "test", "key"), name="old", to="new"))
@@ -60,7 +60,7 @@ def test_a_rename_that_is_repeated_after_another_says_that_the_name_is_gone(isol
         run_sync(rename(isolated.create_context("old", "test", "key2"), name="new", to="newer"))
 
 
-def test_the_name_of_an_emptied_project_can_be_taken(isolated: App) -> None:
+def test_name_of_emptied_project_is_reusable(isolated: App) -> None:
     api.store("soon purged", project="old")
     api.delete(api.search("purged", project="old").memories[0].hash, project="old")
     call(isolated, "purge", expect=1)

@@ -1,4 +1,4 @@
-"""What search finds, and that it keeps finding it."""
+"""Ranking of search results, and its stability."""
 
 import random
 from pathlib import Path
@@ -22,7 +22,7 @@ from athena.core.threads import run_sync
 from athena.memory.ranking import Weights
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 from patience import until
 
 NOTES = [
@@ -43,7 +43,7 @@ def call(app: App, name: str, **arguments: Any) -> Any:
 
 
 def store(items: list[Any], weights: Weights = Weights(recency=0, strength=0)) -> App:  # noqa: B008
-    app = App(Sqlite(IN_MEMORY_PATH), _model, weights=weights)
+    app = App(Sqlite(IN_MEMORY_PATH), MODEL, weights=weights)
     call(app, "remember_batch", items=items)
     while call(app, "reembed", limit=256).remaining:
         pass
@@ -54,7 +54,7 @@ def found(app: App, question: str, k: int = 3) -> list[str]:
     return [hit.content for hit in call(app, "recall", query=question, k=k)]
 
 
-def test_the_order_in_which_memories_came_does_not_matter() -> None:
+def test_insertion_order_does_not_matter() -> None:
     expected = None
     for seed in range(4):
         notes = random.Random(seed).sample(NOTES, len(NOTES))
@@ -65,7 +65,7 @@ def test_the_order_in_which_memories_came_does_not_matter() -> None:
         app.close()
 
 
-def test_memories_about_something_else_do_not_change_the_first_answer() -> None:
+def test_unrelated_memories_keep_first_answer() -> None:
     few = store(NOTES)
     many = store([*NOTES, *(f"Invoice {i} for garden furniture was paid in cash." for i in range(300))])
     for question in QUESTIONS:
@@ -74,8 +74,8 @@ def test_memories_about_something_else_do_not_change_the_first_answer() -> None:
     many.close()
 
 
-def test_one_by_one_or_in_a_batch_finds_the_same_with_the_same_scores() -> None:
-    together, apart = store(NOTES), App(Sqlite(IN_MEMORY_PATH), _model, weights=Weights(recency=0, strength=0))
+def test_batch_and_single_store_rank_equally() -> None:
+    together, apart = store(NOTES), App(Sqlite(IN_MEMORY_PATH), MODEL, weights=Weights(recency=0, strength=0))
     for note in NOTES:
         call(apart, "remember", content=note)
     for question in QUESTIONS:
@@ -85,17 +85,17 @@ def test_one_by_one_or_in_a_batch_finds_the_same_with_the_same_scores() -> None:
     apart.close()
 
 
-def test_scores_are_the_same_after_a_restart(tmp_path: Path) -> None:
+def test_scores_survive_restart(tmp_path: Path) -> None:
     scores = []
     for _ in range(2):
-        app = App(Sqlite(tmp_path / "a.db"), _model, weights=Weights(recency=0, strength=0))
+        app = App(Sqlite(tmp_path / "a.db"), MODEL, weights=Weights(recency=0, strength=0))
         call(app, "remember_batch", items=NOTES)
         scores.append([[(h.content, h.score) for h in call(app, "recall", query=q, k=8)] for q in QUESTIONS])
         app.close()
     assert scores[0] == scores[1]
 
 
-def test_a_turn_is_found_by_what_was_said_just_before_it() -> None:
+def test_turn_is_found_by_previous_turn() -> None:
     talk = ["What is your favourite dish?", "Probably lasagne.", "And for dessert?", "Anything with lemon."]
     others = [f"Item {i} of the agenda was moved to next week." for i in range(30)]
     app = store([{"content": t, "metadata": {"session_id": "s1", "speaker": "Ann"}} for t in talk] + others)
@@ -103,11 +103,11 @@ def test_a_turn_is_found_by_what_was_said_just_before_it() -> None:
     app.close()
 
 
-def test_a_neighbour_that_arrives_later_is_read_in_the_background_and_verify_knows() -> None:
-    app = App(Sqlite(IN_MEMORY_PATH), _model)
+def test_later_neighbour_is_indexed_in_background() -> None:
+    app = App(Sqlite(IN_MEMORY_PATH), MODEL)
     first = {"content": "What is your favourite dish?", "metadata": {"session_id": "s1"}}
     call(app, "remember", **first)
-    app.store.encoder.stop()  # nothing happens behind our back
+    app.store.encoder.stop()  # keep the background from embedding
     call(app, "remember", content="Probably lasagne.", metadata={"session_id": "s1"})
     assert call(app, "verify").checked["behind"] == 2
     assert call(app, "reembed").remaining == 0
@@ -115,7 +115,7 @@ def test_a_neighbour_that_arrives_later_is_read_in_the_background_and_verify_kno
     app.close()
 
 
-def test_what_a_person_said_comes_before_an_echo_unless_that_is_switched_off() -> None:
+def test_persons_words_rank_before_echo() -> None:
     items = [
         {"content": "My flight to Oslo leaves at nine on Sunday.", "metadata": {"role": "user"}},
         {"content": "Noted: your flight to Oslo leaves at nine on Sunday.", "metadata": {"role": "assistant"}},
@@ -130,10 +130,11 @@ def test_what_a_person_said_comes_before_an_echo_unless_that_is_switched_off() -
     app.close()
 
 
-def test_each_hit_can_say_why_it_was_chosen() -> None:
+def test_hit_explains_its_score() -> None:
     app = store(NOTES, Weights())
     hits = call(app, "recall", query="when do we ship on Fridays", k=3, explain=True)
     terms = {"words", "meaning", "tokens", "length", "role", "personal", "recency", "strength"}
+    assert len(hits) == 3
     assert all(set(hit.why) == terms for hit in hits)
     totals = [sum(hit.why.values()) for hit in hits]
     assert totals == sorted(totals, reverse=True)
@@ -141,9 +142,9 @@ def test_each_hit_can_say_why_it_was_chosen() -> None:
     app.close()
 
 
-def test_what_is_recalled_often_grows_stronger_and_fades_unused(engine: Engine) -> None:
+def test_recall_strengthens_and_disuse_fades(engine: Engine) -> None:
     now = [1_800_000_000.0]
-    app = App(engine.in_memory(), _model, time=lambda: now[0])
+    app = App(engine.in_memory(), MODEL, time=lambda: now[0])
     one = call(app, "remember", content="The red key opens the shed.")
     for _ in range(5):
         call(app, "recall", query="red key", k=1)
@@ -152,7 +153,7 @@ def test_what_is_recalled_often_grows_stronger_and_fades_unused(engine: Engine) 
         hit = call(app, "recall", query="red key", k=1, explain=True)[0]
         return hit if hit.why["strength"] else None
 
-    strong = until(strengthened)  # what was used is noted a little later
+    strong = until(strengthened)  # usage is recorded in the background
     assert strong.id == one.id
     assert strong.why["strength"] > 0.02
     now[0] += 365 * 86_400
@@ -160,7 +161,7 @@ def test_what_is_recalled_often_grows_stronger_and_fades_unused(engine: Engine) 
     app.close()
 
 
-def test_measures_are_what_they_say() -> None:
+def test_measures_match_definitions() -> None:
     one = Answered("x", (0, 4), 4, 0.001)
     assert compute_recall(5, one) == 0.5
     assert compute_recall(1, one) == 0.25
@@ -169,12 +170,12 @@ def test_measures_are_what_they_say() -> None:
     assert summarise_results([one] * 10).means["R@5"] == 0.5
 
 
-def test_a_trial_asks_through_the_operations_and_counts_ranks() -> None:
+def test_trial_uses_operations_and_counts_ranks() -> None:
     items = [Item(str(i), note) for i, note in enumerate(NOTES)]
     questions = [
         EvaluationQuestion("which message broker", frozenset({"3"}), "a"),
         EvaluationQuestion("peanuts", frozenset({"1"}), "b"),
     ]
-    with open_trial(Collection("notes", items, questions), _model, lambda _: None) as tried:
+    with open_trial(Collection("notes", items, questions), MODEL, lambda _: None) as tried:
         answers = tried.ask_questions(Weights())
     assert [one.ranks for one in answers] == [(0,), (0,)]

@@ -1,4 +1,4 @@
-"""The store against a plain dictionary: whatever is done, both say the same."""
+"""The store against a plain dictionary: after any sequence of operations both agree."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from athena import testing
 from athena.core.hashing import hash_text
 from athena.core.threads import run_sync
-from conftest import _model, rounds
+from conftest import MODEL, rounds
 
 WORDS = st.sampled_from(["alpha", "beta", "gamma", "delta", "river", "stone", "cloud", "数据", "naïve"])
 TEXTS = st.lists(WORDS, min_size=1, max_size=4).map(" ".join)
@@ -22,7 +22,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.isolated = testing.isolated(_model)
+        self.isolated = testing.isolated(MODEL)
         self.app = self.isolated.__enter__()
         self.live: dict[int, dict[str, Any]] = {}
         self.gone: dict[int, dict[str, Any]] = {}

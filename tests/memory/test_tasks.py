@@ -1,4 +1,4 @@
-"""Tasks: what is to be done comes up when it is due, waits for what it needs, and nothing of it is lost."""
+"""Tasks: due dates, dependencies, priorities, and no lost changes."""
 
 import itertools
 from collections.abc import Generator
@@ -14,7 +14,7 @@ from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.storage import copying
 from athena.storage.sqlite.store import Sqlite
-from conftest import Engine, _model
+from conftest import MODEL, Engine
 
 NOON = datetime(2026, 3, 18, 12).timestamp()  # a Wednesday
 
@@ -34,7 +34,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine, clock: Clock) -> Generator[App]:
-    made = App(engine.open(tmp_path / "athena.db"), _model, clock)
+    made = App(engine.open(tmp_path / "athena.db"), MODEL, clock)
     yield made
     made.close()
 
@@ -51,7 +51,7 @@ def when(moment: float | None) -> str:
     return "" if moment is None else f"{datetime.fromtimestamp(moment):%Y-%m-%d %H:%M:%S}"
 
 
-def test_a_task_is_kept_with_all_that_was_said_of_it(app: App) -> None:
+def test_task_keeps_all_fields(app: App) -> None:
     first = call(app, "create_task", title="Buy  the\nring")
     made = call(
         app, "create_task", title="Renew the certificate", due="tomorrow 9am", details="Ask Maria\nfor the key",
@@ -93,17 +93,17 @@ def test_a_task_is_kept_with_all_that_was_said_of_it(app: App) -> None:
     ids=str,
 )
 @pytest.mark.sqlite_only("no engine reads times")
-def test_a_due_time_in_plain_words_is_one_to_come(app: App, words: Any, moment: str) -> None:
+def test_due_time_is_in_future(app: App, words: Any, moment: str) -> None:
     assert when(call(app, "create_task", title="x", due=words).due) == moment
 
 
-def test_equal_tasks_are_two(app: App) -> None:
+def test_equal_tasks_are_two_tasks(app: App) -> None:
     one, other = (call(app, "create_task", title="Water the plants") for _ in range(2))
     assert one.id != other.id
     assert len(call(app, "list_tasks")) == 2
 
 
-def test_what_is_due_comes_up_by_priority_and_what_is_blocked_last(app: App, clock: Clock) -> None:
+def test_due_tasks_sort_by_priority(app: App, clock: Clock) -> None:
     first = call(app, "create_task", title="soon", due="in 3 hours")
     call(app, "create_task", title="waiting", due="in 1 hour", priority="urgent", depends_on=[first.id])
     call(app, "create_task", title="overdue", due="yesterday")
@@ -121,7 +121,7 @@ def test_what_is_due_comes_up_by_priority_and_what_is_blocked_last(app: App, clo
     ]  # fmt: skip
 
 
-def test_completing_a_task_tells_what_can_be_begun_and_undo_opens_it_again(app: App) -> None:
+def test_completing_task_unblocks_and_undo_reopens(app: App) -> None:
     one, two = call(app, "create_task", title="dig"), call(app, "create_task", title="buy seeds")
     sow = call(app, "create_task", title="sow", depends_on=[one.id, two.id])
     water = call(app, "create_task", title="water", depends_on=[sow.id])
@@ -145,7 +145,7 @@ def test_completing_a_task_tells_what_can_be_begun_and_undo_opens_it_again(app: 
     assert water.blocked_by == (sow.id,)
 
 
-def test_a_task_is_changed_in_part(app: App, clock: Clock) -> None:
+def test_task_update_is_partial(app: App, clock: Clock) -> None:
     made = call(
         app, "create_task", title="Paint", details="green", due="friday", tags="home", metadata={"a": 1, "b": 2}
     )
@@ -166,7 +166,7 @@ def test_a_task_is_changed_in_part(app: App, clock: Clock) -> None:
     assert call(app, "verify").ok
 
 
-def test_a_task_that_goes_on_has_no_end(app: App) -> None:
+def test_open_task_has_no_end(app: App) -> None:
     made = call(app, "create_task", title="Paint")
     assert call(app, "update_task", task_id=made.id, state="cancelled").finished == NOON
     assert call(app, "list_tasks") == []
@@ -175,7 +175,7 @@ def test_a_task_that_goes_on_has_no_end(app: App) -> None:
     assert (again.finished, again.state) == (None, "open")
 
 
-def test_tasks_that_would_wait_for_each_other_are_refused_and_named(app: App) -> None:
+def test_dependency_cycle_is_refused(app: App) -> None:
     one, two, three = (call(app, "create_task", title=f"step {name}") for name in ("one", "two", "three"))
     call(app, "update_task", task_id=two.id, depends_on=[one.id])
     call(app, "update_task", task_id=three.id, depends_on=[two.id])
@@ -203,7 +203,7 @@ def test_tasks_that_would_wait_for_each_other_are_refused_and_named(app: App) ->
     ],
     ids=str,
 )
-def test_what_cannot_be_a_task_is_refused_with_its_reason(app: App, arguments: Any, wrong: str) -> None:
+def test_invalid_task_is_refused_with_reason(app: App, arguments: Any, wrong: str) -> None:
     with pytest.raises(InvalidInput, match=wrong):
         call(app, "create_task", **{"title": "x"} | arguments)
     with pytest.raises(NotFound, match="no task 99"):
@@ -216,13 +216,13 @@ def test_what_cannot_be_a_task_is_refused_with_its_reason(app: App, arguments: A
     assert call(app, "list_tasks") == []
 
 
-def test_a_change_of_nothing_is_refused(app: App) -> None:
+def test_empty_update_is_refused(app: App) -> None:
     made = call(app, "create_task", title="x")
     with pytest.raises(InvalidInput, match="nothing to change"):
         call(app, "update_task", task_id=made.id)
 
 
-def test_secrets_are_taken_out_of_tasks(app: App) -> None:
+def test_task_secrets_are_redacted(app: App) -> None:
     token = "ghp_" + "a1B2" * 9
     made = call(app, "create_task", title=f"rotate {token}", details=f"was {token}", metadata={"x": token})
     assert made.redacted == ("github-token",) * 3
@@ -234,7 +234,7 @@ def test_secrets_are_taken_out_of_tasks(app: App) -> None:
     assert token not in repr([made, changed, done, history])
 
 
-def test_another_project_sees_no_tasks_of_this_one(app: App) -> None:
+def test_other_project_sees_no_tasks(app: App) -> None:
     made = call(app, "create_task", title="ours", due="tomorrow")
     assert call(app, "list_tasks", "other") == call(app, "due_tasks", "other", within="1 week") == []
     with pytest.raises(NotFound):
@@ -246,7 +246,7 @@ def test_another_project_sees_no_tasks_of_this_one(app: App) -> None:
     assert call(app, "recall", query="ours", k=9) == []
 
 
-def test_a_repeated_call_with_its_key_plans_and_completes_once(app: App) -> None:
+def test_repeated_key_plans_and_completes_once(app: App) -> None:
     first, again = (call(app, "create_task", key="k1", title="pay", due="tomorrow") for _ in range(2))
     assert first.id == again.id
     assert len(call(app, "list_tasks")) == 1
@@ -259,7 +259,7 @@ def test_a_repeated_call_with_its_key_plans_and_completes_once(app: App) -> None
         call(app, "update_task", key="k3", task_id=first.id, state="cancelled")
 
 
-def test_what_is_done_already_stays_as_it_is(app: App, clock: Clock) -> None:
+def test_completed_task_stays_completed(app: App, clock: Clock) -> None:
     made = call(app, "create_task", title="pay")
     call(app, "complete_task", task_id=made.id)
     clock.now += 60
@@ -267,7 +267,7 @@ def test_what_is_done_already_stays_as_it_is(app: App, clock: Clock) -> None:
     assert len(call(app, "memory_history", memory_id=made.id, kind="task")) == 2
 
 
-def test_forgotten_tasks_are_purged_with_everything_else(app: App) -> None:
+def test_forgotten_tasks_are_purged(app: App) -> None:
     for _ in range(2):
         call(app, "forget", memory_id=call(app, "create_task", title="pay").id, kind="task")
     call(app, "forget", memory_id=call(app, "remember", content="pay").id)
@@ -276,7 +276,7 @@ def test_forgotten_tasks_are_purged_with_everything_else(app: App) -> None:
 
 
 @pytest.mark.sqlite_only("each engine is copied to the other")
-def test_tasks_are_the_same_after_a_migration_there_and_back(tmp_path: Path, server: Any, clock: Clock) -> None:
+def test_tasks_survive_migration_round_trip(tmp_path: Path, server: Any, clock: Clock) -> None:
     app = App(Sqlite(tmp_path / "one.db"), Working("w", 4), clock)
     first = call(app, "create_task", title="dig", due="tomorrow", priority="high", kind="goal")
     call(app, "create_task", title="sow", depends_on=[first.id], tags=["garden"])
@@ -302,7 +302,7 @@ def test_tasks_are_the_same_after_a_migration_there_and_back(tmp_path: Path, ser
     app.close()
 
 
-def test_due_before_means_until_the_end_of_what_is_named(app: App) -> None:
+def test_due_before_includes_named_period(app: App) -> None:
     for title, due in (("past", "yesterday"), ("soon", "today 15:00"), ("next", "tomorrow"), ("far", "next week")):
         call(app, "create_task", title=title, due=due)
     call(app, "create_task", title="someday")
@@ -314,7 +314,7 @@ def test_due_before_means_until_the_end_of_what_is_named(app: App) -> None:
     assert titles(app, "due_tasks", within="now") == ["past"]
 
 
-def test_a_question_about_tasks_looks_ahead(app: App) -> None:
+def test_task_query_looks_ahead(app: App) -> None:
     for title, due in (("water the plants", "tomorrow"), ("call Maria", "friday"), ("rest", "next month")):
         call(app, "create_task", title=title, due=due)
 
@@ -327,7 +327,7 @@ def test_a_question_about_tasks_looks_ahead(app: App) -> None:
     assert asked("what do I have to do next month") == ["rest"]
 
 
-def test_ways_to_say_a_time_to_come_agree(app: App) -> None:
+def test_future_time_phrases_agree(app: App) -> None:
     def due(words: str) -> str:
         return when(call(app, "create_task", title="x", due=words).due)
 
@@ -338,7 +338,7 @@ def test_ways_to_say_a_time_to_come_agree(app: App) -> None:
     assert due("2 or 3 days from now")
 
 
-def test_a_blocked_task_is_begun_or_finished_only_by_force(app: App) -> None:
+def test_blocked_task_needs_force(app: App) -> None:
     first = call(app, "create_task", title="write it")
     second = call(app, "create_task", title="ship it", depends_on=[first.id])
     assert (first.blocked, second.blocked) == (False, True)
@@ -360,6 +360,6 @@ def test_a_blocked_task_is_begun_or_finished_only_by_force(app: App) -> None:
     assert call(app, "update_task", task_id=third.id, state="cancelled").state == "cancelled"
 
 
-def test_errors_speak_of_tasks(app: App) -> None:
+def test_errors_mention_tasks(app: App) -> None:
     with pytest.raises(InvalidInput, match="'zzz' is not a task's hash or id"):
         call(app, "complete_task", task_id="zzz")

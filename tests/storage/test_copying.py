@@ -1,4 +1,4 @@
-"""A store copied into another: nothing lost, nothing half done, whatever happens on the way."""
+"""Copying a store into another: nothing is lost or half done, whatever happens on the way."""
 
 import itertools
 import random
@@ -24,11 +24,11 @@ from athena.storage import copying
 from athena.storage.copying import COPIED_TABLES
 from athena.storage.database import CopiedTable, CopyRole, Database, Row
 from athena.storage.sqlite.store import Sqlite
-from conftest import SOON, _model, rounds
+from conftest import MODEL, SOON, rounds
 from patience import until
 
 pytestmark = pytest.mark.sqlite_only("each test names its engines")
-MADE_ANEW = {"scopes.passages", "passages.claimed"}  # by each engine for itself
+MADE_ANEW = {"scopes.passages", "passages.claimed"}  # each engine derives these
 LONG = " ".join(f"Chapter {i} is about the {'crane' if i % 2 else 'pier'} of the old harbour." for i in range(180))
 QUESTIONS = ("when do we deploy", "who pays the invoices", "数据库", "crane of the old harbour", "what does Ann drink")
 
@@ -54,7 +54,7 @@ class Stores:
         self._opened: list[Database | App] = []
 
     def place(self, kind: str) -> str:
-        """Return where a new store may be."""
+        """Return the location of a new store."""
         number = next(_numbers)
         return str(self._folder / f"{number}.db") if kind == "sqlite" else self._server.create(f"copy{number}")
 
@@ -64,7 +64,7 @@ class Stores:
     def open(self, place: str) -> Database:
         return self._kept(open_database_at(place, ""))
 
-    def app(self, place: str, embedder: Any = _model) -> App:
+    def app(self, place: str, embedder: Any = MODEL) -> App:
         made = App(open_database_at(place, ""), embedder)
         self._opened.append(made)
         return made
@@ -107,16 +107,17 @@ def _leave_one_waiting(app: App) -> None:
     database = app.store.database
     assert isinstance(database, Sqlite)
     until(lambda: not database._deferred)
-    run_sync(database.compact())  # behind what was taken up
-    database._once_names.add("index")  # as if somebody would see to it: so it still waits for its passages
+    run_sync(database.compact())  # after the embedding
+    # pretend that a job is scheduled, so that the memory keeps waiting for its passages
+    database._once_names.add("index")
     _make_entity(app, "Ann", "waits")
 
 
 @pytest.fixture(scope="module")
 def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store in which everything has happened once."""
+    """Return a store in which every operation has been used."""
     path = tmp_path_factory.mktemp("filled") / "athena.db"
-    app = App(Sqlite(path, soon=SOON), _model)
+    app = App(Sqlite(path, soon=SOON), MODEL)
     for text, tags in (
         ("Deploys run on Fridays at 15:00", ["Deploy", "ops"]),
         ("Mara pays the invoices", ["Geld ähm", "日本"]),
@@ -166,7 +167,7 @@ def filled(_filled: Path, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def _large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with enough rows to be stopped in the middle."""
+    """Return a store with enough rows to interrupt a copy."""
     path = tmp_path_factory.mktemp("large") / "athena.db"
     app = App(Sqlite(path), Letters())
     texts = [{"content": f"memory {i} of the large store", "tags": [f"t{i % 7}"]} for i in range(1_500)]
@@ -196,7 +197,7 @@ def change(database: Database, sql: str) -> None:
 
 
 def dump(path: str) -> dict[str, Any]:
-    """Read a file's tables in full, by nothing of ours."""
+    """Read all tables of a file without our own code."""
     connection = apsw.Connection(path)
     found: dict[str, Any] = {}
     for table in COPIED_TABLES:
@@ -214,7 +215,7 @@ class Stopped(Exception):
 
 
 def stop_at(stage: str, rows: int = 0) -> copying.CopyProgress:
-    """Let a copy fail when it has done so many rows of a stage."""
+    """Return a callback that fails when a copy has done a number of rows of a stage."""
     done = 0
 
     def tell(doing: str, more: int, total: int) -> None:
@@ -227,7 +228,7 @@ def stop_at(stage: str, rows: int = 0) -> copying.CopyProgress:
 
 
 def at(stage: str, action: Callable[[], object]) -> copying.CopyProgress:
-    """Do something once when a copy has come to a stage."""
+    """Return a callback that calls a function once when a copy reaches a stage."""
     left = [action]
 
     def tell(doing: str, more: int, total: int) -> None:
@@ -237,7 +238,7 @@ def at(stage: str, action: Callable[[], object]) -> copying.CopyProgress:
     return tell
 
 
-def test_every_column_is_copied_or_made_anew_by_each_engine(stores: Stores) -> None:
+def test_every_column_is_copied_or_derived(stores: Stores) -> None:
     known = {f"{table.name}.{name}" for table in COPIED_TABLES for name in table.column_names} | MADE_ANEW
     known |= {"counters.name", "counters.value"}
     names = [table.name for table in COPIED_TABLES] + ["counters"]
@@ -254,7 +255,7 @@ def test_every_column_is_copied_or_made_anew_by_each_engine(stores: Stores) -> N
     assert {f"{table}.{name}" for table, name in columns if table in names} == known
 
 
-def test_a_round_trip_keeps_all_rows_and_what_searches_find(filled: str, stores: Stores) -> None:
+def test_round_trip_keeps_rows_and_results(filled: str, stores: Stores) -> None:
     there, back = stores.place("postgres"), stores.place("sqlite")
     counts = copying.copy_store(stores.open(filled), stores.to(there))
     assert counts == {name: len(rows) for name, rows in dump(filled).items() if name != "words"}
@@ -274,9 +275,9 @@ def test_a_round_trip_keeps_all_rows_and_what_searches_find(filled: str, stores:
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_copy_goes_on_as_the_store_would_have(filled: str, stores: Stores, kind: str) -> None:
+def test_copied_store_continues(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
-    last = max(row[0] for row in dump(filled)["memories"]) + 1  # one was purged after it
+    last = max(row[0] for row in dump(filled)["memories"]) + 1  # the row after it was purged
     copying.copy_store(stores.open(filled), stores.to(place))
     if kind == "postgres":
         known = run_sql(stores.open(place), "SELECT DISTINCT tablename FROM pg_stats WHERE schemaname = 'athena'")
@@ -302,7 +303,7 @@ def test_a_copy_goes_on_as_the_store_would_have(filled: str, stores: Stores, kin
 
 COPIER = """
 import sys
-from athena.app.compose import open_database_at as database_at
+from athena.app.compose import open_database_at
 from athena.storage import copying
 copying.BATCH_ROWS = 50
 left = int(sys.argv[3])
@@ -313,13 +314,13 @@ def tell(doing, rows, total):
         print("there", flush=True)
     if left in (0, -5):  # whatever happens, it does not come to its end
         sys.stdin.readline()
-copying.copy(database_at(sys.argv[1], "from"), database_at(sys.argv[2], "to"), tell)
+copying.copy_store(open_database_at(sys.argv[1], "from"), open_database_at(sys.argv[2], "to"), tell)
 """
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 @pytest.mark.parametrize("number", range(rounds(2, 10)))
-def test_a_copy_that_was_killed_goes_on(large: str, stores: Stores, kind: str, number: int) -> None:
+def test_killed_copy_resumes(large: str, stores: Stores, kind: str, number: int) -> None:
     chance = random.Random(number)
     place = stores.place(kind)
     for _ in range(2):
@@ -341,7 +342,7 @@ def test_a_copy_that_was_killed_goes_on(large: str, stores: Stores, kind: str, n
 
 
 class Counting:
-    """Counts the rows that are written, and hands them on."""
+    """Counts the rows that are written, and passes them on."""
 
     def __init__(self, target: Database) -> None:
         self._bulk, self._load = target.table_copy, target.table_copy.load_rows
@@ -355,12 +356,12 @@ class Counting:
 
 @pytest.fixture
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "BATCH_ROWS", 100)  # smaller
+    monkeypatch.setattr(copying, "BATCH_ROWS", 100)  # smaller, to be quick
 
 
 @pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_only_what_is_missing_is_copied_after_a_stop(large: str, stores: Stores, kind: str) -> None:
+def test_resumed_copy_sends_only_missing(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
         copying.copy_store(stores.open(large), stores.to(place), stop_at("passages", 700))
@@ -374,18 +375,18 @@ def test_only_what_is_missing_is_copied_after_a_stop(large: str, stores: Stores,
 
 @pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_source_that_changed_meanwhile_is_copied_as_it_is_now(large: str, stores: Stores, kind: str) -> None:
+def test_changed_source_is_copied_as_now(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
         copying.copy_store(stores.open(large), stores.to(place), stop_at("passages", 700))
     app = stores.app(large, Letters())
     first, second, third = call(app, "recall", query="memory", k=3)
     call(app, "update_memory", memory_id=first.id, content="it says something else now")
-    call(app, "remember", content=first.content)  # a text that another memory has in the copy
+    call(app, "remember", content=first.content)  # the copy already has this text in another memory
     call(app, "remember", "another project", content="new there")
     call(app, "forget", memory_id=second.id)
     call(app, "purge", memory_ids=[third.id], expect=1)
-    app.close()  # so that what it put off is not written between the copy and the look at it
+    app.close()  # so that no deferred write happens between the copy and the comparison
     copying.copy_store(stores.open(large), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(large))
     assert call(stores.app(place, Letters()), "verify").problems == ()
@@ -393,7 +394,7 @@ def test_a_source_that_changed_meanwhile_is_copied_as_it_is_now(large: str, stor
 
 @pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_source_that_was_replaced_is_copied_as_it_is_now(large: str, filled: str, stores: Stores, kind: str) -> None:
+def test_replaced_source_is_copied_as_now(large: str, filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     source = stores.open(large)
     with pytest.raises(Stopped):
@@ -406,7 +407,7 @@ def test_a_source_that_was_replaced_is_copied_as_it_is_now(large: str, filled: s
 
 @pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_project_that_has_another_name_now_brings_all_of_its_rows(large: str, stores: Stores, kind: str) -> None:
+def test_renamed_project_brings_all_rows(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
         copying.copy_store(stores.open(large), stores.to(place), stop_at("passages", 700))
@@ -416,7 +417,7 @@ def test_a_project_that_has_another_name_now_brings_all_of_its_rows(large: str, 
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_the_copy_is_of_one_moment(filled: str, stores: Stores, kind: str) -> None:
+def test_copy_is_one_snapshot(filled: str, stores: Stores, kind: str) -> None:
     source, target = stores.place(kind), stores.place("sqlite")
     copying.copy_store(stores.open(filled), stores.to(source))
     app = stores.app(source)
@@ -426,7 +427,7 @@ def test_the_copy_is_of_one_moment(filled: str, stores: Stores, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_store_with_memories_is_no_target(filled: str, stores: Stores, kind: str) -> None:
+def test_target_with_memories_is_refused(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     app = stores.app(place, Letters())
     call(app, "remember", content="already here")
@@ -437,19 +438,17 @@ def test_a_store_with_memories_is_no_target(filled: str, stores: Stores, kind: s
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_store_that_was_only_looked_at_is_a_target(filled: str, stores: Stores, kind: str) -> None:
+def test_unused_target_is_accepted(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     app = stores.app(place, Letters())
     assert call(app, "health").count == 0
-    app.close()  # the call is recorded now
+    app.close()  # writes the deferred record of the call
     copying.copy_store(stores.open(filled), stores.to(place))
     assert rows_of(stores.open(place)) == rows_of(stores.open(filled))
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_an_unfinished_copy_opens_for_nothing_but_its_own_source(
-    filled: str, large: str, stores: Stores, kind: str
-) -> None:
+def test_unfinished_copy_opens_only_for_source(filled: str, large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     with pytest.raises(Stopped):
         copying.copy_store(stores.open(filled), stores.to(place), stop_at("full-text index"))
@@ -465,7 +464,7 @@ def test_an_unfinished_copy_opens_for_nothing_but_its_own_source(
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_row_that_is_not_what_was_read_is_noticed(filled: str, stores: Stores, kind: str) -> None:
+def test_altered_row_is_detected(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     target = stores.to(place)
     spoil = "UPDATE memories SET importance = 0.75 WHERE id = 2"
@@ -478,7 +477,7 @@ def test_a_row_that_is_not_what_was_read_is_noticed(filled: str, stores: Stores,
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_somebody_who_writes_into_the_target_is_noticed(filled: str, stores: Stores, kind: str) -> None:
+def test_writer_in_target_is_detected(filled: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     target = stores.to(place)
     intrude = "INSERT INTO tags (scope, tag, memory) SELECT 1, 'ops', min(id) FROM memories"
@@ -488,7 +487,7 @@ def test_somebody_who_writes_into_the_target_is_noticed(filled: str, stores: Sto
 
 @pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_later_run_takes_over(large: str, stores: Stores, kind: str) -> None:
+def test_later_run_takes_over(large: str, stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     source, target = stores.open(large), stores.to(place)
     with pytest.raises(Conflict, match="another run"):
@@ -499,7 +498,7 @@ def test_a_later_run_takes_over(large: str, stores: Stores, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_store_is_not_copied_into_itself(stores: Stores, kind: str) -> None:
+def test_store_is_not_copied_into_itself(stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     stores.open(place)
     with pytest.raises(InvalidInput, match="the same store"):
@@ -507,7 +506,7 @@ def test_a_store_is_not_copied_into_itself(stores: Stores, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_a_source_that_is_not_there_is_not_made(stores: Stores, kind: str) -> None:
+def test_missing_source_is_not_created(stores: Stores, kind: str) -> None:
     place = stores.place(kind)
     for _ in range(2):
         with pytest.raises(NotFound, match="there is no store at"):
@@ -515,7 +514,7 @@ def test_a_source_that_is_not_there_is_not_made(stores: Stores, kind: str) -> No
     assert kind != "sqlite" or not Path(place).exists()
 
 
-def test_a_zero_may_lose_its_sign(filled: str, stores: Stores) -> None:
+def test_zero_may_lose_its_sign(filled: str, stores: Stores) -> None:
     there, back = stores.place("postgres"), stores.place("sqlite")
     copying.copy_store(stores.open(filled), stores.to(there))
     change(stores.open(there), "UPDATE memories SET strength = '-0' WHERE id = 1")
@@ -523,7 +522,7 @@ def test_a_zero_may_lose_its_sign(filled: str, stores: Stores) -> None:
     assert rows_of(stores.open(there)) == rows_of(stores.open(back))
 
 
-def test_a_lost_connection_to_the_source_ends_the_copy(filled: str, stores: Stores) -> None:
+def test_lost_source_connection_ends_copy(filled: str, stores: Stores) -> None:
     there, back = stores.place("postgres"), stores.place("sqlite")
     copying.copy_store(stores.open(filled), stores.to(there))
     source = stores.open(there)

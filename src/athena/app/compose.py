@@ -25,10 +25,8 @@ from athena.memory.ranking import Weights
 from athena.memory.store import Store
 from athena.operations import CATALOG
 from athena.operations.context import Context
-from athena.operations.servers import forward_call
 from athena.programs.edit_hooks import ProgramEditHooks
 from athena.programs.runner import ProgramRunner
-from athena.programs.workspace import put_handle
 from athena.storage.call_log import CallLog
 from athena.storage.database import CopyRole, Database
 from athena.storage.sqlite.store import Sqlite
@@ -59,10 +57,10 @@ class App:
         edit_hooks = (GraphEditHooks(), ConsolidationEditHooks(), ProgramEditHooks())
         self.store = Store(database, Encoder(embedder), time, weights, chat, edit_hooks)
         self.call_log = CallLog(database)
-        self.programs = ProgramRunner(key or partial(os.urandom, 32), put_handle, allow_bare=bare)
+        self.programs = ProgramRunner(key or partial(os.urandom, 32), allow_bare=bare)
         self.finder = ToolFinder(self.store.encoder, vectors)
         self.catalog = CATALOG.copy()  # to which servers add theirs
-        self.gateway = Gateway(servers, forward_call, CATALOG.categories)
+        self.gateway = Gateway(servers, CATALOG.categories)
         if servers is not None:
             self.catalog.refresh_hook = lambda: self.gateway.refresh_catalog(self.catalog)
 

@@ -8,12 +8,11 @@ from typing import Any
 import click
 
 from athena.cli import output
+from athena.cli.invoke import json_option
 from athena.core.home import daemon as warm
 from athena.core.home import lock, logs
 from athena.core.home.paths import home_folder
 from athena.hooks import client
-
-json_option = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
 
 
 @click.group()

@@ -12,6 +12,7 @@ from athena.app import settings as configuration
 from athena.cli import output, servers
 from athena.cli.daemon import count_fallbacks, format_failure, hooks_log_path
 from athena.cli.daemon import format_daemon as said_of
+from athena.cli.invoke import json_option
 from athena.core.home import daemon as warm
 from athena.core.home import lock
 from athena.core.home.paths import current_project, home_folder
@@ -21,7 +22,7 @@ from athena.errors import AthenaError
 
 
 @click.command()
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+@json_option
 def doctor(json_output: bool) -> None:
     """Check this installation: versions, folders, the store, the model.
 
@@ -126,7 +127,8 @@ def _check_servers() -> list[tuple[str, bool, str]]:
     """Connect every server that a person has approved, and say how each is."""
     app = connect.shared_app()
     try:
-        if not app.catalog.version or not (found := app.gateway.list_servers()):
+        app.catalog.refresh()
+        if not (found := app.gateway.list_servers()):
             return []
     except AthenaError as error:
         return [("servers", False, f"{error}; {error.hint or ''}")]

@@ -15,6 +15,7 @@ import click
 
 from athena.app.compose import App, open_postgres
 from athena.cli import output
+from athena.cli.invoke import json_option
 from athena.core.threads import run_sync
 from athena.core.values import Scope
 from athena.embedding.embedder import Embedder
@@ -287,7 +288,7 @@ def _call_operation(app: App, project: str, name: str, **arguments: Any) -> Any:
 @click.option("--set", "lines", type=click.Path(path_type=Path), help="A file of your own; see docs/evaluation.md.")
 @click.option("--database", help="Use a project of its own in a PostgreSQL database, which stays there.", metavar="URL")
 @click.option("--ablate", is_flag=True, help="Also leave out each term of the ranking in turn.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+@json_option
 def evaluate(
     locomo: Path | None,
     cranfield: Path | None,

@@ -54,7 +54,7 @@ def hook(event: str, many: int, session: str | None, json_output: bool) -> None:
 def _print_briefing_log(many: int, session: str | None, json_output: bool) -> None:
     """List what sessions were told, the last first."""
     from athena.cli import output
-    from athena.cli.programs import invoke_operation
+    from athena.cli.invoke import invoke_operation
 
     found = (
         _find_session_entries(invoke_operation, many, session)

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from athena.app import connect
 from athena.cli import output
-from athena.core.threads import run_sync
+from athena.cli.invoke import invoke_operation, json_option
 from athena.errors import InvalidInput, NotFound
 
 IMPORT_FORMATS = ["server-memory"]
@@ -29,7 +28,7 @@ ENTITY_TYPE, RELATION_TYPE = REQUIRED_FIELDS
     help="Who wrote the file; server-memory: the reference graph server's memory.jsonl.",
 )
 @click.option("--project", help="Whose graph; by default the git root of this folder, else 'default'.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+@json_option
 def import_file(file: Path, source: str, project: str | None, json_output: bool) -> None:
     """Take a file of another program into the graph; again, it adds only what is new.
 
@@ -89,23 +88,19 @@ def _store_graph(
     entities: dict[str, dict[str, Any]], relations: list[dict[str, Any]], project: str | None
 ) -> dict[str, int]:
     """Add to the graph what it does not have, and count that."""
-
-    def invoke_operation(operation: str, **arguments: Any) -> Any:
-        return run_sync(connect.AppConnection(connect.shared_app, project, "cli").call(operation, arguments)).data
-
     counts = {"entities": 0, "observations": 0, "relations": 0}
     for some in _split_batches(list(entities.values())):
-        new = invoke_operation("create_entities", entities=some)
+        new = invoke_operation("create_entities", project, entities=some)
         counts["entities"] += len(new)
         counts["observations"] += sum(len(one["observations"]) for one in new)
         names = {one["name"] for one in new}
         more = [
             {"entityName": one["name"], "contents": one["observations"]} for one in some if one["name"] not in names
         ]
-        added = invoke_operation("add_observations", observations=more) if more else []
+        added = invoke_operation("add_observations", project, observations=more) if more else []
         counts["observations"] += sum(len(one["addedObservations"]) for one in added)
     for some in _split_batches(relations):
-        counts["relations"] += len(invoke_operation("create_relations", relations=some))
+        counts["relations"] += len(invoke_operation("create_relations", project, relations=some))
     return counts
 
 

@@ -8,6 +8,7 @@ import click
 
 from athena.app import settings as configuration
 from athena.cli import output
+from athena.cli.invoke import json_option
 from athena.core.home.paths import find_git_root, home_folder
 from athena.errors import AthenaError, InvalidInput
 from athena.hooks import launcher
@@ -30,7 +31,7 @@ CHANGED_SUFFIX = " (changed by you)"
 @click.option("--user", "for_user", is_flag=True, help="For all projects of this user (the default).")
 @click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing.")
 @click.option("--remove", is_flag=True, help="Take out what was put in.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+@json_option
 def init(client: str | None, in_project: bool, for_user: bool, dry_run: bool, remove: bool, json_output: bool) -> None:
     """Set up a coding agent's client: hooks, MCP server, skill, as far as it has them.
 

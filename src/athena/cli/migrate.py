@@ -10,6 +10,7 @@ import click
 
 from athena.app import compose
 from athena.cli import output
+from athena.cli.invoke import json_option
 from athena.errors import AthenaError
 from athena.storage import copying
 from athena.storage.database import CopyRole, Database
@@ -20,7 +21,7 @@ SETTING_NAME_PATTERN = re.compile("ATHENA_(DATABASE_URL|DB_PATH|HOME)")
 @click.command()
 @click.option("--to", "target", metavar="URL", required=True, help="postgresql://..., sqlite:///path, or a file.")
 @click.option("--from", "source", metavar="URL", help="What to copy; by default the store in use.")
-@click.option("--json", "json_output", is_flag=True, help="Print JSON.")
+@json_option
 def migrate(target: str, source: str | None, json_output: bool) -> None:
     """Copy the whole store to PostgreSQL, or back to a file; the store itself is not changed.
 

@@ -13,8 +13,8 @@ import click
 
 from athena.app import connect
 from athena.cli import output
+from athena.cli.invoke import invoke_operation, json_option, read_stdin
 from athena.core.home.paths import home_folder
-from athena.core.threads import run_sync
 from athena.errors import ApprovalNeeded, InvalidInput
 
 HISTORY_FILE = "shell_history"
@@ -25,11 +25,6 @@ SHELL_HELP = (
     "help(memory.recall) shows one; _ is the last value."
 )
 project_option = click.option("--project", help="Whose things; by default the git root of this folder, else 'default'.")
-json_option = click.option("--json", "json_output", is_flag=True, help="Print JSON.")
-
-
-def invoke_operation(operation: str, whose: str | None, **arguments: Any) -> Any:
-    return run_sync(connect.AppConnection(connect.shared_app, whose, "cli").call(operation, arguments)).data
 
 
 def _describe_extent(done: dict[str, Any]) -> str:
@@ -41,17 +36,6 @@ def _describe_extent(done: dict[str, Any]) -> str:
 def _page_arguments(done: dict[str, Any], workspace: str | None) -> str:
     named = {"workspace": workspace} if workspace else {}
     return json.dumps({"path": done["handle"], **named, "offset": 0, "limit": 1_000})
-
-
-def parse_json_object(text: str) -> dict[str, Any]:
-    """Read arguments that are given as JSON."""
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise click.BadParameter(f"not valid JSON: {error}", param_hint="--json") from None
-    if not isinstance(given, dict):
-        raise click.BadParameter("a JSON object is needed", param_hint="--json")
-    return given
 
 
 def print_result(done: dict[str, Any], workspace: str | None = None, *, quiet: bool = False) -> int:
@@ -109,7 +93,7 @@ def run(file: str, timeout: float, workspace: str | None, engine: str, project: 
 
 def read_source(file: str) -> str:
     if file == "-":
-        return sys.stdin.buffer.read().decode("utf-8", "replace")
+        return read_stdin()
     try:
         with open(file, encoding="utf-8") as opened:
             return opened.read()
@@ -252,6 +236,7 @@ class _ReadlineHistory:  # read as `with _remembered()`
 def create_completer() -> Any:
     """Complete names of the catalog: categories, operations, and parameters behind a bracket."""
     catalog = connect.shared_app().catalog
+    catalog.refresh()
     names = sorted(
         {f"{one.category}." for one in catalog}
         | {

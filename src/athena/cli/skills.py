@@ -6,14 +6,8 @@ import re
 import click
 
 from athena.cli import output
-from athena.cli.programs import (
-    invoke_operation,
-    json_option,
-    parse_json_object,
-    print_result,
-    project_option,
-    read_source,
-)
+from athena.cli.invoke import invoke_operation, json_option, parse_json_object
+from athena.cli.programs import print_result, project_option, read_source
 
 EXPORT_HEADER_PATTERN = re.compile(r"(?P<about>(?:# (?!Example:).*\n)+)(?:# Example:\n(?P<example>(?:#   .*\n)+))?\n")
 

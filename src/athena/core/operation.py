@@ -71,6 +71,7 @@ R = TypeVar("R")
 class Operation(Generic[C, P, R]):
     """A function, and what every surface needs to know about it."""
 
+    asks = ""  # short requests between semicolons, as people would type them: tool search compares a request with them
     is_foreign = False  # somebody else's: `defined.py`
 
     def __init__(
@@ -81,11 +82,13 @@ class Operation(Generic[C, P, R]):
         *,
         approval: bool = False,
         programs: bool = True,
+        asks: str = "",
     ) -> None:
         self.run = run
         self.effect = effect
         self.approval = approval
         self.programs = programs
+        self.asks = asks
         self.name: str = run.__name__  # what it is called by, alone in the whole catalog
         self.bare_name = self.name  # and inside of its category
         self.short_name = short
@@ -230,10 +233,11 @@ def _format_parameter(p: Parameter) -> str:
 
 
 def operation(
-    effect: Effect, *, short: str = "", approval: bool = False, programs: bool = True
+    effect: Effect, *, short: str = "", approval: bool = False, programs: bool = True, asks: str = ""
 ) -> Callable[[Callable[Concatenate[C, P], Awaitable[R]]], Operation[C, P, R]]:
     """Declare an operation; `short` is a second name that drops its category's noun.
 
     With `approval` a program that calls it waits until a person agrees; without `programs` no program can call it.
+    `asks` are two to five short requests between semicolons, as people would type them, by which tool search finds it.
     """
-    return lambda run: Operation(run, effect, short, approval=approval, programs=programs)
+    return lambda run: Operation(run, effect, short, approval=approval, programs=programs, asks=asks)

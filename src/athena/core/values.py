@@ -77,4 +77,3 @@ HOOK_EVENTS = (
     "stop",
     "session-end",
 )
-HOOK_GREETING = b"A"  # a working daemon's first byte

@@ -1,6 +1,5 @@
 """Search memories: by full text and by vectors, then rank and rerank the candidates."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 
 from athena.core import clock
 from athena.core.values import Kind, Page
+from athena.core.words import STOP_WORDS, tokenize
 from athena.embedding.embedder import QuestionEncoding
 from athena.memory import rows, topic_rows
 from athena.memory.ranking import (
@@ -29,17 +29,17 @@ MAX_CANDIDATES = 400  # memories that each of the two searches contributes to th
 MAX_STRENGTHENED = 5  # first hits of a question that count as used
 # Larger limits, later pages and a minimum score rank every memory, so that pages and totals agree.
 MAX_SHALLOW_LIMIT = 100
-# Words that say nothing about which task is meant: "what do I have to do tomorrow" asks for all of tomorrow.
-TASK_FILLER_PATTERN = re.compile(
-    r"\b(what('s)?|which|do|does|i|we|have|has|got|need|needs|is|are|there|to|be|done|due|tasks?|todos?|reminders?|my|our|"
-    r"on|the|should|must|for|me|us|left|still|open|pending|planned|any(thing)?|things?|all|every(thing)?|show|list)\b|\W+",
-    re.IGNORECASE,
-)
+# A question of these words alone names no task: "what do I have to do tomorrow" asks for all of tomorrow.
+TASK_QUESTION_WORDS = """
+    what's task tasks todo todos reminder reminders thing things got need needs due left still open pending planned
+    every everything anything show list
+"""
+TASK_FILLER_WORDS = STOP_WORDS | frozenset(TASK_QUESTION_WORDS.split())
 
 
 class Query(NamedTuple):
     text: str
-    only: Filter
+    criteria: Filter
     limit: int
     offset: int = 0
     min_score: float = 0.0
@@ -54,14 +54,10 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
     if not query.text.strip():
         return await _list_newest(store, query)
     question = await store.encoder.encode_question(query.text)
-
-    async def search_rows(tx: Transaction) -> Page[Hit]:
-        return await _search_memories(store, tx, query, question)
-
-    hits = await store.database.read(search_rows)
+    hits = await store.database.read(lambda tx: _search_memories(store, tx, query, question))
     if hits and used and store.weights.strength:
         ids = [hit.id for hit in hits[:MAX_STRENGTHENED]]
-        strengthen = partial(rows.strengthen_memories, query.only.scope, ids, store.clock(), HALF_LIFE_S)
+        strengthen = partial(rows.strengthen_memories, query.criteria.scope, ids, store.clock(), HALF_LIFE_S)
         store.database.defer_write(strengthen)
     return hits
 
@@ -81,13 +77,13 @@ async def recall_kinds(store: Store, query: Query, kinds: Sequence[Kind]) -> Pag
 
 
 def _set_kind(query: Query, kind: Kind) -> Query:
-    return query._replace(only=replace(query.only, scope=query.only.scope.with_kind(kind)))
+    return query._replace(criteria=replace(query.criteria, scope=query.criteria.scope.with_kind(kind)))
 
 
 async def _search_memories(store: Store, tx: Transaction, query: Query, question: QuestionEncoding | None) -> Page[Hit]:
     vectors = store.database.vectors
     dimensions = 0 if question is None else len(question.vector)  # a remote model that is down cannot tell its own
-    candidates = await vectors.select_candidates(tx, query.only, store.encoder.name, dimensions)
+    candidates = await vectors.select_candidates(tx, query.criteria, store.encoder.name, dimensions)
     if not candidates.total:
         return Page([], 0)
     rank_all = query.offset > 0 or query.limit > MAX_SHALLOW_LIMIT or query.min_score > 0
@@ -116,7 +112,7 @@ async def _search_memories(store: Store, tx: Transaction, query: Query, question
             memories[memory_id],
             float(scores[position]),
             part.explain(i) if query.explain else None,
-            query.only.scope.kind,
+            query.criteria.scope.kind,
             contradicted.get(memory_id, [None])[-1],
         )
         for position, memory_id, (part, i) in zip(positions, ids, page, strict=True)
@@ -161,7 +157,7 @@ def _is_long_query(matches: TextMatches) -> bool:
 async def _find_contradicted(
     tx: Transaction, query: Query, scope_ids: list[int], ids: list[int]
 ) -> dict[int, list[int]]:
-    if not ids or query.only.scope.kind != "memory":
+    if not ids or query.criteria.scope.kind != "memory":
         return {}
     return await topic_rows.fetch_contradictions(tx, scope_ids, ids)
 
@@ -187,24 +183,22 @@ def extract_time(query: Query, now: float) -> Query:
     """Move a time in plain words from the question's text to its filter."""
     from athena.memory.time import phrase  # its tables are slow to load, and most questions name no time
 
-    criteria, is_task = query.only, query.only.scope.kind == "task"
+    criteria, is_task = query.criteria, query.criteria.scope.kind == "task"
     found = phrase.find_phrase(query.text, clock.to_local_time(now), ahead=is_task)
-    if found is None or (
-        found.period.start > now and not is_task
-    ):  # only tasks lie in the future, not "next week's plan"
+    if found is None or (found.period.start > now and not is_task):  # no memory is of the future: "plan for next week"
         return query
     since = max(found.period.start, criteria.since if criteria.since is not None else float("-inf"))
     until = min(found.period.end, criteria.until if criteria.until is not None else float("inf"))
-    text = "" if is_task and not TASK_FILLER_PATTERN.sub("", found.rest) else found.rest
-    return query._replace(text=text, only=replace(criteria, since=since, until=until))
+    text = "" if is_task and TASK_FILLER_WORDS.issuperset(tokenize(found.rest)) else found.rest
+    return query._replace(text=text, criteria=replace(criteria, since=since, until=until))
 
 
 async def _list_newest(store: Store, query: Query) -> Page[Hit]:
     """Answer a question that names nothing but a time: all memories of it, the newest first."""
 
     async def read_page(tx: Transaction) -> Page[Hit]:
-        memories = await rows.list_newest_memories(tx, query.only, query.limit, query.offset)
-        hits = [create_hit(memory, 1.0, None, query.only.scope.kind) for memory in memories]
-        return Page(hits, await rows.count_memories(tx, query.only))
+        memories = await rows.list_newest_memories(tx, query.criteria, query.limit, query.offset)
+        hits = [create_hit(memory, 1.0, None, query.criteria.scope.kind) for memory in memories]
+        return Page(hits, await rows.count_memories(tx, query.criteria))
 
     return await store.database.read(read_page)

@@ -1,7 +1,7 @@
 """What an operation is given: who calls, for which project, and the services."""
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,13 +17,10 @@ from athena.errors import AthenaError
 from athena.gateway.gateway import Gateway
 from athena.memory.sessions.values import Briefing
 from athena.memory.store import Store
-from athena.programs import skills
-from athena.programs.host_calls import RunContext
 from athena.programs.runner import ProgramRunner
-from athena.programs.skill_source import load_shipped_skills
-from athena.programs.values import Skill
 from athena.storage import usage
 from athena.storage.call_log import CallLog
+from athena.storage.database import Database
 
 PROGRAM_SURFACES = {"python", "http", "program"}  # surfaces whose results a program gets, and a model does not read
 
@@ -43,6 +40,7 @@ class Context:
     current_call: Call | None = None
     run_id: str | None = None  # the program's run that calls
     workspace: str | None = None  # and its workspace
+    is_run_closed: Callable[[], bool] = bool  # whether that run has ended; False outside of programs
 
     @property
     def call(self) -> Call:
@@ -56,34 +54,22 @@ class Context:
         return self.workspace if name is None else name
 
     @property
-    def host(self) -> RunContext:
-        """What a program that this call runs is given."""
-        return RunContext(
-            self.store.database,
-            self.store.clock,
-            self.catalog,
-            self.call,
-            self.run_id,
-            self._for_program,
-            self._load_skills,
-        )
+    def database(self) -> Database:
+        return self.store.database
 
-    def _for_program(self, run: str, workspace: str) -> "Context":
-        store = self.store._replace(database=self.store.database.deferred_sync)  # the run's own end waits for the disk
-        allowed = self.allowed - {Effect.APPROVE}
+    def for_program(self, run_id: str, workspace: str, is_run_closed: Callable[[], bool]) -> "Context":
+        """Return the context of the calls that a program makes."""
         return replace(
             self,
-            store=store,
+            store=self.store._replace(database=self.database.deferred_sync),  # the end of the run syncs once
             surface="program",
-            allowed=allowed,
+            allowed=self.allowed - {Effect.APPROVE},
             idempotency_key=None,
             current_call=None,
-            run_id=run,
+            run_id=run_id,
             workspace=workspace,
+            is_run_closed=is_run_closed,
         )
-
-    async def _load_skills(self) -> list[Skill]:
-        return [*load_shipped_skills().values(), *await skills.load_skills(self.store, self.scope)]
 
     @asynccontextmanager
     async def record_call(

@@ -25,7 +25,12 @@ class Ingested:
     redacted: tuple[str, ...]  # the kinds of secrets that were taken out
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="read this file so that I can ask about it; import the folder; learn the handbook; index this "
+    "document; load the pdf into your memory; make my notes folder searchable; take in these files; add "
+    "the manual to your knowledge; study this document",
+)
 async def ingest_document(
     ctx: Context,
     path: Annotated[str, Param("A text file, or a folder of them.", least=1, most=4_096)],
@@ -62,7 +67,11 @@ async def ingest_document(
     return Ingested(count, pieces, tuple(skipped), tuple(redacted))
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="which documents do you have; what files were imported; which books have you read; what have I "
+    "uploaded to you; list the ingested files; sources you can search",
+)
 async def list_documents(ctx: Context) -> list[Document]:
     """List the documents that are kept, with how many pieces each has.
 
@@ -71,7 +80,11 @@ async def list_documents(ctx: Context) -> list[Document]:
     return await ingest.list_documents(ctx.store, ctx.scope)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="show the imported document; the text of the handbook in order; open the manual you read; show all "
+    "pieces of that document",
+)
 async def get_document(ctx: Context, source: Source) -> list[str]:
     """Return a document's pieces in order.
 
@@ -80,7 +93,11 @@ async def get_document(ctx: Context, source: Source) -> list[str]:
     return await ingest.list_pieces(ctx.store, resolve_path(source), ctx.scope)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="remove the imported document; forget the handbook; take that file out of your knowledge; the manual "
+    "is outdated, drop it; un-import the file; erase an ingested document",
+)
 async def delete_document(ctx: Context, source: Source) -> int:
     """Forget a document; returns how many pieces it had; `undo` brings them back.
 

@@ -13,7 +13,13 @@ from athena.programs.values import FoundSkill, KeptSkill, Result
 Name = Annotated[str, Param("The skill's name.", least=1, most=100)]
 
 
-@operation(Effect.EXECUTE, short="save")
+@operation(
+    Effect.EXECUTE,
+    short="save",
+    asks="keep this function for next time; save the code so we can reuse it; make a skill of this; remember "
+    "this program as a function; store this snippet under a name; turn what we just did into a reusable "
+    "procedure",
+)
 async def save_skill(
     ctx: Context,
     name: Annotated[str, Param("The function's name.", least=1, most=100)],
@@ -29,10 +35,15 @@ async def save_skill(
 
     >>> skills.save(name="double", code="def double(n: int) -> int:\\n    return 2 * n", description="Double a number.", example="double(2)")
     """  # noqa: E501
-    return await storing.save_tested_skill(ctx.store, ctx.programs, ctx.host, name, code, description, example)
+    return await ctx.programs.save_skill(ctx, name, code, description, example)
 
 
-@operation(Effect.READ, short="find")
+@operation(
+    Effect.READ,
+    short="find",
+    asks="do we have reusable code for this; is there a skill that does it; which helper functions exist; have "
+    "we already written something for this; search saved functions; what routines do we have",
+)
 async def find_skills(
     ctx: Context,
     query: Annotated[str | None, Param("What it should do; without it, all.", least=1, most=20_000)] = None,
@@ -45,7 +56,11 @@ async def find_skills(
     return (await storing.rank_skills(ctx.store, ctx.scope, query))[:k]
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="show the code of that skill; how does this skill work; let me see the source of the saved function; "
+    "what does that skill do exactly",
+)
 async def get_skill(ctx: Context, name: Name) -> KeptSkill:
     """Show a skill's code, types and uses.
 
@@ -54,7 +69,12 @@ async def get_skill(ctx: Context, name: Name) -> KeptSkill:
     return await storing.require_skill(ctx.store, ctx.scope, name)
 
 
-@operation(Effect.EXECUTE, short="run")
+@operation(
+    Effect.EXECUTE,
+    short="run",
+    asks="run that saved skill; use the function we saved; execute the saved routine; call our function with "
+    "these arguments",
+)
 async def run_skill(
     ctx: Context,
     name: Name,
@@ -67,10 +87,13 @@ async def run_skill(
     """
     skill = await storing.find_fitting_skill(ctx.store, ctx.scope, name, arguments or {})
     where = keeping.clean_name(ctx.resolve_workspace(workspace))
-    return await ctx.programs.run_skill(ctx.host, skill, arguments or {}, where)
+    return await ctx.programs.run_skill(ctx, skill, arguments or {}, where)
 
 
-@operation(Effect.WRITE)
+@operation(
+    Effect.WRITE,
+    asks="delete that skill; we no longer need the saved function; throw out the old skill; remove a saved routine",
+)
 async def delete_skill(ctx: Context, name: Name) -> bool:
     """Delete a skill; `undo` brings it back. False if there was none.
 
@@ -80,7 +103,11 @@ async def delete_skill(ctx: Context, name: Name) -> bool:
     return await storing.delete_skill(ctx.store, name, ctx.call)
 
 
-@operation(Effect.READ)
+@operation(
+    Effect.READ,
+    asks="give me all skills as files; export the saved functions; download our skills for review; write out "
+    "all saved routines",
+)
 async def export_skills(ctx: Context) -> dict[str, str]:
     """Return all skills as files to read and review, by file name.
 

@@ -54,10 +54,6 @@ class _CatalogNames(NamedTuple):
 _names_cache: "weakref.WeakKeyDictionary[Catalog, _CatalogNames]" = weakref.WeakKeyDictionary()
 
 
-def get_path(operation: AnyOperation) -> str:
-    return operation.path
-
-
 def build_names(catalog: Catalog, skills: Mapping[str, Skill]) -> Namespace:
     """Return every name that a program has."""
     known = _get_catalog_names(catalog)
@@ -81,7 +77,7 @@ def _get_catalog_names(catalog: Catalog) -> _CatalogNames:
     """Put together once what a catalog gives to programs."""
     known, version = _names_cache.get(catalog), catalog.version
     if known is None or known.version != version:
-        operations = {get_path(one): one for one in catalog if one.programs}
+        operations = {operation.path: operation for operation in catalog if operation.programs}
         functions = [_create_function(one) for one in operations.values()]
         known = _names_cache[catalog] = _CatalogNames(
             version, functions, Namespace(functions, SYNONYMS, catalog.unavailable, catalog.problem), operations, {}
@@ -91,7 +87,7 @@ def _get_catalog_names(catalog: Catalog) -> _CatalogNames:
 
 def _create_function(operation: AnyOperation) -> Function:
     return Function(
-        get_path(operation),
+        operation.path,
         operation.arguments_schema,
         operation.short_name or None,
         operation.summary,

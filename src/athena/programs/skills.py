@@ -1,10 +1,11 @@
 """Keeping skills as rows, so that search, history and undo are theirs as well."""
 
+import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from athena.core import redaction
-from athena.core.catalog import Catalog, score_match, stem_words
+from athena.core import redaction, words
+from athena.core.catalog import Catalog
 from athena.core.text import make_storable
 from athena.core.values import Call, Scope
 from athena.errors import Conflict, InvalidInput, NotFound
@@ -21,12 +22,6 @@ from athena.programs.values import FoundSkill, KeptSkill, Skill
 from athena.storage import calls, scopes
 from athena.storage.database import Transaction
 from athena.storage.filters import Filter
-
-if TYPE_CHECKING:
-    from athena.programs.host_calls import RunContext
-    from athena.programs.runner import ProgramRunner
-    from athena.programs.sandbox import Run
-
 
 SKILL_KIND: Literal["skill"] = "skill"
 SKILL_METADATA_KEY = f"{RESERVED_PREFIX}skill"
@@ -118,17 +113,18 @@ async def find_skill(store: Store, scope: Scope, name: str) -> KeptSkill | None:
     return _row_to_kept_skill(row) if row else None
 
 
-async def load_skills(store: Store, scope: Scope) -> list[Skill]:
-    """Return all skills that a project can see, its own last."""
-    return [parse_skill(row.memory) for row in reversed(await _fetch_rows(store, scope))]
+async def load_skills(store: Store, scope: Scope) -> dict[str, Skill]:
+    """Return the skills that a project can call, by name: its own hide those of the user and of Athena."""
+    saved = [parse_skill(row.memory) for row in reversed(await _fetch_rows(store, scope))]
+    return load_shipped_skills() | {skill.name: skill for skill in saved}
 
 
-async def list_skills(store: Store, scope: Scope) -> list[KeptSkill]:
-    """Return all skills with their uses, one of each name."""
-    found: dict[str, KeptSkill] = {}
+async def list_skills(store: Store, scope: Scope) -> dict[str, KeptSkill]:
+    """Return the skills that a project can call with their uses, by name."""
+    saved: dict[str, KeptSkill] = {}
     for row in await _fetch_rows(store, scope):
-        found.setdefault(row.memory.metadata["session_id"], _row_to_kept_skill(row))
-    return list(found.values())
+        saved.setdefault(row.memory.metadata["session_id"], _row_to_kept_skill(row))
+    return {name: to_kept_skill(skill) for name, skill in load_shipped_skills().items()} | saved
 
 
 async def _fetch_rows(store: Store, scope: Scope) -> list[storage.SkillRow]:
@@ -159,41 +155,6 @@ async def delete_skill(store: Store, name: str, call: Call) -> bool:
         ]
 
     return await edit.forget_rows(store, find_rows, call) > 0
-
-
-async def save_tested_skill(
-    store: Store,
-    programs: "ProgramRunner",
-    host: "RunContext",
-    name: str,
-    code: str,
-    description: str | None,
-    example: str | None,
-) -> KeptSkill:
-    """Keep a function as a skill once its types fit and its example has run."""
-    read = skill_source.parse_skill(name, code, description, example or "")
-    refuse_taken(host.catalog, name)
-    if not read.example:
-        if read.parameters["required"]:
-            raise InvalidInput("a skill needs an example", hint=f"e.g. example={name + '(...)'!r} with real arguments")
-        read = skill_source.parse_skill(name, code, description, f"{name}()")
-    if wrong := await programs.find_errors(host, read.code):
-        said = "; ".join(f"line {one['line']}: {one['message']}" for one in wrong[:5])
-        hint = wrong[0]["hint"] or "describe_tool says what an operation takes"
-        raise InvalidInput(f"{name} cannot be saved: {said}", hint=hint)
-    run = await programs.try_out(host, skill_source.build_example_program(read))
-    if run.error is not None or run.pause is not None:
-        said = f"{run.error['type']}: {run.error['message']}" if run.error else "it waits for a person's approval"
-        line = f" (line {run.error['line']})" if run.error and run.error["line"] else ""
-        raise InvalidInput(f"the example of {name} does not run: {said}{line}", hint=_example_hint(run))
-    return await write_skill(store, read, host.call)
-
-
-def _example_hint(run: "Run") -> str | None:
-    """Say what to do about an example that does not run."""
-    if run.error is None or run.error["type"] == "ApprovalNeeded":
-        return "nobody approves an example: call it with dry_run=True, or with arguments that do not need it"
-    return run.error["hint"]
 
 
 def refuse_taken(catalog: Catalog, name: str) -> None:
@@ -238,12 +199,10 @@ async def find_fitting_skill(store: Store, scope: Scope, name: str, arguments: d
 
 async def rank_skills(store: Store, scope: Scope, query: str | None) -> list[FoundSkill]:
     """Return skills: those that fit a question, the best first, or all."""
-    saved = {one.name: one for one in await list_skills(store, scope)}
-    every = {name: to_kept_skill(one) for name, one in load_shipped_skills().items()} | saved
+    every = await list_skills(store, scope)
     order = list(every)
     if query is not None:
-        wanted = stem_words(query)
-        scores = {name: score_match(wanted, name, one.description, one.signature) for name, one in every.items()}
+        scores = {name: _score_skill(one, set(words.stem_words(query))) for name, one in every.items()}
         for place, (name, score) in enumerate(await search_skills(store, scope, query, 50)):
             if name in scores and score > 0.2:
                 scores[name] += 1.0 / (1 + place)
@@ -255,7 +214,16 @@ async def rank_skills(store: Store, scope: Scope, query: str | None) -> list[Fou
     ]
 
 
+def _score_skill(skill: KeptSkill, query: set[str]) -> float:
+    """Return how well a skill fits the stems of a question: by its name, then its description, then its signature."""
+    score = 0.0
+    for text, weight in ((skill.name, 4.0), (skill.description, 2.0), (skill.signature, 0.5)):
+        if stems := set(words.stem_words(text)):
+            score += weight * len(query & stems) / math.sqrt(math.sqrt(len(stems)))  # long texts share words by chance
+    return score
+
+
 async def export_sources(store: Store, scope: Scope) -> dict[str, str]:
     """Return every skill as the text of a file."""
-    every = load_shipped_skills() | {one.name: one for one in await load_skills(store, scope)}
-    return {f"{name}.py": skill_source.format_skill_file(one) for name, one in sorted(every.items())}
+    skills = await load_skills(store, scope)
+    return {f"{name}.py": skill_source.format_skill_file(skill) for name, skill in sorted(skills.items())}

@@ -1,4 +1,4 @@
-"""A connection that is lost while a transaction commits: what was asked for happens once, or the caller is told."""
+"""Connections lost during COMMIT: the change happens once, or the caller gets an error."""
 
 import socket
 import time
@@ -42,7 +42,7 @@ def proxy(server: postgres.Server) -> Generator[Proxy]:
 
 
 def kept(url: str) -> list[tuple[str, int, int]]:
-    """Return each text with how often it was stored and how many steps its history has."""
+    """Return each text with its occurrences and the length of its history."""
     return query(
         url,
         """SELECT content, occurrences, (SELECT count(*) FROM history h WHERE h.memory = m.id)
@@ -51,7 +51,7 @@ def kept(url: str) -> list[tuple[str, int, int]]:
 
 
 def late(line: Line, commit: bytes) -> None:
-    """Lose the client at once, and give the server its commit a while later."""
+    """Disconnect the client at once, and deliver its commit to the server later."""
     with suppress(OSError):
         line.client.shutdown(socket.SHUT_RDWR)
     time.sleep(0.7)
@@ -59,7 +59,7 @@ def late(line: Line, commit: bytes) -> None:
 
 
 def last_words(line: Line, commit: bytes) -> None:
-    """Let the server commit, and tell the client that the server is being shut down."""
+    """Let the server commit, and tell the client that the server is shutting down."""
     line.upstream.sendall(commit)
     line.upstream.recv(65_536)
     said = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
@@ -69,7 +69,7 @@ def last_words(line: Line, commit: bytes) -> None:
 
 
 @pytest.mark.parametrize("moment", [lose_the_answer, lose_the_commit, late, last_words])
-def test_a_store_whose_commit_is_not_answered_happens_once(url: str, proxy: Proxy, moment: Hook) -> None:
+def test_unanswered_commit_of_store_happens_once(url: str, proxy: Proxy, moment: Hook) -> None:
     with opened(proxy.url(url)) as app:
         call(app, "remember", content="before")
         proxy.at_commit(moment)
@@ -81,7 +81,7 @@ def test_a_store_whose_commit_is_not_answered_happens_once(url: str, proxy: Prox
         assert call(app, "verify").ok
 
 
-def test_a_network_between_client_and_server_changes_nothing(server: postgres.Server, url: str) -> None:
+def test_proxy_changes_nothing(server: postgres.Server, url: str) -> None:
     with proxied(server, tcp=True) as proxy, opened(proxy.url(url)) as app:
         for moment in (lose_the_answer, lose_the_commit):
             proxy.at_commit(moment)
@@ -93,7 +93,7 @@ def test_a_network_between_client_and_server_changes_nothing(server: postgres.Se
 
 
 @pytest.mark.parametrize("moment", [lose_the_answer, lose_the_commit])
-def test_a_change_whose_commit_is_not_answered_happens_once(url: str, proxy: Proxy, moment: Hook) -> None:
+def test_unanswered_commit_of_change_happens_once(url: str, proxy: Proxy, moment: Hook) -> None:
     with opened(proxy.url(url)) as app:
         number = call(app, "remember", content="the kettle is red").id
         proxy.at_commit(moment, b"INSERT INTO history")
@@ -109,7 +109,7 @@ def test_a_change_whose_commit_is_not_answered_happens_once(url: str, proxy: Pro
         assert call(app, "verify").ok
 
 
-def test_many_that_lose_their_answers_at_once_are_each_kept_once(url: str, proxy: Proxy) -> None:
+def test_many_lost_answers_happen_once(url: str, proxy: Proxy) -> None:
     with opened(proxy.url(url)) as app, ThreadPoolExecutor(6) as pool:
         call(app, "remember", content="before")
         moments = [lose_the_answer, lose_the_commit] * 6
@@ -129,12 +129,12 @@ def test_many_that_lose_their_answers_at_once_are_each_kept_once(url: str, proxy
 
 
 def unreachable(line: Line, commit: bytes) -> None:
-    """Let the server commit, and be gone for the client from then on."""
+    """Let the server commit, and be unreachable for the client from then on."""
     line.proxy.refusing = True
     lose_the_answer(line, commit)
 
 
-def test_a_caller_is_told_when_nobody_can_say_whether_it_was_stored(url: str, proxy: Proxy) -> None:
+def test_unknown_commit_raises_error(url: str, proxy: Proxy) -> None:
     with opened(proxy.url(url)) as app:
         call(app, "remember", content="before")
         wait_for_it(app, 1)
@@ -154,8 +154,8 @@ def test_a_caller_is_told_when_nobody_can_say_whether_it_was_stored(url: str, pr
 
 
 @pytest.mark.parametrize("others", [0, 12])
-def test_a_store_that_a_crash_took_back_is_not_acknowledged(others: int) -> None:
-    """After a crash the server may give the number of a lost transaction to another, which then commits."""
+def test_crashed_commit_is_not_acknowledged(others: int) -> None:
+    """After a crash the server may reuse the id of a lost transaction for another that commits."""
     with postgres.running(DURABLE) as server, proxied(server) as proxy:
         url = new_database(server)
         with opened(proxy.url(url), LONG) as app, opened(url, LONG) as other, ThreadPoolExecutor(1) as pool:
@@ -180,18 +180,18 @@ def test_a_store_that_a_crash_took_back_is_not_acknowledged(others: int) -> None
             assert call(app, "verify").ok
 
 
-def test_what_is_kept_about_commits_does_not_grow_for_ever(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_records_are_pruned(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(url) as app:
         call(app, "remember", content="first")
         query(url, "UPDATE commits SET at = at - interval '1 hour'")
         assert query(url, "SELECT count(*) FROM commits")[0][0] >= 1
-        monkeypatch.setattr(store, "TALLY_FOLD_WRITES", 2)  # smaller
+        monkeypatch.setattr(store, "TALLY_FOLD_WRITES", 2)  # smaller, to be quick
         for i in range(4):
             call(app, "remember", content=f"item {i}")
     assert query(url, "SELECT count(*) FROM commits WHERE at < now() - interval '10 minutes'") == [(0,)]
 
 
-def test_work_that_takes_longer_than_the_patience_is_still_resolved(url: str, proxy: Proxy) -> None:
+def test_slow_work_is_still_resolved(url: str, proxy: Proxy) -> None:
     with opened(proxy.url(url)) as app:
         number: int = call(app, "remember", content="before").id
         wait_for_it(app, 0.2)
@@ -206,7 +206,7 @@ def test_work_that_takes_longer_than_the_patience_is_still_resolved(url: str, pr
         assert kept(url) == [("before", 2, 1)]
 
 
-def test_work_that_takes_longer_than_the_patience_and_loses_a_race_is_run_again(url: str) -> None:
+def test_slow_work_losing_race_is_retried(url: str) -> None:
     with opened(url) as app:
         number = call(app, "remember", content="before").id
         wait_for_it(app, 0.2)

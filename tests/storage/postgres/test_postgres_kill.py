@@ -1,4 +1,4 @@
-"""What was acknowledged is there once, however often the server dies."""
+"""Acknowledged writes are stored once, however often the server dies."""
 
 import random
 import subprocess
@@ -18,13 +18,13 @@ from athena.app.compose import App
 from athena.embedding.minilm import MiniLM
 from athena.errors import Unavailable
 from athena.storage.postgres.store import Postgres
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 url, name = sys.argv[1:]
 app = App(Postgres(url), MiniLM())
 context = app.create_context("test", "test")
 remember, recall = app.catalog.get_operation("remember"), app.catalog.get_operation("recall")
 nouns = "harbour violin glacier meadow engine lantern orchard compass kettle marble".split()
-drive(recall(context, query="warm up"))
+run_sync(recall(context, query="warm up"))
 print("ready", flush=True)
 sys.stdin.readline()
 over = threading.Event()
@@ -36,10 +36,10 @@ while not over.is_set():
     text = f"{name}{i:05d} the {one} number {i} of {name} stands by the {two}"
     try:
         if name == "reader":
-            drive(recall(context, query=f"the {one} by the {two}"))
+            run_sync(recall(context, query=f"the {one} by the {two}"))
             print("found", flush=True)
         else:
-            drive(remember(context, content=text))
+            run_sync(remember(context, content=text))
             print("kept", text, flush=True)
     except Unavailable as error:
         print("unavailable" if error.retry else "hopeless", error, flush=True)
@@ -48,12 +48,12 @@ app.close()
 
 
 @pytest.mark.timeout(900)
-def test_every_acknowledged_memory_is_there_once_after_the_server_was_killed() -> None:
+def test_acknowledged_memories_survive_server_kill() -> None:
     chance = random.Random(7)
     with postgres.running(DURABLE) as server:
         url = new_database(server)
         with opened(url):
-            pass  # it is there before anybody uses it
+            pass  # created before it is used
         processes = {name: begin(WRITER, url, name) for name in ("left", "right", "reader")}
         for process in processes.values():
             assert hear(process) == "ready"
@@ -95,7 +95,7 @@ def test_every_acknowledged_memory_is_there_once_after_the_server_was_killed() -
 
 
 def _rest(process: subprocess.Popen[str]) -> list[str]:
-    """Return what a process still says; it must end well, and complain about nothing."""
+    """Return the remaining output of a process; assert that it succeeded without messages."""
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert err == ""
@@ -103,8 +103,8 @@ def _rest(process: subprocess.Popen[str]) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-def test_a_server_that_dies_in_the_middle_of_large_writes_keeps_all_of_each_or_nothing() -> None:
-    """A batch is one transaction, with many statements under way at once."""
+def test_large_writes_are_atomic_on_kill() -> None:
+    """A batch is one transaction with many pipelined statements."""
     with postgres.running(DURABLE) as server:
         url = new_database(server)
         with opened(url, patience=LONG) as app, ThreadPoolExecutor(1) as pool:

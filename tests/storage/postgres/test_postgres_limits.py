@@ -1,4 +1,4 @@
-"""Texts, names and settings that PostgreSQL has limits for, and servers that are set up in odd ways."""
+"""Limits of PostgreSQL on texts, names and settings, and servers with unusual configuration."""
 
 import random
 import subprocess
@@ -21,8 +21,8 @@ def url(server: postgres.Server) -> str:
     return new_database(server)
 
 
-def test_a_table_without_spaces_is_kept_whole_and_found_by_its_beginning(url: str) -> None:
-    """It is one passage, with more distinct words than a tsvector can hold."""
+def test_text_without_spaces_is_found(url: str) -> None:
+    """It is one passage with more distinct words than a tsvector can hold."""
     with opened(url) as app:
         numbers = ",".join(str(i) for i in range(150_000))
         letters = ",".join(f"{i:b}".replace("0", "ж").replace("1", "щ") * 12 for i in range(9_000))
@@ -35,7 +35,7 @@ def test_a_table_without_spaces_is_kept_whole_and_found_by_its_beginning(url: st
 
 
 @pytest.mark.parametrize("which", ["session", "project", "key"])
-def test_a_name_that_is_too_long_for_an_index_is_told_at_once(url: str, which: str) -> None:
+def test_oversized_index_key_is_reported(url: str, which: str) -> None:
     chance = random.Random(1)
     name = "".join(chr(chance.randrange(0x4E00, 0x9FFF)) for _ in range(1_000 if which == "project" else 9_000))
     with opened(url, patience=100) as app:
@@ -77,12 +77,12 @@ ODD = {
 }
 
 
-def test_a_database_with_odd_settings_behaves_like_any_other(url: str) -> None:
+def test_unusual_database_settings_change_nothing(url: str) -> None:
     for setting, value in ODD.items():
         try:
             query(url, f"ALTER DATABASE {name_of(url)} SET {setting} = '{value}'")
         except psycopg.errors.UndefinedObject:
-            continue  # of another version of the server
+            continue  # unknown to this version of the server
     with opened(url) as app:
         texts = [
             "Größe: 5 € – 日本語のメモ 🦊",
@@ -94,7 +94,7 @@ def test_a_database_with_odd_settings_behaves_like_any_other(url: str) -> None:
             number = call(app, "remember", content=text, tags=["ключ", "ß"], metadata={"session_id": "日本"}).id
             assert call(app, "get_memory", memory_id=number).content == text
             assert call(app, "recall", query=text, k=1)[0].id == number
-        for _ in range(8):  # statements are prepared after a few times
+        for _ in range(8):  # statements are prepared after a few executions
             assert call(app, "recall", query="日本語", k=1)[0].content == texts[0]
         number = call(app, "remember", content="to be changed").id
         call(app, "update_memory", memory_id=number, content="changed", importance=0.123456789)
@@ -105,7 +105,7 @@ def test_a_database_with_odd_settings_behaves_like_any_other(url: str) -> None:
         assert call(app, "verify").problems == ()
 
 
-def test_an_encoding_in_the_environment_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_encoding_variable_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     monkeypatch.setenv("ATHENA_DATABASE_URL", url)
     short = api.store("日本語のメモ 🦊")
@@ -113,7 +113,7 @@ def test_an_encoding_in_the_environment_changes_nothing(url: str, monkeypatch: p
     assert api.search("日本語").memories[0].hash == short
 
 
-def test_a_limit_on_the_time_of_transactions_is_told(url: str) -> None:
+def test_transaction_timeout_is_reported(url: str) -> None:
     with opened(url) as app:
         call(app, "remember", content="before")
     query(url, f"ALTER DATABASE {name_of(url)} SET transaction_timeout = '600ms'")
@@ -128,7 +128,7 @@ def test_a_limit_on_the_time_of_transactions_is_told(url: str) -> None:
         assert call(app, "recall", query="before")
 
 
-def test_a_program_that_ends_while_a_graph_is_drawn_ends_soon_and_the_server_goes_on(url: str) -> None:
+def test_exit_during_index_build_is_quick(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as holding:
         process = begin(
             """
@@ -152,7 +152,7 @@ def test_a_program_that_ends_while_a_graph_is_drawn_ends_soon_and_the_server_goe
         assert hear(process) == "searched"
         until(lambda: query(url, "SELECT 1 FROM pg_stat_progress_create_index"))
         say(process, "go")
-        assert end(process) == []  # though the graph is held up
+        assert end(process) == []  # although the index build is blocked
         holding.execute("COMMIT")
     until(
         lambda: query(
@@ -161,7 +161,7 @@ def test_a_program_that_ends_while_a_graph_is_drawn_ends_soon_and_the_server_goe
     )
 
 
-def test_a_store_that_was_dumped_and_restored_is_whole(server: postgres.Server, url: str) -> None:
+def test_dump_and_restore_keeps_store(server: postgres.Server, url: str) -> None:
     with opened(url) as app:
         for i in range(5):
             call(app, "remember", content=f"lantern {i} by the door", tags=["x"], metadata={"session_id": f"s{i % 2}"})
@@ -187,7 +187,7 @@ def test_a_store_that_was_dumped_and_restored_is_whole(server: postgres.Server, 
         "k1",
     ],
 )
-def test_nothing_of_a_purged_memory_is_left_in_any_table(url: str, key: str | None) -> None:
+def test_purge_leaves_nothing_in_tables(url: str, key: str | None) -> None:
     with opened(url) as app:
         number = call(app, "remember", content="xyzzy one", tags=["xyzzy"], metadata={"session_id": "xyzzy"}).id
         call(app, "update_memory", memory_id=number, content="xyzzy two")

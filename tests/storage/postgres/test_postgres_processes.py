@@ -1,4 +1,4 @@
-"""Several processes and threads on one database: all see the same, and nothing is lost or done twice."""
+"""Several processes and threads on one database: a consistent view, and no lost or repeated change."""
 
 import subprocess
 import sys
@@ -23,10 +23,10 @@ from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 from athena.storage.postgres import store
 from athena.storage.usage import TokenUsage
-from conftest import _model, rounds
+from conftest import MODEL, rounds
 from patience import LONG, until
 
-# Pairs of texts whose digests begin with the same eight digits.
+# Pairs of texts whose digests share the first eight digits.
 COLLIDING = ((53529, 75183), (25723, 115993), (115508, 139220), (66124, 183956), (97599, 189637), (9556, 198249))
 
 
@@ -37,14 +37,14 @@ def shared(server: postgres.Server) -> str:
 
 @pytest.fixture(scope="module")
 def crowd(shared: str) -> Generator[list[Other]]:
-    """Three more processes on the store of this file, which they all opened at once when it was empty."""
+    """Start three processes that opened the empty store of this file at the same time."""
     with others(shared, 3, threads=4) as made:
         yield made
 
 
 @pytest.fixture
 def app(shared: str, crowd: list[Other]) -> Generator[App]:
-    """The same store in this process, emptied."""
+    """Return the same store in this process, emptied."""
     rows = query(shared, "SELECT tablename FROM pg_tables WHERE schemaname = 'athena' AND tablename <> 'counters'")
     query(shared, f"TRUNCATE {', '.join(row[0] for row in rows)}")
     with opened(shared) as made:
@@ -53,8 +53,8 @@ def app(shared: str, crowd: list[Other]) -> Generator[App]:
 
 
 def nearest(app: App, text: str) -> int:
-    """Return the memory whose vector is nearest to that of a text, whatever its words."""
-    vector = _model.embed([text])[0]
+    """Return the memory with the vector nearest to that of a text."""
+    vector = MODEL.embed([text])[0]
 
     async def work(tx: Transaction) -> int:
         vectors, encoder = app.store.database.vectors, app.store.encoder
@@ -66,7 +66,7 @@ def nearest(app: App, text: str) -> int:
 
 
 def at_once(*works: Callable[[], Any]) -> list[Any]:
-    """Run functions at the same moment and return what each returned or raised."""
+    """Run functions concurrently and return what each returned or raised."""
     together = threading.Barrier(len(works))
 
     def run(work: Callable[[], Any]) -> Any:
@@ -80,7 +80,7 @@ def at_once(*works: Callable[[], Any]) -> list[Any]:
         return list(pool.map(run, works))
 
 
-def test_processes_that_create_the_store_at_the_same_moment_all_succeed(server: postgres.Server) -> None:
+def test_concurrent_creation_succeeds(server: postgres.Server) -> None:
     with others(new_database(server), 3) as made:
         for number, one in enumerate(made):
             one.begin(("remember", {"content": f"from process {number}"}))
@@ -88,9 +88,7 @@ def test_processes_that_create_the_store_at_the_same_moment_all_succeed(server: 
         assert all(len(one.call("list_memories")) == 3 for one in made)
 
 
-def test_what_one_process_stored_changed_and_forgot_the_next_search_of_another_knows(
-    app: App, crowd: list[Other]
-) -> None:
+def test_processes_see_each_others_changes(app: App, crowd: list[Other]) -> None:
     for i in range(5):
         told = crowd[i % 3].call("remember", content=f"quokka{i} sleeps under the {i}th lighthouse by the harbour")
         assert [hit.id for hit in call(app, "recall", query=f"quokka{i}", k=1)] == [told["id"]], "by words"
@@ -106,7 +104,7 @@ def test_what_one_process_stored_changed_and_forgot_the_next_search_of_another_k
     assert [one.call("recall", query="lantern")[0]["id"] for one in crowd] == [stored.id] * 3
 
 
-def test_the_same_text_from_all_at_once_is_one_memory_with_all_tags(app: App, crowd: list[Other]) -> None:
+def test_concurrent_equal_texts_merge_tags(app: App, crowd: list[Other]) -> None:
     each = rounds(6, 20)
     for number, one in enumerate(crowd):
         one.begin(*(("remember", {"content": "the same", "tags": [f"t{number}-{i}"]}) for i in range(each)))
@@ -119,7 +117,7 @@ def test_the_same_text_from_all_at_once_is_one_memory_with_all_tags(app: App, cr
     assert len(call(app, "memory_history", memory_id=memory.id)) == 3 * each
 
 
-def test_projects_that_are_new_to_all_at_once_get_one_number_each(app: App, crowd: list[Other], shared: str) -> None:
+def test_concurrent_new_projects_get_one_id(app: App, crowd: list[Other], shared: str) -> None:
     for i in range(4):
         for number, one in enumerate(crowd):
             one.begin(*(("remember", {"content": f"{number} {j}"}) for j in range(4)), project=f"project {i}")
@@ -128,7 +126,7 @@ def test_projects_that_are_new_to_all_at_once_get_one_number_each(app: App, crow
     assert query(shared, "SELECT count(*) FROM memories GROUP BY scope") == [(12,)] * 4
 
 
-def test_a_key_that_all_use_at_once_counts_once(app: App, crowd: list[Other], shared: str) -> None:
+def test_concurrent_key_counts_once(app: App, crowd: list[Other], shared: str) -> None:
     for name in ("one", "two", "three"):
         for one in crowd:
             one.begin(*[("remember", {"content": f"kept under key {name}"})] * 4, key=name)
@@ -140,7 +138,7 @@ def test_a_key_that_all_use_at_once_counts_once(app: App, crowd: list[Other], sh
     )
 
 
-def test_a_change_and_a_removal_of_the_same_memory_at_once_both_count_or_one_is_told(app: App) -> None:
+def test_concurrent_change_and_removal_are_consistent(app: App) -> None:
     for i in range(rounds(6, 60)):
         number = call(app, "remember", content=f"text {i}").id
         changed, forgotten = at_once(
@@ -156,7 +154,7 @@ def test_a_change_and_a_removal_of_the_same_memory_at_once_both_count_or_one_is_
         assert call(app, "list_memories") == []
 
 
-def test_an_undo_and_a_change_at_once_leave_a_history_that_adds_up(app: App) -> None:
+def test_concurrent_undo_and_change_keep_history(app: App) -> None:
     for i in range(rounds(6, 60)):
         number = call(app, "remember", content=f"first {i}").id
         call(app, "update_memory", memory_id=number, content=f"second {i}")
@@ -173,7 +171,7 @@ def test_an_undo_and_a_change_at_once_leave_a_history_that_adds_up(app: App) -> 
         call(app, "forget", memory_id=number)
 
 
-def test_undoing_at_once_takes_back_each_change_once(app: App, crowd: list[Other]) -> None:
+def test_concurrent_undos_revert_each_change_once(app: App, crowd: list[Other]) -> None:
     for i in range(12):
         call(app, "remember", content=f"item {i}")
     for one in crowd:
@@ -185,9 +183,7 @@ def test_undoing_at_once_takes_back_each_change_once(app: App, crowd: list[Other
     assert call(app, "list_memories") == []
 
 
-def test_lists_of_memories_that_are_forgotten_in_any_order_at_once_never_wait_for_each_other_for_long(
-    app: App, crowd: list[Other]
-) -> None:
+def test_forget_lists_do_not_deadlock(app: App, crowd: list[Other]) -> None:
     numbers = [call(app, "remember", content=f"item {i}").id for i in range(12)]
     for one, order in zip(crowd, (numbers, numbers[::-1], numbers[6:] + numbers[:6]), strict=True):
         one.begin(("forget_batch", {"memory_ids": order}))
@@ -196,7 +192,7 @@ def test_lists_of_memories_that_are_forgotten_in_any_order_at_once_never_wait_fo
 
 
 @pytest.mark.parametrize("pair", COLLIDING[: rounds(3, 6)])
-def test_texts_whose_hashes_begin_alike_get_names_of_their_own_even_at_once(app: App, pair: tuple[int, int]) -> None:
+def test_colliding_hashes_get_unique_names(app: App, pair: tuple[int, int]) -> None:
     call(app, "remember", content="before")
     one, other = at_once(*(lambda n=n: call(app, "remember", content=f"note {n}") for n in pair))
     names = query(app.store.database.url, "SELECT hash FROM memories WHERE content LIKE 'note%'")  # type: ignore[attr-defined]
@@ -204,7 +200,7 @@ def test_texts_whose_hashes_begin_alike_get_names_of_their_own_even_at_once(app:
     assert {call(app, "get_memory", memory_id=name).id for (name,) in names} == {one.id, other.id}
 
 
-def test_a_session_that_begins_in_several_places_at_once_is_one_session(app: App, shared: str) -> None:
+def test_concurrent_session_starts_are_one(app: App, shared: str) -> None:
     call(app, "remember", content="before")
     for i in range(rounds(4, 20)):
         at_once(
@@ -221,8 +217,8 @@ def test_a_session_that_begins_in_several_places_at_once_is_one_session(app: App
     assert split == []
 
 
-def test_threads_that_use_the_same_memories_while_they_are_written_lose_nothing(app: App) -> None:
-    """Every search strengthens what it finds, a little later, in the same rows."""
+def test_threads_update_usage_without_loss(app: App) -> None:
+    """Every search strengthens its results in the background, in the same rows."""
     numbers = [call(app, "remember", content=f"the lantern number {i} by the door").id for i in range(5)]
 
     def work(thread: int) -> None:
@@ -236,7 +232,7 @@ def test_threads_that_use_the_same_memories_while_they_are_written_lose_nothing(
     assert {key for one in facts for key in one} == {f"k{thread}-{i}" for thread in range(4) for i in range(8)}
 
 
-def test_sums_that_another_process_holds_cost_no_note_of_a_call(server: postgres.Server) -> None:
+def test_locked_sums_lose_no_call(server: postgres.Server) -> None:
     url = new_database(server)
     database = store.Postgres(url, soon=0.05)
     ledger = CallLog(database)
@@ -249,14 +245,12 @@ def test_sums_that_another_process_holds_cost_no_note_of_a_call(server: postgres
             ledger.log_call(Call("recall", "test", Scope.from_name("test"), 0.0, None, "", None), "done", 1.0)
             ledger.log_usage("test", 0.0, "recall", "test", TokenUsage(1, 1, 1))
         until(lambda: query(url, "SELECT count(*) FROM calls") == [(3,)])
-        assert query(url, counted) == [(1,)]  # which waits for the other still
+        assert query(url, counted) == [(1,)]  # it still waits for the other
     database.close()
 
 
-def test_programs_that_each_write_once_do_not_leave_a_count_behind_for_ever(
-    server: postgres.Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "TALLY_FOLD_WRITES", 4)  # smaller
+def test_single_writes_leave_no_stale_count(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "TALLY_FOLD_WRITES", 4)  # smaller, to be quick
     url = new_database(server)
     for i in range(24):
         with opened(url) as app:
@@ -267,7 +261,7 @@ def test_programs_that_each_write_once_do_not_leave_a_count_behind_for_ever(
 FORKING = """
 import os, sys
 from athena import api
-from athena.core.threads import run_sync as drive
+from athena.core.threads import run_sync
 first = api.store("from the parent")
 assert api.search("parent").total == 1
 
@@ -299,7 +293,7 @@ def forking(script: str, url: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_parent_and_children_of_a_fork_go_on_side_by_side(server: postgres.Server) -> None:
+def test_forked_parent_and_children_work(server: postgres.Server) -> None:
     url = new_database(server)
     printed = forking(
         """
@@ -322,8 +316,8 @@ def test_parent_and_children_of_a_fork_go_on_side_by_side(server: postgres.Serve
     assert query(url, "SELECT count(*), max(occurrences) FROM memories") == [(21, 1)]
 
 
-def test_a_child_that_ends_as_a_program_does_leaves_the_parent_its_connections(server: postgres.Server) -> None:
-    """Its exit handlers run, and its modules are taken apart, with what it inherited among them."""
+def test_exiting_child_keeps_parents_connections(server: postgres.Server) -> None:
+    """Its exit handlers run and its modules are torn down, including inherited objects."""
     url = new_database(server)
     forking(
         """
@@ -344,7 +338,7 @@ def test_a_child_that_ends_as_a_program_does_leaves_the_parent_its_connections(s
     assert query(url, "SELECT count(*) FROM memories") == [(7,)]
 
 
-def test_a_child_born_while_others_write_can_store(server: postgres.Server) -> None:
+def test_child_forked_during_writes_can_store(server: postgres.Server) -> None:
     url = new_database(server)
     forking(
         """

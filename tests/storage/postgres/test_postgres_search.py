@@ -1,4 +1,4 @@
-"""Searching on PostgreSQL: counts of words, the graph of vectors, large projects, and what no project may see."""
+"""Search on PostgreSQL: term counts, the HNSW index, large projects, and isolation of projects."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ GRAPH = f"passages_near_1_{DIMENSIONS}"
 
 
 class Bag:
-    """A small model: a text is the sum of its words, each a direction of its own."""
+    """A small model: a text's vector is the sum of random vectors of its words."""
 
     def __init__(self, name: str = "bag", dimensions: int = DIMENSIONS) -> None:
         self.name, self.dimensions = name, dimensions
@@ -54,7 +54,7 @@ def bag_app(url: str, embedder: Bag | None = None) -> App:
 
 
 def fill(url: str, project: str, count: int, each: int = 1) -> None:
-    """Write a project of many memories straight into the tables, `each` passages to a memory, all at random."""
+    """Write a project of many random memories directly into the tables, `each` passages per memory."""
     chance, words = np.random.default_rng(count), PostgresFullText()
     codes = np.clip(chance.normal(size=(count * each, DIMENSIONS)) * 40, -127, 127).astype(int)
     with psycopg.connect(url, autocommit=False) as connection:
@@ -114,7 +114,7 @@ def graphs(url: str) -> list[tuple[str, bool]]:
 
 @pytest.fixture(scope="module")
 def large(server: postgres.Server) -> str:
-    """A database with one large project, a small one, and the graph drawn."""
+    """Return a database with one large project, a small one, and the index built."""
     url = new_database(server)
     app = bag_app(url)
     for i in range(50):
@@ -132,7 +132,7 @@ def large(server: postgres.Server) -> str:
 
 @pytest.fixture
 def grown(large: str, monkeypatch: pytest.MonkeyPatch) -> Generator[App]:
-    """The store with the large project, which is searched by its graph."""
+    """Return the store with the large project, which uses the index."""
     monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 1_000)
     app = bag_app(large)
     yield app
@@ -140,7 +140,7 @@ def grown(large: str, monkeypatch: pytest.MonkeyPatch) -> Generator[App]:
 
 
 def near(app: App, project: str, vector: NDArray[np.float32], limit: int) -> list[int]:
-    """Return the memories nearest to a vector, the nearest first."""
+    """Return the memories nearest to a vector, nearest first."""
 
     async def work(tx: Transaction) -> list[int]:
         found, encoder = app.store.database.vectors, app.store.encoder
@@ -154,7 +154,7 @@ def near(app: App, project: str, vector: NDArray[np.float32], limit: int) -> lis
     return run_sync(app.store.database.read(work))
 
 
-def test_the_number_of_occurrences_is_read_back_right_with_and_without_a_label(server: postgres.Server) -> None:
+def test_term_counts_are_read_back(server: postgres.Server) -> None:
     app = bag_app(new_database(server))
     items = [
         {"content": f"{'kettle ' * n} number{n}{label}", "tags": ["kettle"] if label else []}
@@ -167,7 +167,7 @@ def test_the_number_of_occurrences_is_read_back_right_with_and_without_a_label(s
 
     async def work(tx: Transaction) -> dict[int, tuple[float, bool]]:
         among = await app.store.database.vectors.select_candidates(tx, Filter(Scope("test")), "bag", DIMENSIONS)
-        nodes, _ = await words._read_term_passages(tx, among, parse_query_terms(words._tokenizer(), "kettle"), 0)
+        nodes, _ = await words._read_term_passages(tx, among, parse_query_terms(words._get_tokenizer(), "kettle"), 0)
         rows = zip(nodes.memories.tolist(), nodes.text[0].tolist(), nodes.label[0].tolist(), strict=True)
         return {memory: (text, label) for memory, text, label in rows}
 
@@ -177,7 +177,7 @@ def test_the_number_of_occurrences_is_read_back_right_with_and_without_a_label(s
     app.close()
 
 
-def test_a_small_project_beside_a_large_one_gives_all_that_it_has(grown: App) -> None:
+def test_small_project_beside_large_is_complete(grown: App) -> None:
     found = call(grown, "recall", project="small", query="lantern", k=10)
     assert len(found) == 10
     assert {hit.project for hit in found} == {"small"}
@@ -186,11 +186,11 @@ def test_a_small_project_beside_a_large_one_gives_all_that_it_has(grown: App) ->
         assert call(grown, "recall", project="small", query=f"rare{i}", k=1)[0].content.startswith(f"rare{i} ")
 
 
-def test_a_rare_tag_in_a_large_project_gives_all_that_have_it(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rare_tag_results_are_complete(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
     tagged = [
         call(grown, "remember", project="crowd", content=f"pebble{i} on the beach", tags=["rare"]) for i in range(8)
     ]
-    for exact in (1_000, 10):  # compared one by one, or by a graph that goes on until it has found them all
+    for exact in (1_000, 10):  # by exact comparison, or by an index scan that continues until it has found them all
         monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", exact)
         found = call(grown, "recall", project="crowd", query="something else entirely", k=20, tags=["rare"])
         assert {hit.id for hit in found} == {one.id for one in tagged}
@@ -199,17 +199,17 @@ def test_a_rare_tag_in_a_large_project_gives_all_that_have_it(grown: App, monkey
     assert call(grown, "recall", project="crowd", query="pebble3 on the beach", k=1)[0].id != tagged[3].id
 
 
-def test_the_graph_finds_nearly_what_a_full_scan_finds(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hnsw_index_matches_full_scan(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = np.random.default_rng(5)
     asked = chance.normal(size=(20, DIMENSIONS)).astype("f4")
     by_graph = [near(grown, "crowd", vector, 100)[:10] for vector in asked]
-    monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 10_000_000)  # larger
+    monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 10_000_000)  # larger, so that no index is used
     exactly = [near(grown, "crowd", vector, 100)[:10] for vector in asked]
     shared = [len(set(one) & set(other)) for one, other in zip(by_graph, exactly, strict=True)]
     assert sum(shared) / len(shared) >= 9
 
 
-def test_a_search_of_a_large_project_goes_by_its_graph(grown: App, large: str) -> None:
+def test_large_project_uses_hnsw_index(grown: App, large: str) -> None:
     def used() -> int:
         (row,) = query(large, "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = %s", GRAPH)
         return int(row[0])
@@ -217,19 +217,19 @@ def test_a_search_of_a_large_project_goes_by_its_graph(grown: App, large: str) -
     before = used()
     for i in range(3):
         near(grown, "crowd", Bag().embed([f"stone{i}"])[0], 10)
-    grown.close()  # its connections say at their end what they did
+    grown.close()  # connections report their statistics when they close
     assert until(lambda: used() >= before + 3)
 
 
-def test_rare_and_common_words_of_a_large_project_are_found(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rare_and_common_words_are_found(grown: App, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (3, CROWD // 2, CROWD - 1):
         found = call(grown, "recall", project="crowd", query=f"which filler is stone{number}", k=3)
         assert f"stone{number} " in found[0].content
-    assert len(call(grown, "recall", project="crowd", query="filler", k=7)) == 7  # all hold it
+    assert len(call(grown, "recall", project="crowd", query="filler", k=7)) == 7  # all texts contain the word
     assert len(call(grown, "recall", project="crowd", query="grey7 filler nowhere", k=7)) == 7
 
 
-def test_a_server_that_spreads_queries_over_workers_finds_the_same(grown: App, large: str) -> None:
+def test_parallel_query_finds_same(grown: App, large: str) -> None:
     name = name_of(large)
     expected = [hit.id for hit in call(grown, "recall", project="crowd", query="filler stone9 grey9", k=5)]
     for setting in ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size"):
@@ -243,7 +243,7 @@ def test_a_server_that_spreads_queries_over_workers_finds_the_same(grown: App, l
     assert found[0] == expected[0]
 
 
-def test_nothing_of_another_project_is_ever_found(grown: App) -> None:
+def test_other_project_is_never_found(grown: App) -> None:
     for asked in ("filler", "stone7 grey7", "rare7 lantern"):
         assert {hit.project for hit in call(grown, "recall", project="small", query=asked, k=50)} <= {"small"}
         assert {hit.project for hit in call(grown, "recall", project="crowd", query=asked, k=200)} <= {"crowd"}
@@ -254,7 +254,7 @@ def test_nothing_of_another_project_is_ever_found(grown: App) -> None:
     call(grown, "forget", project="user", memory_id=known.id)
 
 
-def test_filters_by_tag_type_and_time_hold_on_every_page(grown: App) -> None:
+def test_filters_hold_on_every_page(grown: App) -> None:
     odd = call(grown, "recall", project="small", query="lantern in the house", k=100, tags=["odd"])
     assert len(odd) == 25
     assert {hit.tags for hit in odd} == {("odd",)}
@@ -273,13 +273,11 @@ def test_filters_by_tag_type_and_time_hold_on_every_page(grown: App) -> None:
 
 
 @pytest.mark.parametrize("exact", [10_000, 100])
-def test_deep_pages_show_every_memory_once(
-    server: postgres.Server, monkeypatch: pytest.MonkeyPatch, exact: int
-) -> None:
-    """Also where some memories have so many passages that these alone would fill the list."""
+def test_deep_pages_show_memories_once(server: postgres.Server, monkeypatch: pytest.MonkeyPatch, exact: int) -> None:
+    """Even if some memories have so many passages that these alone would fill the list."""
     url = new_database(server)
     app = bag_app(url)
-    call(app, "remember", content="warm up")  # so that the model has its number
+    call(app, "remember", content="warm up")  # registers the model
     call(app, "forget", memory_id=1)
     fill(url, "test", 120, each=12)
     for i in range(60):
@@ -300,7 +298,7 @@ def test_deep_pages_show_every_memory_once(
 
 
 def building(url: str, holding: psycopg.Connection[Any]) -> None:
-    """Keep a graph from being finished for as long as this connection is in its transaction."""
+    """Block an index build for as long as this connection's transaction is open."""
     holding.execute("BEGIN")
     holding.execute("LOCK TABLE athena.passages IN ROW EXCLUSIVE MODE")
     holding.execute("SELECT pg_current_xact_id()")
@@ -312,8 +310,8 @@ def drawing(url: str) -> bool:
 
 @pytest.fixture
 def middling(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[str, App]]:
-    """A project that is large enough for a graph, and has none yet."""
-    monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 100)  # smaller
+    """Return a project that is large enough for an index and has none yet."""
+    monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", 100)  # smaller, to be quick
     url = new_database(server)
     app = bag_app(url)
     call(app, "remember", content="lantern")
@@ -322,7 +320,7 @@ def middling(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> Genera
     app.close()
 
 
-def test_a_store_works_while_its_graph_is_being_drawn(middling: tuple[str, App]) -> None:
+def test_store_works_during_index_build(middling: tuple[str, App]) -> None:
     url, app = middling
     with psycopg.connect(url, autocommit=True) as holding:
         building(url, holding)
@@ -343,9 +341,7 @@ def test_a_store_works_while_its_graph_is_being_drawn(middling: tuple[str, App])
     assert found[0].content.startswith("filler stone7 ")
 
 
-def test_a_graph_that_was_left_unfinished_is_drawn_again(
-    middling: tuple[str, App], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_index_is_rebuilt(middling: tuple[str, App], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "GRAPH_RETRY_DELAY_S", 600)  # time
     url, app = middling
     with psycopg.connect(url, autocommit=True) as holding:
@@ -359,14 +355,14 @@ def test_a_graph_that_was_left_unfinished_is_drawn_again(
     assert call(app, "verify").problems == ()
     assert call(app, "recall", project="crowd", query="stone8", k=1)[0].content.startswith("filler stone8 ")
     assert "graph cannot be drawn" in call(app, "health").problems[0]
-    # It is tried again after a while, by the next search that wants it.
+    # The next search that needs it retries after a while.
     monkeypatch.setattr(store, "GRAPH_RETRY_DELAY_S", 0.1)
-    app.store.database._not_before = 0.0  # type: ignore[attr-defined]
+    app.store.database._graph_retry_at = 0.0  # type: ignore[attr-defined]
     until(lambda: call(app, "recall", project="crowd", query="stone8") and graphs(url) == [(GRAPH, True)])
     assert call(app, "verify").problems == ()
 
 
-def test_a_limit_on_the_time_of_statements_does_not_keep_a_graph_from_being_drawn(
+def test_statement_timeout_allows_index_build(
     middling: tuple[str, App],
 ) -> None:
     url, _ = middling
@@ -383,7 +379,7 @@ def test_a_limit_on_the_time_of_statements_does_not_keep_a_graph_from_being_draw
     app.close()
 
 
-def test_only_one_of_many_draws_the_graph(middling: tuple[str, App]) -> None:
+def test_only_one_process_builds_index(middling: tuple[str, App]) -> None:
     url, _ = middling
     apps = [bag_app(url) for _ in range(3)]
     with psycopg.connect(url, autocommit=True) as holding, ThreadPoolExecutor(6) as pool:
@@ -398,7 +394,7 @@ def test_only_one_of_many_draws_the_graph(middling: tuple[str, App]) -> None:
         app.close()
 
 
-def test_models_with_other_dimensions_live_side_by_side(middling: tuple[str, App]) -> None:
+def test_models_of_other_dimension_coexist(middling: tuple[str, App]) -> None:
     url, first = middling
     call(first, "recall", project="crowd", query="stone7")
     until(lambda: graphs(url) == [(GRAPH, True)])
@@ -418,7 +414,7 @@ def test_models_with_other_dimensions_live_side_by_side(middling: tuple[str, App
     second.close()
 
 
-def test_a_model_that_changed_its_dimensions_under_the_same_name_does_not_break_the_store(
+def test_model_with_changed_dimension_is_safe(
     middling: tuple[str, App],
 ) -> None:
     url, first = middling
@@ -427,7 +423,7 @@ def test_a_model_that_changed_its_dimensions_under_the_same_name_does_not_break_
     second = bag_app(url, Bag("bag", 40))
     new = [call(second, "remember", project="crowd", content=f"kettle on the stove {i}") for i in range(3)]
     long = "which filler is stone7 grey7 and where did the old kettle stand all day on that stove"
-    for app in (second, first):  # each by its own vectors, and the other's by their words
+    for app in (second, first):  # each by its own vectors, and the other's by words
         for asked in ("stone7", long):
             assert "stone7 " in str(call(app, "recall", project="crowd", query=asked, k=5))
         assert call(app, "recall", project="crowd", query="kettle", k=3)[0].id in {one.id for one in new}
@@ -436,7 +432,7 @@ def test_a_model_that_changed_its_dimensions_under_the_same_name_does_not_break_
     second.close()
 
 
-def test_searches_and_writes_at_once_always_see_a_whole_store(grown: App) -> None:
+def test_concurrent_searches_see_whole_store(grown: App) -> None:
     """A search that sees a memory in one index sees it in all."""
     over = threading.Event()
     stored: list[int] = []

@@ -1,3 +1,5 @@
+"""The SQLite engine: commits, snapshots, errors and durability."""
+
 import asyncio
 import os
 import stat
@@ -37,7 +39,7 @@ def names(database: Sqlite) -> set[str]:
     return run_sync(database.read(work))
 
 
-def test_a_write_is_read_back_and_survives_reopening(tmp_path: Path) -> None:
+def test_write_survives_reopening(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "a.db")
     assert run_sync(database.write(add("x", 7))) == 7
     database.close()
@@ -46,7 +48,7 @@ def test_a_write_is_read_back_and_survives_reopening(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_failed_write_leaves_nothing_and_harms_no_other(database: Sqlite) -> None:
+def test_failed_write_rolls_back_alone(database: Sqlite) -> None:
     async def half(tx: Any) -> None:
         await tx.execute("INSERT INTO counters VALUES ('half', 1)")
         raise Conflict("no")
@@ -61,7 +63,7 @@ def test_a_failed_write_leaves_nothing_and_harms_no_other(database: Sqlite) -> N
     assert names(database) == {"a", "b"}
 
 
-def test_an_error_of_the_engine_reaches_only_its_own_caller(database: Sqlite) -> None:
+def test_engine_error_reaches_own_caller(database: Sqlite) -> None:
     async def wrong(tx: Any) -> None:
         await tx.execute("INSERT INTO nowhere VALUES (1)")
 
@@ -74,7 +76,7 @@ def test_an_error_of_the_engine_reaches_only_its_own_caller(database: Sqlite) ->
     assert names(database) == {"a"}
 
 
-def test_many_callers_share_commits(database: Sqlite) -> None:
+def test_callers_share_commits(database: Sqlite) -> None:
     commits: list[int] = []
 
     async def hook(tx: Any) -> None:
@@ -94,7 +96,7 @@ def test_many_callers_share_commits(database: Sqlite) -> None:
     assert len(commits) < 100
 
 
-def test_work_that_waits_for_something_else_is_refused(database: Sqlite) -> None:
+def test_work_that_waits_is_refused(database: Sqlite) -> None:
     async def nested(tx: Any) -> None:
         await database.write(add("inner"))
 
@@ -105,7 +107,7 @@ def test_work_that_waits_for_something_else_is_refused(database: Sqlite) -> None
     assert "after" in names(database)
 
 
-def test_a_full_disk_is_said_and_what_fits_alone_still_fits(database: Sqlite) -> None:
+def test_full_disk_fails_only_large_write(database: Sqlite) -> None:
     async def limit(tx: Any) -> None:
         (pages,) = await tx.fetch_one("PRAGMA page_count")
         await tx.execute(f"PRAGMA max_page_count = {pages + 4}")
@@ -126,7 +128,7 @@ def test_a_full_disk_is_said_and_what_fits_alone_still_fits(database: Sqlite) ->
     assert names(database) == {"small", "smaller"}
 
 
-def test_deferred_work_is_done_by_the_time_the_store_is_closed(tmp_path: Path) -> None:
+def test_deferred_work_is_done_on_close(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "a.db")
 
     async def quiet(tx: Any) -> None:
@@ -139,7 +141,7 @@ def test_deferred_work_is_done_by_the_time_the_store_is_closed(tmp_path: Path) -
     again.close()
 
 
-def test_deferred_work_comes_soon_and_holds_up_no_write(database: Sqlite) -> None:
+def test_deferred_work_does_not_block_writes(database: Sqlite) -> None:
     async def quiet(tx: Any) -> None:
         await add("later")(tx)
 
@@ -148,20 +150,20 @@ def test_deferred_work_comes_soon_and_holds_up_no_write(database: Sqlite) -> Non
     assert names(database) == {"now"}
 
     def came() -> bool:
-        run_sync(database.write(add(f"and then {time.monotonic()}")))  # however many write meanwhile
+        run_sync(database.write(add(f"and then {time.monotonic()}")))  # however many others write meanwhile
         return "later" in names(database)
 
     until(came)
 
 
-def test_a_caller_who_is_alone_writes_on_its_own_thread(database: Sqlite) -> None:
+def test_single_caller_writes_on_own_thread(database: Sqlite) -> None:
     async def where(tx: Any) -> str:
         return threading.current_thread().name
 
     assert run_sync(database.write(where)) == threading.current_thread().name
 
 
-def test_an_interrupt_in_the_middle_of_a_write_leaves_nothing_and_stops_nobody(database: Sqlite) -> None:
+def test_interrupted_write_rolls_back(database: Sqlite) -> None:
     async def interrupted(tx: Any) -> None:
         await add("half")(tx)
         raise KeyboardInterrupt
@@ -178,23 +180,25 @@ def test_an_interrupt_in_the_middle_of_a_write_leaves_nothing_and_stops_nobody(d
     assert len(names(database)) == 9
 
 
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
+def test_closed_store_raises_error(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "a.db")
     database.close()
     with pytest.raises(Unavailable, match="closed"):
         run_sync(database.write(add("x")))
 
 
-def test_the_files_belong_to_their_owner_alone(tmp_path: Path) -> None:
+def test_files_are_private_to_owner(tmp_path: Path) -> None:
     database = Sqlite(tmp_path / "deep" / "er" / "athena.db")
     run_sync(database.write(add("x")))
-    for file in (tmp_path / "deep" / "er").iterdir():
+    files = list((tmp_path / "deep" / "er").iterdir())
+    assert files
+    for file in files:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
     assert stat.S_IMODE((tmp_path / "deep" / "er").stat().st_mode) == 0o700
     database.close()
 
 
-def test_the_engine_is_set_for_durability(database: Sqlite) -> None:
+def test_engine_is_configured_for_durability(database: Sqlite) -> None:
     async def settings(tx: Any) -> dict[str, Any]:
         wanted = ("journal_mode", "synchronous", "secure_delete", "mmap_size", "user_version")
         return {name: ((await tx.fetch_one(f"PRAGMA {name}")) or (0,))[0] for name in wanted}
@@ -203,7 +207,7 @@ def test_the_engine_is_set_for_durability(database: Sqlite) -> None:
         assert found == {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "mmap_size": 0, "user_version": 1}
 
 
-def test_two_that_create_the_store_at_once_both_succeed(tmp_path: Path) -> None:
+def test_concurrent_creation_succeeds(tmp_path: Path) -> None:
     made: list[Sqlite] = []
     gate = threading.Barrier(8)
 
@@ -224,7 +228,7 @@ def test_two_that_create_the_store_at_once_both_succeed(tmp_path: Path) -> None:
         database.close()
 
 
-def test_a_newer_store_is_left_alone(tmp_path: Path) -> None:
+def test_newer_store_is_refused_unchanged(tmp_path: Path) -> None:
     Sqlite(tmp_path / "a.db").close()
     with apsw.Connection(str(tmp_path / "a.db")) as raw:
         raw.pragma("user_version", 99)
@@ -233,7 +237,7 @@ def test_a_newer_store_is_left_alone(tmp_path: Path) -> None:
         Sqlite(tmp_path / "a.db")
 
 
-def test_readers_see_one_moment_while_others_write(database: Sqlite) -> None:
+def test_readers_see_snapshot_during_writes(database: Sqlite) -> None:
     run_sync(database.write(add("a")))
     inside, go_on = threading.Event(), threading.Event()
 
@@ -255,7 +259,7 @@ def test_readers_see_one_moment_while_others_write(database: Sqlite) -> None:
     assert names(database) == {"a", "b"}
 
 
-def test_a_store_that_cannot_be_created_says_where(tmp_path: Path) -> None:
+def test_failed_creation_names_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Misconfigured, match="cannot be opened"):
         Sqlite(tmp_path / "file" / "athena.db")
@@ -274,7 +278,7 @@ def test_a_store_that_cannot_be_created_says_where(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_no_query_goes_through_a_whole_project(tmp_path: Path, query: str, plan: str) -> None:
+def test_no_query_scans_whole_project(tmp_path: Path, query: str, plan: str) -> None:
     store = Sqlite(tmp_path / "athena.db")
     rows = run_sync(store.read(lambda tx: tx.fetch(f"EXPLAIN QUERY PLAN {query}")))
     store.close()

@@ -7,8 +7,7 @@ import time
 from typing import Any
 
 from athena.core.home import lock, logs
-from athena.core.home.paths import HOOK_SOCKET, socket_path
-from athena.core.values import HOOK_GREETING
+from athena.core.home.paths import HOOK_GREETING, HOOK_SOCKET, socket_path
 from athena.core.version import __version__
 from athena.errors import Conflict, Unavailable
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from athena.core.words import STOP_WORDS, stem_word
 from athena.memory.consolidation.values import Event
 
 
@@ -44,14 +45,11 @@ NEGATION_PATTERN = re.compile(
     r"\b(?:not|no|never|none|without|cannot|skip(?:s|ped|ping)?|forgot(?:ten)?|omit(?:s|ted)?)\b|n['’]t\b",
     re.IGNORECASE,
 )
-STOP_WORDS = frozenset(
+# Words that every event may have: an ending and a step forward tell no kind apart.
+EVENT_STOP_WORDS = STOP_WORDS | frozenset(
     split_words(
-        """a an the of in on at to for from with without by as is are was were be been being am it its this that these
-    those and or but if then than so not no i we you he she they our my your his her their me us them do does
-    did done has have had will would can could should may might must about into onto over under after before
-    while when where which who what how why all any each some more most other such only own same too very just
-    now again still yet also up down out off there here ok finished finish completed complete via per got get
-    gets let lets go goes went went see percent"""
+        """ok finished finish completed complete now still yet via per onto without got get gets let lets go goes went
+    see percent"""
     )
 )
 SYNONYMS = {
@@ -61,39 +59,11 @@ SYNONYMS = {
     "built": "build", "broke": "break", "broken": "break", "sent": "send", "led": "lead", "made": "make",
     "changed": "chang", "restarted": "restart", "rebuilt": "rebuild",
 }  # fmt: skip
-SUFFIXES = (
-    "ations",
-    "ation",
-    "ments",
-    "ment",
-    "ings",
-    "ing",
-    "als",
-    "al",
-    "ers",
-    "ied",
-    "ies",
-    "ed",
-    "es",
-    "er",
-    "ly",
-    "s",
-)
 
 
-@lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """Return what forms of a word share; rough, and always the same."""
-    word = SYNONYMS.get(word, word)
-    for ending in SUFFIXES:
-        if word.endswith(ending) and len(word) - len(ending) >= 4:
-            word = word[: -len(ending)]
-            break
-    if len(word) == 4 and word[-1] == "s" and word[-2] not in "sui":
-        return word[:3]
-    if len(word) > 4 and word[-1] == word[-2]:
-        word = word[:-1]
-    return word[:-1] if len(word) > 4 and word[-1] in "ey" else word
+    """Return the stem of a lower-case word, the same for its synonyms."""
+    return stem_word(SYNONYMS.get(word, word))
 
 
 def extract_stems(text: str) -> list[str]:
@@ -101,7 +71,7 @@ def extract_stems(text: str) -> list[str]:
     text = URL_PATTERN.sub(" ", text)
     paths = [re.sub(r"\d+", "0", path.lower()) for path in FILE_PATH_PATTERN.findall(text)]
     plain = VOLATILE_TOKEN_PATTERN.sub(" ", FILE_PATH_PATTERN.sub(" ", text))
-    found = [stem(word) for word in map(str.lower, WORD_PATTERN.findall(plain)) if word not in STOP_WORDS]
+    found = [stem(word) for word in map(str.lower, WORD_PATTERN.findall(plain)) if word not in EVENT_STOP_WORDS]
     return [*([NEGATION_STEM] if NEGATION_PATTERN.search(text) else []), *paths, *found]
 
 

@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from athena.core.words import STOP_WORDS
 from athena.memory.consolidation.events import split_words, stem
 
 CLOCK_TIME_PATTERN = re.compile(
@@ -161,14 +162,9 @@ OPPOSITE_PAIRS = split_words(
 AMBIGUOUS_OPPOSITES = frozenset(
     split_words("on up before after down must free current off")
 )  # take a side only by chance
-FILLER_WORDS = frozenset(
-    split_words(
-        """a an the of in on at to for from with by as is are was were be been being it its it's this that these those
-    and or but if then than so i we you he she they our my your his her their me us them do does did done will
-    would can could should may might must about into onto over under after before while when where which who
-    what how every each all any some there here just still yet very team service everything per via code base
-    called way want us up out has have had"""
-    )
+# Words that are not what a statement is about.
+FILLER_WORDS = STOP_WORDS | frozenset(
+    split_words("it's onto every everything still yet per via team service code base called way want")
 )
 
 

@@ -1,4 +1,4 @@
-"""Sessions: what belongs together by the session it was recorded in."""
+"""SQL of sessions: their events, the summaries of them, and the log of what briefings told them."""
 
 import json
 from collections import Counter
@@ -11,29 +11,32 @@ from athena.memory.rows import FROM_MEMORIES, MEMORY_COLUMNS, memory_from_row
 from athena.memory.sessions.values import BriefingTurn, Told
 from athena.memory.values import Memory
 from athena.storage import scopes
+from athena.storage.database import Transaction
 from athena.storage.filters import Filter, build_where_clause, tag_key
 
-SESSION_SCAN_ROWS = 2_000  # rows looked at in one go, on the way to the sessions before
+SESSION_SCAN_ROWS = 2_000
+SUMMARY_EVENT_TYPES = ("episode", "work")
+BRIEFING_LOG_TTL_S = 90 * 86_400.0
 
 
 class SessionExtent(NamedTuple):
-    """How far a session goes."""
+    """When a session started and ended, its size and its outcomes."""
 
     name: str
     started: float
     ended: float
     row_count: int
     outcomes: dict[str, int]
-    first: str
+    first_text: str
 
 
-async def list_sessions(tx: Any, only: Filter, limit: int) -> list[str]:
-    """Return the sessions that something happened in, the last one first."""
-    numbers = await scopes.fetch_visible_ids(tx, only.scope)
-    condition, values = build_where_clause(only, numbers)
-    found: dict[str, None] = {}
-    offset, reached = 0, only.until
-    while len(found) < limit:  # by time, since a session's rows lie together there, and old ones are not touched
+async def list_sessions(tx: Transaction, row_filter: Filter, limit: int) -> list[str]:
+    """Return the names of the sessions with matching rows, the latest first."""
+    condition, values = build_where_clause(row_filter, await scopes.fetch_visible_ids(tx, row_filter.scope))
+    names: dict[str, None] = {}
+    offset, reached = 0, row_filter.until
+    # Pages by time: the rows of a session are neighbours there, and older rows are not read.
+    while len(names) < limit:
         before = "" if reached is None else "AND m.happened <= :reached"
         rows = await tx.fetch(
             f"""SELECT m.session, m.happened FROM memories m WHERE {condition} {before}
@@ -41,38 +44,39 @@ async def list_sessions(tx: Any, only: Filter, limit: int) -> list[str]:
             offset=offset,
             **values | ({} if reached is None else {"reached": reached}),
         )
-        found |= {name: None for name, _ in rows if name is not None}
+        names |= {name: None for name, _ in rows if name is not None}
         if len(rows) < SESSION_SCAN_ROWS:
             break
         last = rows[-1][1]
         offset = sum(happened == last for _, happened in rows) + (offset if last == reached else 0)
         reached = last
-    return list(found)[:limit]
+    return list(names)[:limit]
 
 
-async def session_exists(tx: Any, scope: Scope, name: str) -> bool:
-    """Tell whether there is such a session."""
-    inside = ", ".join(map(str, await scopes.fetch_visible_ids(tx, scope))) or "NULL"
+async def session_exists(tx: Transaction, scope: Scope, name: str) -> bool:
+    """Return whether a session of this name has rows."""
+    scope_ids = ", ".join(map(str, await scopes.fetch_visible_ids(tx, scope))) or "NULL"
     row = await tx.fetch_one(
-        f"SELECT 1 FROM memories WHERE scope IN ({inside}) AND session = :name AND deleted IS NULL LIMIT 1", name=name
+        f"SELECT 1 FROM memories WHERE scope IN ({scope_ids}) AND session = :name AND deleted IS NULL LIMIT 1",
+        name=name,
     )
     return row is not None
 
 
-async def session_has_type(tx: Any, scope: Scope, name: str, types: tuple[str, ...]) -> bool:
-    """Tell whether something of one of these types happened in a session of the project."""
-    numbers = await scopes.fetch_own_ids(tx, scope)
-    row = numbers and await tx.fetch_one(
+async def session_has_type(tx: Transaction, scope: Scope, name: str, types: tuple[str, ...]) -> bool:
+    """Return whether a session of the project has a row of one of these types."""
+    scope_ids = await scopes.fetch_own_ids(tx, scope)
+    row = scope_ids and await tx.fetch_one(
         f"""SELECT 1 FROM memories WHERE scope = :scope AND session = :name AND deleted IS NULL
             AND memory_type IN {types!r} LIMIT 1""",
-        scope=numbers[0],
+        scope=scope_ids[0],
         name=name,
     )
     return bool(row)
 
 
-async def fetch_session_project(tx: Any, name: str) -> str | None:
-    """Return the project in which something was recorded of a session last, by its name alone: looked up in each."""
+async def fetch_session_project(tx: Transaction, name: str) -> str | None:
+    """Return the project of a session's newest event, or None."""
     row = await tx.fetch_one(
         """SELECT s.name FROM scopes s JOIN memories m ON m.scope = s.id AND m.session = :name AND m.deleted IS NULL
            WHERE s.kind = 'event' ORDER BY m.id DESC LIMIT 1""",
@@ -81,25 +85,24 @@ async def fetch_session_project(tx: Any, name: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-async def fetch_session_extent(tx: Any, only: Filter) -> SessionExtent | None:
-    """Return how far the session that a filter names goes, and how its parts ended."""
-    numbers = await scopes.fetch_visible_ids(tx, only.scope)
-    condition, values = build_where_clause(only, numbers)
+async def fetch_session_extent(tx: Transaction, row_filter: Filter) -> SessionExtent | None:
+    """Return the extent of the session that a filter names; None if it has no rows."""
+    condition, values = build_where_clause(row_filter, await scopes.fetch_visible_ids(tx, row_filter.scope))
     rows = await tx.fetch(
         f"""SELECT m.tags, count(*), min(m.happened), max(m.happened) FROM memories m WHERE {condition}
             GROUP BY m.tags""",
         **values,
     )
-    if not rows:
-        return None
     first = await tx.fetch_one(
         f"SELECT m.content FROM memories m WHERE {condition} ORDER BY m.happened, m.id LIMIT 1", **values
     )
+    if not rows or first is None:
+        return None
     outcomes: Counter[str] = Counter()
     for tags, count, _, _ in rows:
         outcomes.update(dict.fromkeys(json.loads(tags), int(count)))
     return SessionExtent(
-        only.session or "",
+        row_filter.session or "",
         min(row[2] for row in rows),
         max(row[3] for row in rows),
         sum(int(row[1]) for row in rows),
@@ -108,64 +111,62 @@ async def fetch_session_extent(tx: Any, only: Filter) -> SessionExtent | None:
     )
 
 
-async def list_session_rows(tx: Any, only: Filter, limit: int) -> list[tuple[float, Memory]]:
-    """Return what happened in a session in order: its beginning and its end, where it is too long."""
-    condition, values = build_where_clause(only, await scopes.fetch_visible_ids(tx, only.scope))
-    rows: dict[int, Any] = {}
+async def list_session_rows(tx: Transaction, row_filter: Filter, limit: int) -> list[tuple[float, Memory]]:
+    """Return the rows of a session in order; of more than `limit`, the first and the last half of it."""
+    condition, values = build_where_clause(row_filter, await scopes.fetch_visible_ids(tx, row_filter.scope))
+    rows_by_id: dict[int, Any] = {}
     for order in ("m.happened, m.id", "m.happened DESC, m.id DESC"):
-        found = await tx.fetch(
+        rows = await tx.fetch(
             f"SELECT {MEMORY_COLUMNS}, m.happened {FROM_MEMORIES} WHERE {condition} ORDER BY {order} LIMIT :limit",
             limit=limit // 2,
             **values,
         )
-        rows |= {row[0]: row for row in found}
-    return sorted(
-        ((row[10], memory_rows.memory_from_row(row)) for row in rows.values()), key=lambda one: (one[0], one[1].id)
-    )
+        rows_by_id |= {row[0]: row for row in rows}
+    timed = [(row[10], memory_from_row(row)) for row in rows_by_id.values()]
+    return sorted(timed, key=lambda pair: (pair[0], pair[1].id))
 
 
-SUMMARY_EVENT_TYPES = ("episode", "work")  # types of events that sum up others
-
-
-async def list_episodes(tx: Any, scope: Scope, limit: int, offset: int = 0) -> list[tuple[float, Memory]]:
-    """Return the last events that sum up a session or a part of one, the newest first."""
-    numbers = await scopes.fetch_own_ids(tx, scope.with_kind("event"))
-    if not numbers:
+async def list_episodes(tx: Transaction, scope: Scope, limit: int, offset: int = 0) -> list[tuple[float, Memory]]:
+    """Return the events that summarize a session or a part of one, the newest first."""
+    scope_ids = await scopes.fetch_own_ids(tx, scope.with_kind("event"))
+    if not scope_ids:
         return []
-    # Said in the words of the index, so that all other events cost nothing.
+    # The condition repeats that of the partial index, so that other events are not read.
     rows = await tx.fetch(
         f"""SELECT {MEMORY_COLUMNS}, m.happened {FROM_MEMORIES} WHERE m.scope = :scope AND m.deleted IS NULL
             AND m.memory_type IN {SUMMARY_EVENT_TYPES!r} ORDER BY m.happened DESC, m.id DESC
             LIMIT :limit OFFSET :offset""",
-        scope=numbers[0],
+        scope=scope_ids[0],
         limit=limit,
         offset=offset,
     )
     return [(row[10], memory_from_row(row)) for row in rows]
 
 
-async def list_tagged_memories(tx: Any, scope: Scope, tags: Iterable[str], limit: int) -> list[Memory]:
-    """Return the last memories with one of some tags, read from the end of each tag's list."""
-    numbers = await scopes.fetch_visible_ids(tx, scope)
-    found: set[int] = set()
-    for number in numbers:
+async def list_tagged_memories(tx: Transaction, scope: Scope, tags: Iterable[str], limit: int) -> list[Memory]:
+    """Return the newest memories that have one of the tags."""
+    scope_ids = await scopes.fetch_visible_ids(tx, scope)
+    memory_ids: set[int] = set()
+    for scope_id in scope_ids:
         for tag in tags:
             rows = await tx.fetch(
                 "SELECT memory FROM tags WHERE scope = :scope AND tag = :tag ORDER BY memory DESC LIMIT :limit",
-                scope=number,
+                scope=scope_id,
                 tag=tag_key(tag),
                 limit=limit,
             )
-            found |= {row[0] for row in rows}
-    kept = await memory_rows.fetch_memories(tx, numbers, sorted(found, reverse=True))
-    return [kept[number] for number in sorted(kept, reverse=True)][:limit]
+            memory_ids |= {row[0] for row in rows}
+    memories = await memory_rows.fetch_memories(tx, scope_ids, sorted(memory_ids, reverse=True))
+    return [memories[memory_id] for memory_id in sorted(memories, reverse=True)][:limit]
 
 
-BRIEFING_LOG_TTL_S = 90 * 86_400.0  # seconds
+async def insert_briefing_items(
+    scope: Scope, turn: BriefingTurn, items: Sequence[Told], at: float, tx: Transaction
+) -> bool:
+    """Log what a session is told; return False if a concurrent briefing told the same first.
 
-
-async def insert_briefing_items(scope: Scope, turn: BriefingTurn, told: Sequence[Told], at: float, tx: Any) -> bool:
-    """Note what a session is told; `afresh`, what it was told before is out of its sight. False: another was first."""
+    With `turn.afresh` the session has lost its context, so that earlier items may be told again.
+    """
     where = {"scope": scope.project, "session": turn.session}
     if turn.key is not None:
         await tx.execute(
@@ -176,47 +177,50 @@ async def insert_briefing_items(scope: Scope, turn: BriefingTurn, told: Sequence
         after=turn.after,
         **where,
     )
-    ours = {one.id for one in told}
-    if any(event == turn.event or int(memory) in ours for event, memory in rows):
+    item_ids = {item.id for item in items}
+    if any(event == turn.event or int(memory) in item_ids for event, memory in rows):
         return False
     if turn.afresh:
         await tx.execute(
             "UPDATE injections SET over = 1 WHERE scope = :scope AND session = :session AND over = 0", **where
         )
-    if int(at * 1000) % 50 == 0:  # now and then
+    if int(at * 1000) % 50 == 0:  # one briefing in fifty pays for the cleanup
         await tx.execute(
             "DELETE FROM injections WHERE scope = :scope AND at < :old",
             scope=scope.project,
             old=at - BRIEFING_LOG_TTL_S,
         )
-    for one in told:
+    for item in items:
         await tx.execute(
             """INSERT INTO injections (scope, session, at, event, memory, reason, score, tokens, key)
                VALUES (:scope, :session, :at, :event, :memory, :reason, :score, :tokens, :key)""",
             key=turn.key,
             at=at,
             event=turn.event,
-            memory=one.id,
-            reason=one.reason,
-            score=one.score,
-            tokens=one.tokens,
+            memory=item.id,
+            reason=item.reason,
+            score=item.score,
+            tokens=item.tokens,
             **where,
         )
     return True
 
 
-async def fetch_last_briefing_id(tx: Any, scope: Scope, session: str) -> int:
-    """Return the number of the last thing that a session was told."""
+async def fetch_last_briefing_id(tx: Transaction, scope: Scope, session: str) -> int:
+    """Return the id of the last log entry of a session; 0 if it has none."""
     row = await tx.fetch_one(
         "SELECT max(id) FROM injections WHERE scope = :scope AND session = :session",
         scope=scope.project,
         session=session,
     )
-    return int(row[0] or 0)
+    return int((row and row[0]) or 0)
 
 
-async def fetch_briefed_memories(tx: Any, scope: Scope, session: str, key: str | None) -> dict[int, float]:
-    """Return what a session still has in sight, and since when; what was found for this very key was not heard."""
+async def fetch_briefed_memories(tx: Transaction, scope: Scope, session: str, key: str | None) -> dict[int, float]:
+    """Return the ids that a session was told and still has in context, with the time of the last telling.
+
+    Entries of the same idempotency key do not count: the caller retries because it never got them.
+    """
     others = "" if key is None else "AND (key IS NULL OR key <> :key)"
     rows = await tx.fetch(
         f"""SELECT memory, max(at) FROM injections WHERE scope = :scope AND session = :session AND over = 0
@@ -225,32 +229,34 @@ async def fetch_briefed_memories(tx: Any, scope: Scope, session: str, key: str |
         session=session,
         **({} if key is None else {"key": key}),
     )
-    return {int(number): at for number, at in rows}
+    return {int(memory_id): at for memory_id, at in rows}
 
 
 async def list_briefing_log(
-    tx: Any, scope: Scope, session: str | None, limit: int, offset: int
+    tx: Transaction, scope: Scope, session: str | None, limit: int, offset: int
 ) -> list[tuple[tuple[Any, ...], Memory | None]]:
-    """Return what was told, the last first, each with the thing itself where it is still there."""
-    only = "" if session is None else "AND session = :session"
+    """Return log entries, the newest first, each with its memory unless that was deleted."""
+    condition, bound = _build_session_condition(session)
     rows = await tx.fetch(
-        f"""SELECT at, session, event, memory, reason, score, tokens FROM injections WHERE scope = :scope {only}
+        f"""SELECT at, session, event, memory, reason, score, tokens FROM injections WHERE scope = :scope {condition}
             ORDER BY id DESC LIMIT :limit OFFSET :offset""",
         scope=scope.project,
         limit=limit,
         offset=offset,
-        **({} if session is None else {"session": session}),
+        **bound,
     )
-    found = await memory_rows.fetch_memories(
-        tx, await scopes.fetch_all_visible_ids(tx, scope), {row[3] for row in rows}
-    )
-    return [(row, found.get(row[3])) for row in rows]
+    scope_ids = await scopes.fetch_all_visible_ids(tx, scope)
+    memories = await memory_rows.fetch_memories(tx, scope_ids, {row[3] for row in rows})
+    return [(row, memories.get(row[3])) for row in rows]
 
 
-async def count_briefing_log(tx: Any, scope: Scope, session: str | None) -> int:
-    only = "" if session is None else "AND session = :session"
-    bound = {} if session is None else {"session": session}
+async def count_briefing_log(tx: Transaction, scope: Scope, session: str | None) -> int:
+    condition, bound = _build_session_condition(session)
     row = await tx.fetch_one(
-        f"SELECT count(*) FROM injections WHERE scope = :scope {only}", scope=scope.project, **bound
+        f"SELECT count(*) FROM injections WHERE scope = :scope {condition}", scope=scope.project, **bound
     )
-    return int(row[0])
+    return int(row[0]) if row else 0
+
+
+def _build_session_condition(session: str | None) -> tuple[str, dict[str, str]]:
+    return ("", {}) if session is None else ("AND session = :session", {"session": session})

@@ -35,8 +35,9 @@ from typing import NamedTuple
 
 from athena.errors import InvalidInput
 from athena.memory.time.calendar import SECONDS_PER_UNIT, Period, Span
+from athena.memory.time.dates import parse_written_date
 from athena.memory.time.rules import find_pieces
-from athena.memory.time.timestamps import parse_distance, parse_numeric_time, parse_with_dateparser
+from athena.memory.time.timestamps import parse_distance, parse_numeric_time
 from athena.memory.time.vocabulary import PieceSize, PieceWeight, TimePiece, compile_pattern
 
 __all__ = ["Period", "TimePhrase", "find_phrase", "parse_coming_period", "parse_due_time", "parse_period"]
@@ -178,7 +179,7 @@ def parse_period(text: str, now: datetime, *, ahead: bool = False) -> Period:
         if period is None:
             phrase = _find_time(stripped, now, whole_text=True, ahead=ahead)
             period = (
-                phrase.period if phrase and not re.search(r"\w", phrase.rest) else parse_with_dateparser(stripped, now)
+                phrase.period if phrase and not re.search(r"\w", phrase.rest) else parse_written_date(stripped, now)
             )
         if period is not None:
             return period

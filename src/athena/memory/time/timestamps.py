@@ -1,4 +1,4 @@
-"""Times as programs write them: epoch numbers, "20250301", "7d", and what only dateparser knows."""
+"""Times as programs write them: epoch numbers, "20250301", "20250301140000", "7d"."""
 
 import math
 import re
@@ -20,6 +20,9 @@ def parse_numeric_time(low: str, now: datetime) -> Period | None:
         if re.fullmatch("(?:19|20)[0-9]{6}", digits) and not fraction:
             day = create_local_date(now, int(digits[:4]), int(digits[4:6]), int(digits[6:]))
             return expand_to_units(day, "day").to_period()
+        if re.fullmatch("(?:19|20)[0-9]{12}", digits) and not fraction:  # as milliseconds it would be after 2570
+            moment = datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=now.tzinfo)
+            return create_instant(moment).to_period()
     except (ValueError, OverflowError):  # 20251399, year 0
         return None
     value = float(low)
@@ -43,31 +46,3 @@ def parse_distance(low: str, now: datetime, *, ahead: bool = False) -> Period | 
         return create_instant(shift_by_counts(now, counts, sign)).to_period()
     except (ValueError, OverflowError):  # beyond the calendar
         return None
-
-
-def parse_with_dateparser(text: str, now: datetime) -> Period | None:
-    """Ask dateparser about a complete date: it knows more formats and languages than the rules here."""
-    if not re.search(r"[0-9]{4}|[0-9][./-][0-9]{1,2}[./-][0-9]", text):
-        return None
-    # Imported here because it takes 150 ms, and only rare formats get this far.
-    from dateparser.date import DateDataParser
-
-    settings = {
-        "RELATIVE_BASE": now.replace(tzinfo=None),
-        "PREFER_DATES_FROM": "past",
-        "STRICT_PARSING": True,  # it would complete "3.11" to a date otherwise
-        "PARSERS": ["absolute-time"],
-        "DATE_ORDER": "DMY" if re.match(r"[0-9]{1,2}\.[0-9]", text) else "MDY",
-        "RETURN_TIME_AS_PERIOD": True,
-    }
-    for languages in (["en"], ["de", "fr", "es", "it", "pt", "nl"]):
-        found = DateDataParser(languages=languages, settings=settings).get_date_data(text)
-        moment: datetime | None = found.date_obj
-        if moment is None:
-            continue
-        try:
-            moment = moment.astimezone(now.tzinfo) if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)
-            return (create_instant(moment) if found.period == "time" else expand_to_units(moment, "day")).to_period()
-        except OverflowError:  # the last day of the calendar
-            return None
-    return None

@@ -1,7 +1,7 @@
 """Which engine a program needs, read from its syntax tree.
 
 Monty starts faster and can wait for a person, so it is the default. These tables say what Monty 1.4 lacks, as
-measured; `tests/sandbox/test_needs.py` fails when another version of Monty has more or less.
+measured; `tests/programs/sandbox/test_engine_routing.py` fails when another version of Monty has more or less.
 """
 
 import ast

@@ -1,0 +1,62 @@
+"""`athena import` reads the file of the reference graph server, once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_commands import Terminal
+
+from athena import api
+from athena.app.compose import App
+
+LINES: list[dict[str, Any]] = [
+    {"type": "entity", "name": "Ann", "entityType": "person", "observations": ["likes tea", ""]},
+    {"type": "entity", "name": "Acme", "entityType": "company", "observations": []},
+    {"type": "relation", "from": "Ann", "to": "Acme", "relationType": "works at"},
+]
+
+
+@pytest.fixture
+def run(isolated: App, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(capsys)
+
+
+def written(folder: Path, *lines: object) -> str:
+    file = folder / "memory.jsonl"
+    file.write_text("\n".join(json.dumps(line) for line in lines), "utf-8")
+    return str(file)
+
+
+def test_memory_file_becomes_graph(run: Terminal, tmp_path: Path) -> None:
+    file = written(tmp_path, *LINES)
+    assert run("import", file, "--from", "server-memory").out == "new: 2 entities, 1 observations, 1 relations\n"
+    graph = api.call("read_graph")
+    assert graph["entities"][0] == {"name": "Ann", "entityType": "person", "observations": ["likes tea"]}
+    assert graph["relations"] == [{"from": "Ann", "to": "Acme", "relationType": "works at"}]
+    assert run("import", file).out == "nothing new\n"
+    assert api.call("read_graph") == graph
+
+
+def test_import_adds_only_new_lines(run: Terminal, tmp_path: Path) -> None:
+    run("import", written(tmp_path, *LINES))
+    more = {**LINES[0], "observations": ["likes tea", "moved to Oslo"]}
+    assert run("import", written(tmp_path, more, *LINES[1:]), "--json").json == {
+        "entities": 0,
+        "observations": 1,
+        "relations": 0,
+    }
+
+
+@pytest.mark.parametrize("line", ["just text", ["a", "list"], {"type": "entity"}, {**LINES[0], "observations": "tea"}])
+def test_invalid_line_imports_nothing(run: Terminal, tmp_path: Path, line: object) -> None:
+    said = run("import", written(tmp_path, *LINES, line))
+    assert said.code != 0
+    assert "line 4" in said.err
+    assert api.call("read_graph")["entities"] == []
+
+
+def test_missing_file_is_reported(run: Terminal, tmp_path: Path) -> None:
+    said = run("import", str(tmp_path / "none.jsonl"))
+    assert said.code != 0
+    assert "none.jsonl" in said.err

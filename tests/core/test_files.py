@@ -1,0 +1,163 @@
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from athena.core.files import FileLock, create_file_atomically, lock_file, write_file_atomically
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_write_is_private_whole_and_leaves_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    assert write_file_atomically(path, b"old")
+    assert write_file_atomically(path, b"new" * 100_000)
+    assert path.read_bytes() == b"new" * 100_000
+    assert mode_of(path) == 0o600
+    assert os.listdir(tmp_path) == ["state.json"]
+
+
+def test_write_goes_on_after_a_short_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:3]))
+    write_file_atomically(tmp_path / "a", b"twelve bytes")
+    monkeypatch.undo()
+    assert (tmp_path / "a").read_bytes() == b"twelve bytes"
+
+
+def test_failed_write_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for name in ("write", "fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, fail)
+            with pytest.raises(OSError, match="No space"):
+                write_file_atomically(path, b"new")
+        assert path.read_bytes() == b"old"
+        assert os.listdir(tmp_path) == ["a"]
+
+
+def test_check_before_replace_can_stop_the_write(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+
+    def refuse() -> None:
+        raise ValueError("changed meanwhile")
+
+    with pytest.raises(ValueError, match="meanwhile"):
+        write_file_atomically(path, b"new", before_replace=refuse)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_write_replaces_a_link_and_leaves_its_target(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"theirs")
+    (tmp_path / "link").symlink_to("target")
+    write_file_atomically(tmp_path / "link", b"ours", skip_same=True)
+    assert (tmp_path / "target").read_bytes() == b"theirs"
+    assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "link").read_bytes() == b"ours"
+
+
+def test_same_content_and_mode_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    assert write_file_atomically(path, b"text", 0o700, skip_same=True)
+    first = path.stat().st_ino
+    assert not write_file_atomically(path, b"text", 0o700, skip_same=True)
+    assert path.stat().st_ino == first
+    assert write_file_atomically(path, b"tex2", 0o700, skip_same=True)
+    path.chmod(0o644)
+    assert write_file_atomically(path, b"tex2", 0o700, skip_same=True)
+    assert mode_of(path) == 0o700
+
+
+def test_a_pipe_in_the_way_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert write_file_atomically(tmp_path / "pipe", b"text", skip_same=True)
+    assert (tmp_path / "pipe").read_bytes() == b"text"
+
+
+def test_exact_mode_ignores_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        write_file_atomically(tmp_path / "a", b"", 0o644)
+        write_file_atomically(tmp_path / "b", b"", 0o644, exact_mode=True)
+    finally:
+        os.umask(before)
+    assert (mode_of(tmp_path / "a"), mode_of(tmp_path / "b")) == (0o600, 0o644)
+
+
+def test_longest_file_name_can_be_written(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+    write_file_atomically(path, b"text", sync=False)
+    assert path.read_bytes() == b"text"
+
+
+def test_create_never_overwrites(tmp_path: Path) -> None:
+    assert create_file_atomically(tmp_path / "a", b"first")
+    assert not create_file_atomically(tmp_path / "a", b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_of_many_creators_one_wins(tmp_path: Path) -> None:
+    wins: list[int] = []
+
+    def create(index: int) -> None:
+        if create_file_atomically(tmp_path / "a", str(index).encode()):
+            wins.append(index)
+
+    threads = [threading.Thread(target=create, args=(index,)) for index in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wins) == 1
+    assert (tmp_path / "a").read_text() == str(wins[0])
+
+
+def test_lock_excludes_other_holders(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.lock"
+    with lock_file(path):
+        assert mode_of(path) == 0o600
+        assert mode_of(path.parent) == 0o700
+        with FileLock(path) as other:
+            assert not other.acquire(0)
+        began = time.monotonic()
+        with pytest.raises(TimeoutError, match="locked by another"):
+            lock_file(path, timeout_s=0.1)
+        assert time.monotonic() - began >= 0.1
+    with lock_file(path, timeout_s=0):
+        pass
+
+
+def test_lock_waits_until_it_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    held = lock_file(path)
+    threading.Timer(0.1, held.close).start()
+    with lock_file(path, timeout_s=10):
+        pass
+
+
+def test_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
+    program = "import os, sys; from athena.core.files import lock_file; a = lock_file(sys.argv[1]); os._exit(1)"
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "a.lock")], check=False)
+    with lock_file(tmp_path / "a.lock", timeout_s=0):
+        pass
+
+
+def test_lock_refuses_a_link(tmp_path: Path) -> None:
+    (tmp_path / "a.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        lock_file(tmp_path / "a.lock")
+    assert not (tmp_path / "elsewhere").exists()

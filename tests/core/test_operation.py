@@ -1,0 +1,178 @@
+"""Operations: checks, permissions, schemas, stubs and the catalog."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal, TypedDict
+
+import pytest
+
+from athena.core import stubs, types
+from athena.core.catalog import Catalog, invoke
+from athena.core.operation import Effect, operation
+from athena.core.threads import run_sync
+from athena.core.types import Param
+from athena.errors import Denied, InvalidInput, NotFound
+from athena.operations import CATALOG
+
+
+class Visitor:
+    surface = "test"
+
+    def __init__(self, *effects: Effect) -> None:
+        self.allowed = frozenset(effects)
+        self.calls: list[str] = []
+
+    @asynccontextmanager
+    async def record_call(self, name: str, effect: Effect, arguments: Mapping[str, Any]) -> AsyncGenerator["Visitor"]:
+        self.calls.append(name)
+        yield self
+
+    def record_usage(self, operation: str, arguments: Mapping[str, Any], result: Any) -> None:
+        self.spent = (operation, dict(arguments), result)
+
+
+class Point(TypedDict):
+    x: int
+    label: str
+
+
+Count = Annotated[int, Param("How many.", least=1, most=10)]
+
+
+@operation(Effect.READ, short="add")
+async def add_points(
+    ctx: Visitor,
+    points: list[Point],
+    count: Count = 3,
+    mode: Literal["fast", "slow"] = "fast",
+    *,
+    weight: float | None = None,
+) -> dict[str, Any]:
+    """Add points together.
+
+    Slowly, where asked.
+    >>> numbers.add_points(points=[])
+    """
+    return {"points": points, "count": count, "mode": mode, "weight": weight}
+
+
+def call(raw: dict[str, Any], visitor: Visitor | None = None) -> Any:
+    return run_sync(add_points(visitor or Visitor(Effect.READ), **raw))
+
+
+def test_call_is_checked_recorded_and_run() -> None:
+    visitor = Visitor(Effect.READ)
+    result = call({"points": [{"x": 1, "label": "a"}], "count": 4, "weight": 2}, visitor)
+    assert result == {"points": [{"x": 1, "label": "a"}], "count": 4, "mode": "fast", "weight": 2.0}
+    assert visitor.calls == ["add_points"]
+
+
+def test_caller_without_permission_is_denied() -> None:
+    visitor = Visitor(Effect.WRITE)
+    with pytest.raises(Denied, match="may not read"):
+        call({"points": []}, visitor)
+    assert visitor.calls == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({}, "points is missing"),
+        ({"points": "no"}, "points must be a list of an object, not str"),
+        ({"points": [1]}, r"points\[0\] must be an object, not int"),
+        ({"points": [{"x": 1}]}, r"points\[0\] lacks 'label'"),
+        ({"points": [{"x": "1", "label": "a"}]}, r"points\[0\].x must be a whole number, not str"),
+        ({"points": [{"x": True, "label": "a"}]}, r"points\[0\].x must be a whole number, not bool"),
+        ({"points": [{"x": 1, "label": "a", "z": 1}]}, r"points\[0\] has no 'z'"),
+        ({"points": [], "count": 0}, "count is 0; it must be at least 1"),
+        ({"points": [], "count": 11}, "count is 11; it must be at most 10"),
+        ({"points": [], "count": None}, "count must be a whole number, not null"),
+        ({"points": [], "mode": "warp"}, "mode must be one of 'fast', 'slow', not 'warp'"),
+        ({"points": [], "weight": "x"}, "weight must be a number or null, not str"),
+        ({"points": [], "weight": float("nan")}, "weight must be a finite number"),
+        ({"points": [], "speed": 1}, "there is no parameter 'speed'"),
+    ],
+)
+def test_wrong_argument_error_shows_signature(raw: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        call(raw)
+    assert caught.value.hint
+
+
+def test_wrong_argument_is_value_error() -> None:
+    with pytest.raises(ValueError, match="points is missing"):
+        call({})
+
+
+def test_signature_and_stub_read_as_python() -> None:
+    assert add_points.signature == (
+        "test_operation.add_points(points: list[Point], count: int = 3, "
+        "mode: Literal['fast', 'slow'] = 'fast', weight: float | None = None)"
+    )
+    compile(stubs.render_operation(add_points) + "\n    ...", "stub", "exec")
+    assert "Slowly, where asked." in stubs.render_operation(add_points)
+    assert add_points.documentation.examples == ("numbers.add_points(points=[])",)
+
+
+def test_schema_matches_signature() -> None:
+    schema = add_points.arguments_schema
+    assert schema["required"] == ["points"]
+    assert schema["properties"]["count"] == {
+        "type": "integer", "minimum": 1, "maximum": 10, "description": "How many.", "default": 3,
+    }  # fmt: skip
+    assert schema["properties"]["points"]["items"]["required"] == ["x", "label"]
+
+
+def test_misspelled_name_gets_suggestion() -> None:
+    with pytest.raises(NotFound) as caught:
+        CATALOG.get_operation("remembr")
+    assert "remember" in (caught.value.hint or "")
+    with pytest.raises(NotFound) as caught:
+        CATALOG.get_operation("nothing_here")
+    assert caught.value.hint == "search_tools finds one by what it does"  # no name is similar
+
+
+@pytest.mark.parametrize(
+    ("typo", "name"),
+    [
+        ("memory.recal", "recall"),
+        ("find_duplicate", "find_duplicates"),
+        ("list_tag", "list_tags"),
+        ("tools.serch", "search_tools"),
+        ("helth", "health"),
+    ],
+)
+def test_operations_are_found_by_purpose(typo: str, name: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        CATALOG.get_operation(typo)
+    assert name in (caught.value.hint or "")
+
+
+def test_short_name_works_in_category() -> None:
+    assert CATALOG.get_operation("tools.search") is CATALOG.get_operation("search_tools")
+
+
+def test_duplicate_operation_name_is_refused() -> None:
+    catalog = Catalog()
+    catalog.add(add_points)
+    with pytest.raises(ValueError, match="two operations"):
+        catalog.add(add_points)
+
+
+def test_invoke_returns_plain_values() -> None:
+    catalog = Catalog()
+    catalog.add(add_points)
+    assert run_sync(invoke(catalog, "add_points", {"points": []}, Visitor(Effect.READ)))["points"] == []
+
+
+@pytest.mark.parametrize("one", list(CATALOG), ids=lambda o: o.name)
+def test_every_operation_is_documented(one: Any) -> None:
+    assert one.summary.endswith((".", "?")), "the first line of the docstring is a sentence"
+    assert one.documentation.examples, "an example shows how it is called"
+    for parameter in one.parameters:
+        assert parameter.help, f"{parameter.name} has no help"
+    compile(stubs.render_operation(one) + "\n    ...", one.name, "exec")
+    assert one.arguments_schema["additionalProperties"] is False
+    for example in one.documentation.examples:
+        assert example.startswith(f"{one.category}."), example
+    assert types.to_json_schema(one.result_type) is not None

@@ -1,0 +1,247 @@
+"""Skills: a working function is saved, found, called and removed; a broken one is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from athena.app.compose import App
+from athena.core.threads import run_sync
+from athena.errors import Conflict, InvalidInput, NotFound
+from athena.programs import skill_source
+from athena.programs.skill_source import load_shipped_skills
+from patience import until
+
+TOTAL = '''
+def tagged(tag: str, limit: int = 10) -> list[str]:
+    """Return what was kept under a tag, shortest first."""
+    found = memory.search_by_tag(tags=[tag], k=limit)
+    return sorted((one["content"] for one in found), key=len)
+'''
+
+
+def call(app: App, name: str, /, project: str = "p", key: str | None = None, **arguments: Any) -> Any:
+    return run_sync(app.catalog.get_operation(name)(app.create_context(project, "test", key), **arguments))
+
+
+def run(app: App, code: str, project: str = "p", **more: Any) -> Any:
+    done = call(app, "execute_code", project, code=code, **more)
+    assert done.error is None, done.error
+    return done.result
+
+
+def save(
+    app: App, name: str = "double", code: str = "def double(n: int) -> int:\n    return 2 * n", **more: Any
+) -> Any:
+    given = {"description": "Double a number.", "example": "double(2)"} | more
+    return call(app, "save_skill", name=name, code=code, **given)
+
+
+def names(app: App, query: str | None = None, project: str = "p") -> list[str]:
+    return [one.name for one in call(app, "find_skills", project, query=query)]
+
+
+def test_skill_is_called_inside_and_outside(app: App) -> None:
+    call(app, "remember", content="a long line about deploys", tags=["deploy"])
+    call(app, "remember", content="short", tags=["deploy"])
+    kept = save(app, "tagged", TOTAL, description=None, example="tagged('deploy')")
+    assert kept.description == "Return what was kept under a tag, shortest first."
+    assert kept.signature == "tag: str, limit: int = 10"
+    assert (kept.version, kept.uses, kept.project) == (1, 0, "p")
+    assert run(app, "skills.tagged('deploy', limit=5)") == ["short", "a long line about deploys"]
+    assert run(app, "[len(one) for one in skills.tagged(tag='deploy')]", engine="python") == [5, 25]
+    done = call(app, "run_skill", name="tagged", arguments={"tag": "deploy", "limit": 1})
+    assert (done.success, len(done.result), done.calls) == (True, 1, 1)
+    assert run(app, "skills.run(name='tagged', arguments={'tag': 'none'})")["result"] == []
+    until(lambda: call(app, "get_skill", name="tagged").uses >= 4)  # usage is recorded in the background
+    assert call(app, "get_skill", name="tagged").uses == 4
+
+
+def test_skill_recursion_is_limited(app: App) -> None:
+    save(app)
+    save(
+        app,
+        "quadruple",
+        "def quadruple(n: int) -> int:\n    return skills.double(skills.double(n))",
+        example="quadruple(1)",
+    )
+    assert run(app, "skills.quadruple(n=3)") == 12
+    save(app, "loop", "def loop(n: int) -> int:\n    return 0", example="loop(1)")
+    save(app, "loop", "def loop(n: int) -> int:\n    return skills.loop(n)", example="loop")
+    done = call(app, "execute_code", code="skills.loop(1)")
+    assert (done.status, "deep" in done.error.message) == ("failed", True)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def double(n: int) -> int:\n    return 2 *", "line 2"),
+        ("def other(n: int) -> int:\n    return n", "does not define a function 'double'"),
+        ("def double(n) -> int:\n    return n", "'n' has no type"),
+        ("def double(*n: int) -> int:\n    return n", "named arguments only"),
+        ("async def double(n: int) -> int:\n    return n", "plain function"),
+        ("def double(n: int) -> int:\n    return n\nprint(1)", "line 3"),
+        ("def double(n: int) -> int:\n    return n + 'x'", "does not run: TypeError"),
+        ("def double(n: int) -> int:\n    return memory.recal(query='x')", "no operation 'memory.recal'"),
+        ("def double(n: int) -> int:\n    if n > 9: memory.recall(que='x')\n    return n", "no parameter 'que'"),
+        ("import numpy\ndef double(n: int) -> int:\n    return n", "no module 'numpy'"),
+        ("def double(n: int) -> int:\n    return memory.purge(expect=0)", "approval"),
+    ],
+)
+def test_broken_skill_is_not_saved(app: App, code: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        save(app, code=code)
+    with pytest.raises(NotFound):
+        call(app, "get_skill", name="double")
+
+
+@pytest.mark.parametrize("name", ["recall", "save", "find", "run", "save_skill", "write_file"])
+def test_operation_name_is_taken(app: App, name: str) -> None:
+    with pytest.raises(Conflict, match="operation"):
+        save(app, name, f"def {name}(n: int) -> int:\n    return n", example=f"{name}(1)")
+
+
+@pytest.mark.parametrize("name", ["two words", "class", "1st", "_hidden", "", "ä", "x" * 61])
+def test_skill_name_must_be_callable(app: App, name: str) -> None:
+    with pytest.raises(InvalidInput):
+        save(app, name)
+
+
+def test_skill_with_secret_is_refused(app: App) -> None:
+    secret = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
+    with pytest.raises(InvalidInput, match="secret"):
+        save(app, code=f"def double(n: int) -> int:\n    token = '{secret}'\n    return 2 * n")
+
+
+def test_undo_restores_previous_version(app: App) -> None:
+    first = save(app)
+    second = save(app, code="def double(n: int) -> int:\n    return n + n")
+    assert (second.id, second.version) == (first.id, 2)
+    assert save(app, code="def double(n: int) -> int:\n    return n + n").version == 2
+    history = call(app, "memory_history", memory_id=first.id, kind="skill")
+    assert "return 2 * n" in history[1].before["content"]
+    call(app, "undo")
+    assert "return 2 * n" in call(app, "get_skill", name="double").code
+    assert run(app, "skills.double(4)") == 8
+    assert call(app, "verify").ok
+
+
+def test_deleted_skill_returns_by_undo(app: App) -> None:
+    save(app)
+    assert call(app, "delete_skill", name="double") is True
+    assert call(app, "delete_skill", name="double") is False
+    assert "double" not in names(app)
+    done = call(app, "execute_code", code="skills.double(1)")
+    assert (done.error.type, done.calls) == ("AttributeError", 0)
+    call(app, "undo")
+    assert run(app, "skills.double(1)") == 2
+    call(app, "delete_skill", name="double")
+    assert save(app).version == 2
+    with pytest.raises(Conflict, match="comes with Athena"):
+        call(app, "delete_skill", name="weekly_summary")
+
+
+def test_skills_are_found_in_search(app: App) -> None:
+    save(app, description="Double a number, as accountants do.")
+    assert names(app, "make a number twice as large: double it")[0] == "double"
+    assert names(app, "summary of the week")[0] == "weekly_summary"
+    lines = call(app, "search_tools", query="double a number", k=3)
+    assert lines[0] == "skills.double(n: int) -> int  # Double a number, as accountants do."
+    assert any(line.startswith("memory.recall(") for line in call(app, "search_tools", query="recall memories", k=3))
+    assert call(app, "recall", query="accountants double numbers") == []
+    assert run(app, "skills.find(query='double')[0]['name']") == "double"
+
+
+def test_skills_are_project_or_global(app: App) -> None:
+    save(app)
+    call(
+        app, "save_skill", "user", name="half", code="def half(n: int) -> float:\n    return n / 2",
+        description="Halve.", example="half(2)",
+    )  # fmt: skip
+    call(
+        app, "save_skill", "q", name="half", code="def half(n: int) -> float:\n    return n / 2.0 + 100",
+        description="Halve.", example="half(2)",
+    )  # fmt: skip
+    assert run(app, "skills.half(5)") == 2.5
+    assert run(app, "skills.half(5)", "q") == 102.5
+    assert "double" not in names(app, project="q")
+
+
+def test_builtin_skills_work(app: App) -> None:
+    call(app, "create_entities", entities=[{"name": "Ann", "entityType": "person", "observations": ["likes tea"]}])
+    for text in ("The invoice of March is paid", "The invoice for March is paid"):
+        call(app, "remember", content=text, tags=["money"])
+    call(app, "record_event", event_type="action", content="paid the invoice", outcome="success")
+    shipped = load_shipped_skills()
+    assert shipped
+    for name in shipped:
+        assert call(app, "run_skill", name=name).success, name
+    saved = run(app, "skills.back_up_entities('b.json')")
+    assert (saved["entities"], saved["relations"]) == (1, 0)
+    assert call(app, "read_file", path="b.json")["entities"][0]["name"] == "Ann"
+    report = run(app, "skills.duplicate_report(threshold=0.9)")
+    assert (report["groups"], report["superfluous"]) == (1, 1)
+    week = run(app, "skills.weekly_summary()")
+    assert (week["memories"], week["events"], week["tags"]) == (2, 1, {"money": 2})
+    mine = "def weekly_summary() -> str:\n    return 'mine'"
+    save(app, "weekly_summary", mine, example="weekly_summary()")
+    assert run(app, "skills.weekly_summary()") == "mine"
+    assert names(app).count("weekly_summary") == 1
+
+
+def test_wrong_arguments_show_signature(app: App) -> None:
+    save(app)
+    with pytest.raises(InvalidInput, match="n is missing") as caught:
+        call(app, "run_skill", name="double")
+    assert caught.value.hint == "skills.double(n: int)"
+    done = call(app, "execute_code", code="skills.double(m=1)")
+    assert "no parameter 'm'" in done.error.message
+    done = call(app, "execute_code", code="try:\n    skills.double('x' * 3, 4)\nexcept Exception as e:\n    str(e)")
+    assert done.error is not None
+    caught_inside = run(app, "try:\n    r = skills.double(n=[None][0])\nexcept ToolError as e:\n    r = str(e)\nr")
+    assert "TypeError" in caught_inside
+    with pytest.raises(NotFound, match="no skill") as missing:
+        call(app, "run_skill", name="duble")
+    assert "double" in (missing.value.hint or "")
+
+
+def test_exported_skills_import_again(app: App) -> None:
+    save(app)
+    files = call(app, "export_skills")
+    assert set(files) == {"double.py", *(f"{name}.py" for name in load_shipped_skills())}
+    for name, text in files.items():
+        assert skill_source.parse_skill(name.removesuffix(".py"), text, "again").name == name.removesuffix(".py")
+
+
+def test_types_become_schema() -> None:
+    code = (
+        "def f(a: str, b: int | None, c: list[str], d: Literal['x', 'y'], e: dict[str, int], g: Any, "
+        "h: float = 1.5, *, i: bool = True) -> dict:\n    '''F.'''\n    return {}"
+    )
+    schema = skill_source.parse_skill("f", code).parameters
+    assert schema["required"] == ["a", "b", "c", "d", "e", "g"]
+    assert schema["properties"] == {
+        "a": {"type": "string"},
+        "b": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "c": {"type": "array", "items": {"type": "string"}},
+        "d": {"enum": ["x", "y"]},
+        "e": {"type": "object"},
+        "g": {},
+        "h": {"type": "number"},
+        "i": {"type": "boolean"},
+    }
+
+
+def test_purge_removes_deleted_skill(app: App, tmp_path: Path) -> None:
+    save(app)
+    call(app, "delete_skill", name="double")
+    assert call(app, "purge", expect=1) == 1
+    assert save(app).version == 1
+
+
+def test_skill_with_type_error_is_refused(app: App) -> None:
+    """Even if its example does not reach the mistake."""
+    code = "def found(n: int) -> list:\n    if n > 5:\n        return memory.recall(query=n)\n    return []"
+    with pytest.raises(InvalidInput, match=r"line 3: .*memory\.recall.* 'str', found 'int'"):
+        save(app, "found", code, description="Find.", example="found(1)")
+    assert "found" not in names(app)

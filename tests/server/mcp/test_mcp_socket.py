@@ -1,0 +1,212 @@
+"""The socket of `athena mcp`: access, valid input, limits and shutdown."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_tools import lines
+
+from athena.server.mcp.workspaces import MAX_TRACKED_SESSIONS, SESSION_IDLE_TIMEOUT_S, WorkspacePool
+from http_tools import Running, running
+from patience import LONG, held, until
+
+pytestmark = pytest.mark.sqlite_only("the server has a file of its own")
+
+PING = b'{"jsonrpc":"2.0","id":"last","method":"ping"}'
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    with running(tmp_path_factory.mktemp("stream")) as server:
+        yield server
+
+
+def test_socket_is_private_to_owner(served: Running) -> None:
+    found = os.stat(served.home / "mcp.sock")
+    assert stat.S_ISSOCK(found.st_mode)
+    assert stat.S_IMODE(found.st_mode) == 0o600
+
+
+HELLOS: dict[str, tuple[bytes, str]] = {
+    "no JSON": (b"GET / HTTP/1.1", "invalid_input"),
+    "no object": (b"[1]", "invalid_input"),
+    "nothing": (b"", "invalid_input"),
+    "too long": (b'{"project": "' + b"x" * 70_000 + b'"}', "invalid_input"),
+    "too deep": (b"[" * 60_000, "invalid_input"),
+    "unknown tools": (b'{"tools": "most"}', "invalid_input"),
+    "tools that are no text": (b'{"tools": ["all"]}', "invalid_input"),
+    "a project that is no text": (b'{"project": 7}', "invalid_input"),
+    "an empty project": (b'{"project": " "}', "invalid_input"),
+    "a store that is no object": (b'{"store": "x"}', "invalid_input"),
+    "another store": (b'{"store": {"ATHENA_DB_PATH": "/nowhere/else.db"}}', "conflict"),
+    "a server's store": (b'{"store": {"ATHENA_DATABASE_URL": "postgresql://nowhere/x"}}', "conflict"),
+    "bad bytes": (b"\xff\xfe\x00", "invalid_input"),
+}
+
+
+@pytest.mark.parametrize("name", HELLOS)
+def test_missing_greeting_is_refused(served: Running, name: str) -> None:
+    hello, code = HELLOS[name]
+    with lines(served.home, hello) as one:
+        assert one.greeting["code"] == code
+        assert one.greeting["error"]
+        assert one.read() is None
+
+
+ODD: dict[str, tuple[bytes, int | None]] = {
+    "no JSON": (b"hello", -32700),
+    "half of JSON": (b'{"jsonrpc":"2.0","id":1,', -32700),
+    "bytes that are no text": (b'{"jsonrpc":"2.0","id":1,"method":"\xff\xfe"}', -32700),
+    "a NUL": (b"\x00", -32700),
+    "a batch": (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600),
+    "a number": (b"7", -32600),
+    "an empty object": (b"{}", -32600),
+    "another version": (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', -32600),
+    "no method": (b'{"jsonrpc":"2.0","id":1}', -32600),
+    "an id that is an object": (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', -32600),
+    "an id that is true": (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600),
+    "nested deeply": (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b'{"a":' * 50_000 + b"1", -32700),
+    "too long": (b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * (17 << 20) + b'"}', -32700),
+    "an unknown method": (b'{"jsonrpc":"2.0","id":1,"method":"rm -rf"}', -32601),
+    "parameters that are a list": (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[1]}', -32600),
+    "a call of nothing": (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}', -32602),
+    "arguments that are a text": (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"recall","arguments":"x"}}',
+        -32602,
+    ),
+    "an answer to nothing": (b'{"jsonrpc":"2.0","id":77,"result":{}}', None),
+    "an unknown notification": (b'{"jsonrpc":"2.0","method":"notifications/nothing"}', None),
+    "a cancellation of nothing": (
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{"a":1}}}',
+        None,
+    ),
+    "empty lines": (b"\n\n   \n", None),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_malformed_line_keeps_connection(served: Running, name: str) -> None:
+    line, code = ODD[name]
+    with lines(served.home) as one:
+        one.begin().send(line, PING)
+        answers = {json.dumps(answer["id"]): answer for answer in (one.read(), *([one.read()] if code else []))}
+        assert answers.pop('"last"')["result"] == {}
+        assert [answer["error"]["code"] for answer in answers.values()] == ([code] if code else [])
+
+
+def test_endless_line_uses_little_memory(served: Running) -> None:
+    with lines(served.home) as one:
+        one.begin()
+        before = 0
+        while before + 3 < (now := served.resident()):  # it loads modules in the background
+            before = now
+            time.sleep(0.7)
+        for _ in range(150):
+            one.socket.sendall(b"x" * (1 << 20))
+        assert served.resident() < before + 80
+        one.send(b"", PING)
+        assert one.read()["error"]["code"] == -32700
+        assert one.read()["id"] == "last"
+
+
+def test_slow_reader_is_not_read(served: Running) -> None:
+    with lines(served.home) as one:
+        one.begin().socket.settimeout(0.5)
+        sent, most = 0, 4 << 20
+        with suppress(TimeoutError):
+            while sent < most:  # the answer to each of these lines is longer than the line
+                sent += one.socket.send((b"x" * 49 + b"\n") * 500)
+        assert sent < most
+
+
+def test_overload_is_refused_without_loss(served: Running) -> None:
+    with lines(served.home) as one:
+        one.begin()
+        for number in range(1, 401):
+            one.call(number, "recall", query=f"question {number}", k=1)
+        answers = {answer["id"]: answer for answer in (one.read() for _ in range(400))}
+        assert set(answers) == set(range(1, 401))
+        refused = [answer for answer in answers.values() if "error" in answer]
+        assert all("too many requests at once" in answer["error"]["message"] for answer in refused)
+        one.call(1000, "recall", query="still there", k=1)
+        assert one.read()["id"] == 1000
+
+
+def test_duplicate_request_id_is_refused(served: Running) -> None:
+    with lines(served.home) as one:
+        one.begin().call("a", "execute_code", code=f"{held('ids')}'first'", workspace="ids")
+        one.call("a", "recall", query="second")
+        assert "this id is in use" in one.read()["error"]["message"]
+        served.call("write_file", path="go", content="x", workspace="ids")
+        assert one.read()["result"]["content"][0]["text"] == "first"
+
+
+def test_disconnect_stops_program(served: Running) -> None:
+    with lines(served.home) as one:
+        one.begin().call(1, "execute_code", code=held("left"), workspace="left")
+        until(lambda: served.call("list_files", workspace="left"))
+
+    def status() -> str:
+        (run,) = [run for run in served.call("list_runs") if run["workspace"] == "left"]
+        return str(run["status"])
+
+    until(lambda: status() != "running")
+    assert status() in ("failed", "unknown")
+    assert [file["path"] for file in served.call("list_files", workspace="left")] == ["begun"]
+
+
+def test_connections_leave_no_trace(served: Running) -> None:
+    for _ in range(30):
+        with lines(served.home, b"{}") as one:
+            assert one.greeting["workspace"] == "mcp-1" or one.greeting["workspace"].startswith("mcp-")
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.connect(str(served.home / "mcp.sock"))
+    if os.path.exists("/proc"):
+        assert until(lambda: len(os.listdir(f"/proc/{served.process.pid}/fd")) <= 60)
+
+
+def test_stopping_server_answers_first(tmp_path: Path) -> None:
+    with running(tmp_path) as server, lines(server.home) as one:
+        code = "workspace.write(path='begun', content='x', workspace='w')\nimport time\ntime.sleep(0.8)\n'answered'"
+        one.begin().call(1, "execute_code", code=code)
+        until(lambda: server.call("list_files", workspace="w"))
+        server.process.send_signal(signal.SIGTERM)
+        answer: Any = one.read()
+        assert answer["result"]["content"][0]["text"] == "answered"
+        assert one.read() is None
+        assert server.process.wait(timeout=LONG) == 0
+        assert not (server.home / "mcp.sock").exists()
+
+
+def test_workspaces_are_reused() -> None:
+    now = 0.0
+    seats = WorkspacePool(lambda: now)
+    assert [seats.acquire("p"), seats.acquire("p"), seats.acquire("q")] == ["mcp-1", "mcp-2", "mcp-1"]
+    seats.release("p", "mcp-1")
+    assert seats.acquire("p", "mcp-7") == "mcp-7"
+    assert seats.acquire("p", "mcp-2") == "mcp-1"
+    assert seats.acquire("p", "default") == "mcp-3"
+    assert seats.get_for_session("s", "p") == seats.get_for_session("s", "p") == "mcp-4"
+    assert seats.get_for_session("t", "p") == "mcp-5"
+    now = SESSION_IDLE_TIMEOUT_S + 1
+    assert seats.get_for_session("u", "p") == "mcp-4"
+    assert seats.get_for_session("s", "p") == "mcp-5"
+
+
+def test_invented_sessions_are_limited() -> None:
+    times = iter(range(10_000))
+    seats = WorkspacePool(lambda: next(times) / 1_000)
+    assert seats.acquire("p") == "mcp-1"
+    names = {seats.get_for_session(f"made up {n}" + "x" * 1_000, "p") for n in range(MAX_TRACKED_SESSIONS + 50)}
+    assert len(names) == MAX_TRACKED_SESSIONS
+    assert len(seats._sessions) <= MAX_TRACKED_SESSIONS
+    assert "mcp-1" not in names  # a connection keeps its own workspace
+    assert all(len(session) <= 200 for session, _ in seats._sessions)

@@ -1,0 +1,253 @@
+"""HTTP access control: no web pages, no request without the token, and JSON only."""
+
+import json
+import socket
+import struct
+from collections.abc import Generator
+
+import pytest
+
+from http_tools import Reply, Running, read, request, running, secured
+
+pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
+
+GETS = ("/tools/discover", "/tools/list", "/tools/search?q=tag", "/tools/remember", "/health", "/info", "/metrics")
+ROUTES = [("GET", path) for path in (*GETS, "/openapi.json", "/nothing")] + [("POST", "/tools/remember/execute")]
+BODY = json.dumps({"content": "planted by a web page"}).encode()
+SITES = {
+    "another name": [("Host", "evil.com")],
+    "another name with our port": [("Host", "evil.com:{port}")],
+    "another port": [("Host", "localhost:9999")],
+    "no port": [("Host", "localhost")],
+    "a name that resolves to us": [("Host", "127.0.0.1.nip.io:{port}")],
+    "a name that begins like ours": [("Host", "localhost:{port}.evil.com")],
+    "a user in front": [("Host", "localhost:{port}@evil.com")],
+    "an empty Host": [("Host", "")],
+    "no Host": [],
+    "two Hosts": [("Host", "localhost:{port}"), ("Host", "evil.com")],
+    "two equal Hosts": [("Host", "localhost:{port}"), ("Host", "localhost:{port}")],
+    "Origin null": [("Host", "localhost:{port}"), ("Origin", "null")],
+    "Origin evil": [("Host", "localhost:{port}"), ("Origin", "http://evil.com")],
+    "Origin empty": [("Host", "localhost:{port}"), ("Origin", "")],
+    "Origin with https": [("Host", "localhost:{port}"), ("Origin", "https://localhost:{port}")],
+    "Origin of another port": [("Host", "localhost:{port}"), ("Origin", "http://localhost:1")],
+    "two Origins": [("Host", "localhost:{port}"), ("Origin", "http://localhost:{port}"), ("Origin", "null")],
+    "cross-site": [("Host", "localhost:{port}"), ("Sec-Fetch-Site", "cross-site")],
+    "same-site": [("Host", "localhost:{port}"), ("Sec-Fetch-Site", "same-site")],
+    "cross-site in capitals": [("Host", "localhost:{port}"), ("Sec-Fetch-Site", "Cross-Site")],
+    "two kinds of site": [
+        ("Host", "localhost:{port}"),
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Site", "same-origin"),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    with running(tmp_path_factory.mktemp("guard")) as made:
+        yield made
+
+
+def ask(served: Running, method: str, path: str, headers: list[tuple[str, str]]) -> Reply:
+    if method == "GET":
+        return served.ask(method, path, headers)
+    return served.ask(method, path, [*headers, ("Content-Type", "application/json")], BODY)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_foreign_host_or_origin_is_refused(served: Running, site: str) -> None:
+    headers = [(name, value.format(port=served.port)) for name, value in SITES[site]]
+    before = served.count()
+    for method, path in ROUTES:
+        reply = ask(served, method, path, [*headers, ("Authorization", f"Bearer {served.token}")])
+        assert reply.status in (400, 403), (path, reply)
+        assert reply.error["code"] in ("denied", "malformed")
+        secured(reply)
+    assert served.count() == before
+
+
+@pytest.mark.parametrize("site", ["evil.com", "evil.com:80", "localhost:{port}@evil.com"])
+def test_absolute_request_url_is_refused(served: Running, site: str) -> None:
+    before = served.count()
+    for method, path in ROUTES:
+        reply = ask(served, method, f"http://{site.format(port=served.port)}{path}", served.right)
+        assert 400 <= reply.status < 500, reply
+        assert reply.error
+        secured(reply)
+    assert served.count() == before
+
+
+@pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
+def test_own_names_are_answered(served: Running, host: str) -> None:
+    name = host.format(port=served.port)
+    given = [("Host", name), ("Authorization", f"Bearer {served.token}")]
+    for more in ([], [("Origin", f"http://{name}")], [("Sec-Fetch-Site", "same-origin")], [("Sec-Fetch-Site", "none")]):
+        assert served.ask("GET", "/info", [*given, *more]).status == 200
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [None, "", "Bearer", "Bearer ", "Bearer wrong", "Bearer {token}x", "Basic {token}", "{token}", "Bearer \xe9"],
+)
+def test_token_is_required_except_health(served: Running, shown: str | None) -> None:
+    before = served.count()
+    given = [("Host", f"localhost:{served.port}")]
+    if shown is not None:
+        given.append(("Authorization", shown.format(token=served.token)))
+    for method, path in ROUTES:
+        reply = ask(served, method, path, given)
+        secured(reply)
+        if path == "/health":
+            assert (reply.status, reply.json) == (200, {"live": True, "ready": True})
+            continue
+        assert reply.status == 401, (path, reply)
+        assert reply.error["code"] == "unauthenticated"
+        assert reply.header("www-authenticate") == "Bearer"
+    assert served.count() == before
+
+
+def test_two_authorization_headers_are_refused(served: Running) -> None:
+    reply = served.get("/info", ("Authorization", "Bearer wrong"))
+    assert reply.status == 400
+    assert reply.error["code"] == "malformed"
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_token_opens_every_route(served: Running, scheme: str) -> None:
+    given = [("Host", f"localhost:{served.port}"), ("Authorization", f"{scheme} {served.token}")]
+    for path in (*GETS, "/openapi.json"):
+        reply = served.ask("GET", path, given)
+        assert reply.status == 200, (path, reply)
+        secured(reply)
+    reply = ask(served, "POST", "/tools/remember/execute", given)
+    assert reply.json["data"]["hash"]
+    secured(reply)
+    served.call("forget", memory_id=reply.json["data"]["hash"])
+
+
+def test_wrong_tokens_do_not_lock_owner(served: Running) -> None:
+    given = [("Host", f"localhost:{served.port}"), ("Authorization", "Bearer guess")]
+    assert {served.ask("GET", "/info", given).status for _ in range(60)} == {401}
+    assert served.get("/info").status == 200
+
+
+def test_early_hangup_is_not_owner(served: Running) -> None:
+    """A broken connection has no address, like a Unix socket; only a Unix socket is trusted."""
+    before = served.count()
+    for number in range(rounds_of_hanging_up := 300):
+        body = json.dumps({"content": f"planted {number} of {rounds_of_hanging_up}"}).encode()
+        headers = [
+            ("Host", f"localhost:{served.port}"),
+            ("Content-Type", "application/json"),
+            ("Content-Length", str(len(body))),
+        ]
+        connection = served.connect()
+        connection.sendall(request("POST", "/tools/remember/execute", headers, body))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()  # with a reset
+    assert served.count() == before
+
+
+@pytest.mark.parametrize("forged", ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "X-Forwarded-Host"])
+def test_proxy_headers_change_nothing(served: Running, forged: str) -> None:
+    given = [("Host", f"localhost:{served.port}"), (forged, "")]
+    assert served.ask("GET", "/info", given).status == 401
+    assert served.get("/info", (forged, "https")).status == 200
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "text/plain; application/json",
+        "application/jsonp",
+        "application/json, text/plain",
+    ],
+)
+def test_form_content_type_is_refused(served: Running, kind: str | None) -> None:
+    before = served.count()
+    given = [*served.right, *([("Content-Type", kind)] if kind else [])]
+    reply = served.ask("POST", "/tools/remember/execute", given, BODY)
+    assert reply.status == 415
+    assert reply.error["code"] == "not_json"
+    secured(reply)
+    assert served.count() == before
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
+def test_execute_accepts_only_post(served: Running, method: str) -> None:
+    with served.connect() as connection:
+        connection.sendall(request(method, "/tools/remember/execute", served.right))
+        reply = Reply(0, [], b"")
+        if method != "HEAD":
+            reply = read(connection)
+            assert reply.error["code"] == "method_not_allowed"
+            secured(reply)
+            assert (reply.status, reply.header("allow")) == (405, "POST")
+        else:
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 405")
+
+
+@pytest.mark.parametrize("path", [*GETS, "/openapi.json"])
+def test_discovery_accepts_only_get(served: Running, path: str) -> None:
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        reply = served.ask(method, path, [*served.right, ("Content-Type", "application/json")], b"{}")
+        assert reply.status == 405, (method, path)
+        assert reply.error
+        secured(reply)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/tools",
+        "/tools/",
+        "/tools/no_such_tool",
+        "/tools/Remember",
+        "/tools/remember/",
+        "/tools/../health",
+        "/tools/%2e%2e/info",
+        "/tools/%00",
+        "/tools/%ff%fe",
+        "//evil.com/",
+        "/mcp/../info",
+        "/tools/list?category=nothing",
+        "/health/",
+        "/HEALTH",
+    ],
+)
+def test_unknown_path_is_not_found(served: Running, path: str) -> None:
+    reply = served.get(path)
+    assert reply.status == 404, reply
+    assert reply.error["code"] == "not_found"
+    secured(reply)
+
+
+def test_unknown_tool_error_suggests_name(served: Running) -> None:
+    reply = served.execute("remembr", {})
+    assert reply.status == 404
+    assert "remember" in json.dumps(reply.error)
+
+
+@pytest.mark.parametrize(
+    "upgrade", [[("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Key", "x")], [("Upgrade", "h2c")]]
+)
+def test_upgrade_is_refused(served: Running, upgrade: list[tuple[str, str]]) -> None:
+    assert served.get("/tools/discover", *upgrade).status in (200, 400, 403, 404)
+    assert served.ask("GET", "/tools/discover", [served.right[0], *upgrade]).status in (400, 401, 403)
+
+
+def test_token_is_not_logged(served: Running) -> None:
+    served.get("/info")
+    served.get("/nothing?x=1")
+    served.send(b"GET / HTTP/1.1\r\nAuthorization: Bearer " + served.token.encode() + b"\r\n broken\r\n\x00\r\n\r\n")
+    served.execute("remember", {"content": 3})
+    log = served.log.read_text()
+    assert '"path": "/nothing"' in log
+    assert served.token not in log
+    assert "Traceback" not in log

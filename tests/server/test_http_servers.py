@@ -1,0 +1,32 @@
+"""Other MCP servers over HTTP: their categories appear and disappear."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from athena import AthenaClient
+from athena.cli.commands import athena
+from http_tools import running
+
+PROGRAM = str(Path(__file__).parent.parent / "gateway" / "misbehaving.py")
+
+
+@pytest.mark.sqlite_only("the servers of a home are the same for both")
+def test_servers_appear_as_categories(tmp_path: Path) -> None:
+    with running(tmp_path) as server, AthenaClient(f"http://localhost:{server.port}", token=server.token) as client:
+        before = client.discover_tools()["total_tools"]
+        words = ("servers", "add", "fine", "--json", "--", sys.executable, PROGRAM, "fine")
+        alone = {"ATHENA_HOME": str(server.home), "ATHENA_UNATTENDED": "1"}
+        said = CliRunner().invoke(athena, words, env=alone, standalone_mode=False)
+        assert json.loads(said.stdout)["tools"] == ["bad", "echo"]
+        found = client.discover_tools()
+        assert found["total_tools"] == before + 2
+        assert found["categories"]["fine"] == {"description": "The MCP server fine.", "count": 2, "tools": []}
+        assert [one["name"] for one in client.list_tools("fine")] == ["fine.echo", "fine.bad"]
+        assert client.get_tool("fine.echo")["parameters"][0]["type"] == "string"
+        assert client.call_tool("fine.echo", text="hello") == "hello"
+        assert client.execute_code("fine.echo(text='a') + fine.bad()")["result"] == "adid fine"
+        assert client.call_tool("list_servers")[0]["status"] == "connected"

@@ -1,0 +1,135 @@
+"""Deferred embedding: one process embeds each passage, and another takes over when it dies."""
+
+from collections.abc import Generator
+
+import postgres
+import pytest
+from postgres_tools import begin, call, hear, new_database, opened, others, query
+
+from athena.app.compose import App
+from athena.core.threads import run_sync
+from athena.memory.index import reembed
+from athena.storage.arrays import quantize_vectors
+from athena.storage.database import Transaction
+from athena.storage.postgres.vectors import CLAIM_LEASE_S
+from conftest import MODEL
+from patience import until
+
+PASSAGES = 40
+SENTENCE = (
+    "On day {} of the journey the wind came from the west, and " + "we sat by the fire and sang " * 8 + "until late."
+)
+LONG = " ".join(SENTENCE.format(i) for i in range(PASSAGES))
+
+
+@pytest.fixture
+def url(server: postgres.Server) -> str:
+    return new_database(server)
+
+
+@pytest.fixture
+def behind(url: str) -> Generator[App]:
+    """Return a store with a long text, most of whose passages have no vector yet."""
+    with opened(url) as app:
+        app.store.encoder.stop()  # keep the background from embedding
+        call(app, "remember", content=LONG)
+        assert pending(url) == (PASSAGES - 16, PASSAGES)
+        yield app
+
+
+def pending(url: str) -> tuple[int, int]:
+    """Return the number of passages without a vector, and of those embedded without their neighbours."""
+    (row,) = query(
+        url,
+        """SELECT count(*) FILTER (WHERE model IS NULL), count(*) FILTER (WHERE windowed = 0)
+           FROM passages WHERE live = 1""",
+    )
+    return row[0], row[1]
+
+
+def test_concurrent_processes_embed_passage_once(url: str, behind: App) -> None:
+    with others(url, 2, threads=2) as made:
+        done = 0
+        for _ in range(4):
+            for one in made:
+                one.begin(*[("reembed", {"limit": 5})] * 4)
+            done += sum(found["done"]["done"] for one in made for found in one.results())
+    assert done == PASSAGES
+    assert pending(url) == (0, 0)
+    assert query(url, "SELECT count(*) FROM passages WHERE claimed IS NOT NULL") == [(0,)]
+    assert query(url, "SELECT count(*) FROM tokens") == [(PASSAGES,)]
+    assert call(behind, "verify").ok
+
+
+CLAIMING = """
+import sys, time
+from athena.embedding.minilm import MiniLM
+from athena.storage.postgres.store import Postgres
+from athena.core.threads import run_sync
+database = Postgres(sys.argv[1])
+claim = lambda tx: database.vectors.claim_passages(tx, MiniLM().name, 20, time.time())
+print(len(run_sync(database.write(claim))), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_claims_of_killed_process_expire(url: str, behind: App) -> None:
+    killed = begin(CLAIMING, url)
+    assert hear(killed) == "20"
+    killed.kill()
+    killed.communicate()
+    (now,) = query(url, "SELECT max(claimed) FROM passages")[0]
+    moment = now + 1
+
+    with opened(url, time=lambda: moment) as app:
+        assert call(app, "reembed", limit=1_000).done == PASSAGES - 20
+        assert call(app, "reembed", limit=1_000).done == 0
+        moment = now + CLAIM_LEASE_S - 1
+        assert call(app, "reembed", limit=1_000).done == 0
+        moment = now + CLAIM_LEASE_S + 1
+        progress = call(app, "reembed", limit=1_000)
+        assert (progress.done, progress.remaining) == (20, 0)
+        assert call(app, "verify").ok
+    assert pending(url) == (0, 0)
+
+
+def test_concurrent_long_texts_get_vectors(url: str) -> None:
+    with others(url, 2) as made:
+        for number, one in enumerate(made):
+            one.begin(("remember", {"content": f"Diary {number}. {LONG[:8000]}"}))
+        assert all(one.results()[0]["done"]["outcome"] == "new" for one in made)
+        until(lambda: pending(url) == (0, 0))
+        assert made[0].call("verify")["ok"]
+
+
+@pytest.mark.parametrize("change", ["purge", "update_memory"])
+def test_late_vector_leaves_nothing(url: str, behind: App, change: str) -> None:
+    """The text is removed or replaced after a passage is claimed and before its vector is stored."""
+    vectors, model = behind.store.database.vectors, behind.store.encoder.name
+    taken = run_sync(behind.store.database.write(lambda tx: vectors.claim_passages(tx, model, 1_000, 0.0)))
+    assert len(taken) == PASSAGES
+    if change == "purge":
+        call(behind, "purge", memory_ids=[1], expect=1)
+    else:
+        call(behind, "update_memory", memory_id=1, content="all of it was a dream")
+
+    async def keep(tx: Transaction) -> None:
+        code = quantize_vectors(MODEL.embed(["anything"]))[0]
+        await vectors.set_vectors(tx, [(number, code) for number in taken], model)
+        await vectors.set_tokens(tx, [(number, b"x" * 16) for number in taken])
+
+    run_sync(behind.store.database.write(keep))
+    orphans = "SELECT count(*) FROM tokens t WHERE passage NOT IN (SELECT id FROM passages)"
+    assert query(url, orphans) == [(0,)]
+    assert query(url, "SELECT count(*) FROM tokens") == [(0 if change == "purge" else 1,)]
+    assert call(behind, "verify").ok
+
+
+def test_restored_memory_keeps_vectors(url: str, behind: App) -> None:
+    run_sync(reembed(behind.store, 1_000))
+    call(behind, "forget", memory_id=1)
+    assert call(behind, "reembed", limit=10).done == 0
+    call(behind, "undo")
+    assert pending(url) == (0, 0)
+    assert query(url, "SELECT count(*) FROM passages WHERE code IS NOT NULL") == [(PASSAGES,)]
+    assert call(behind, "recall", query="we sang by the fire")
