@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from athena.core import redaction
 from athena.core.hashing import hash_text
+from athena.core.threads import run_in_thread
 from athena.core.values import Call, Scope
 from athena.errors import NotFound
-from athena.memory import edit, history_rows, rows, write
+from athena.memory import edit, history_rows, inputs, rows, write
+from athena.memory.documents.read import SkippedFile, find_missing_files, read_files, split_document
 from athena.memory.index import encode_missing
 from athena.memory.prepare import add_vectors, prepare_memory
 from athena.memory.remember import WriteContext, upsert_memory
@@ -27,9 +30,39 @@ class Document:
     updated: float
 
 
-async def record_import(store: Store, call: Call) -> int:
-    """Record the call and return its id, so that undo takes back all its documents together."""
-    return await store.database.write(lambda tx: calls.record_call(tx, call, "done"))
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    documents: int
+    pieces: int
+    skipped: tuple[str, ...]  # each with the reason
+    redacted: tuple[str, ...]  # the kinds of secrets that were removed
+
+
+async def ingest_path(store: Store, path: str, tags: inputs.Tags, call: Call) -> Ingested:
+    """Store a file, or every text file below a folder, and forget the documents whose files no longer exist."""
+    # One id for all transactions, so that undo takes back all documents together.
+    call_id = await store.database.write(lambda tx: calls.record_call(tx, call, "done"))
+    document_count = piece_count = 0
+    skipped: list[str] = []
+    redacted: list[str] = []
+    files = read_files(path)
+    while (file := await run_in_thread(next, files, None)) is not None:
+        if isinstance(file, SkippedFile):
+            skipped.append(f"{file.path}: {file.reason}")
+            continue
+        text, kinds = redaction.redact(file.text)  # before it is split: a secret may lie across two pieces
+        metadata = {"source": file.path, "session_id": file.path}
+        drafts = [
+            inputs.create_draft(piece, tags, DOCUMENT_TYPE, metadata | {PIECE_KEY: i})
+            for i, piece in enumerate(split_document(text))
+        ]
+        redacted += [*kinds, *(kind for draft in drafts for kind in draft.redacted)]
+        piece_count += await replace_document(store, file.path, drafts, call, call_id)
+        document_count += 1
+    sources = [document.source for document in await list_documents(store, call.scope)]
+    for source in await run_in_thread(find_missing_files, path, sources):
+        await replace_document(store, source, [], call, call_id)
+    return Ingested(document_count, piece_count, tuple(skipped), tuple(redacted))
 
 
 async def replace_document(store: Store, source: str, drafts: Sequence[Draft], call: Call, call_id: int) -> int:
