@@ -58,7 +58,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def sharing(digits: int) -> tuple[str, str]:
+def find_prefix_collision(digits: int) -> tuple[str, str]:
     """Find two texts whose digests share a prefix."""
     seen: dict[str, str] = {}
     for number in itertools.count():
@@ -181,7 +181,7 @@ def test_prefix_or_id_finds_memory(isolated: App) -> None:
 
 
 def test_ambiguous_prefix_error_lists_candidates(isolated: App) -> None:
-    first, second = sharing(4)
+    first, second = find_prefix_collision(4)
     hashes = api.store_batch([first, second])
     with pytest.raises(Conflict) as caught:
         api.get(hashes[0][:4])
@@ -192,7 +192,7 @@ def test_ambiguous_prefix_error_lists_candidates(isolated: App) -> None:
 
 
 def test_hash_grows_only_when_ambiguous(isolated: App) -> None:
-    texts = sharing(8)
+    texts = find_prefix_collision(8)
     first, second = (api.store(text) for text in texts)
     assert len(second) > 8
     assert second == digest(texts[1])[: len(second)]

@@ -17,7 +17,7 @@ from athena.core.threads import run_sync
 from athena.memory.values import MAX_CONTENT_BYTES
 
 
-def is_sound() -> bool:
+def verify_passes() -> bool:
     verdict = run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data
     return bool(verdict["ok"])
 
@@ -50,7 +50,7 @@ def test_text_round_trips_unchanged(isolated: App, text: str) -> None:
     assert api.get(short).content == text
     assert short == hashlib.sha256(text.encode()).hexdigest()[:8]
     assert short in {m.hash for m in api.search(text[:1_000]).memories}
-    assert is_sound()
+    assert verify_passes()
 
 
 def test_nul_is_removed(isolated: App) -> None:
@@ -59,7 +59,7 @@ def test_nul_is_removed(isolated: App) -> None:
     assert (kept.content, list(kept.tags), kept.memory_type, kept.metadata) == ("ab", ["tag"], "note", {"key": "value"})
     assert short == api.store("ab")
     assert api.search("a\0b").memories[0].hash == short
-    assert is_sound()
+    assert verify_passes()
 
 
 @pytest.mark.parametrize("value", [r"C:\u0000", r"a\u0000b", "\\", r"\\u0000", '"', "\\u0041", "\n"])
@@ -73,7 +73,7 @@ def test_lone_surrogates_are_replaced(isolated: App) -> None:
     assert api.get(short).content == "half \ufffd and \ufffd"
     assert api.search("half \ud83d").memories[0].hash == short
     assert api.get(api.store("whole \ud83d\ude00")).content == "whole 😀"
-    assert is_sound()
+    assert verify_passes()
 
 
 def test_empty_tags_are_dropped(isolated: App) -> None:
@@ -165,7 +165,7 @@ def test_longest_text_is_stored_whole(isolated: App) -> None:
         assert api.get(short).content == text
     assert api.delete(short)
     assert api.restore(short)
-    assert is_sound()
+    assert verify_passes()
 
 
 def test_update_of_long_memory_saves_ram() -> None:
@@ -212,7 +212,7 @@ def test_ingest_accepts_undecodable_file_name(isolated: App, tmp_path: Path) -> 
     found = api.ingest(folder)
     assert found.documents + len(found.skipped) == 2
     assert found.documents >= 1
-    assert is_sound()
+    assert verify_passes()
 
 
 def test_undecodable_folder_name_is_project(isolated: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from athena.core.version import __version__
 from athena.hooks import client
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -34,10 +34,10 @@ class Terminal:
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self._capture = capture
 
-    def __call__(self, *words: str) -> Said:
+    def __call__(self, *words: str) -> CommandResult:
         self._capture.readouterr()
         code = athena(args=list(words), prog_name="athena", standalone_mode=False)
-        return Said(code, *self._capture.readouterr())
+        return CommandResult(code, *self._capture.readouterr())
 
 
 @pytest.fixture
@@ -339,25 +339,25 @@ def test_purge_counts_memory_once(run: Terminal) -> None:
     assert run("purge", short, short[:6], "--yes").out.startswith("1 ")
 
 
-def checked(run: Terminal) -> dict[str, Any]:
+def doctor_rows(run: Terminal) -> dict[str, Any]:
     return {row["check"]: row for row in json.loads(run("doctor", "--json").out)}
 
 
 def test_doctor_explains_silent_hooks(run: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ATHENA_HOME", str(tmp_path))
     client.log_hook(str(tmp_path), "stop", "nothing", time.monotonic(), "the moon is full")
-    assert "the moon is full" in checked(run)["hooks"]["detail"]
+    assert "the moon is full" in doctor_rows(run)["hooks"]["detail"]
     said = run("daemon", "status").out
     assert "the moon is full" in said
     assert str(tmp_path / "logs" / "hooks.log") in said
     config = tmp_path / "config.toml"
     config.write_text(f'[hooks.projects]\n"{tmp_path}/" = "*"\n"{tmp_path}/clientB" = "*"\n')
-    rows = checked(run)
+    rows = doctor_rows(run)
     assert rows["hooks"]["ok"] is False
     assert "clientB'" in rows["hooks"]["detail"]
     assert f"{tmp_path}'" not in rows["hooks"]["detail"]
     config.write_text("[hooks]\nbudget_tokens = 90000\n")
-    rows = checked(run)
+    rows = doctor_rows(run)
     assert rows["config"]["ok"] is False
     assert "50 to 9000" in rows["config"]["detail"]
 

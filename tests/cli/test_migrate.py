@@ -10,7 +10,7 @@ from pathlib import Path
 
 import postgres
 import pytest
-from test_process import on_a_terminal
+from test_process import run_on_terminal
 
 from athena import api
 from athena.app import connect
@@ -87,7 +87,7 @@ def test_migrate_prints_json(run: Run, store: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("store")
 def test_migrate_shows_progress_on_terminal(tmp_path: Path) -> None:
-    code, shown = on_a_terminal("migrate", "--to", str(tmp_path / "b.db"))
+    code, shown = run_on_terminal("migrate", "--to", str(tmp_path / "b.db"))
     assert code == 0
     assert "Copying  [" in shown
     assert "100%" in shown

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zoo import PROGRAM
+from gateway_tools import PROGRAM
 
 from athena.cli import servers as cli_servers
 from athena.cli.commands import athena
@@ -181,7 +181,7 @@ def test_missing_variable_of_daemon_is_reported(
                 client.call_tool("keyed.echo", text="x")
             assert caught.value.hint == again
     finally:
-        home.end()
+        home.stop()
 
 
 def test_approval_requires_terminal(servers: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

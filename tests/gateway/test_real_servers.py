@@ -13,7 +13,7 @@ from athena.app import connect
 from athena.cli.commands import athena
 from athena.core.threads import run_sync
 from athena.errors import NotFound
-from conftest import missing
+from conftest import skip_or_fail
 
 COPY = """
 graph = notes.read_graph()
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             node_packages.command, (node_packages.REFERENCE, node_packages.FILESYSTEM, node_packages.EVERYTHING)
         )
     except node_packages.Unobtainable as why:
-        missing(str(why))
+        skip_or_fail(str(why))
     said = run("servers", "add", "notes", "--env", f"MEMORY_FILE_PATH={tmp_path / 'notes.jsonl'}", "--", *memory)
     assert "notes: 9 tools can be called" in said.output
     others = {"mcpServers": {"every-thing": {"command": every[0], "args": every[1:]}}}

@@ -10,7 +10,7 @@ import pytest
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from conftest import MODEL, Engine
-from patience import until
+from wait_tools import wait_until
 
 NOON = datetime(2026, 3, 18, 12).timestamp()
 DAY = 86_400
@@ -50,7 +50,7 @@ def test_expertise_grades_topics_with_evidence(app: App) -> None:
 
 def test_recalled_topic_is_not_stale(app: App) -> None:
     found = call(app, "recall", query="page 3 of the old press", k=1)[0]
-    until(lambda: call(app, "stats")["most_recalled"])  # usage is recorded in the background
+    wait_until(lambda: call(app, "stats")["most_recalled"])  # usage is recorded in the background
     (topic,) = [one for one in call(app, "expertise").well_covered if one.topic == "print"]
     assert (topic.days_since_recalled, topic.evidence[0]) == (0.0, found.id)
     assert topic.strength > 0

@@ -108,7 +108,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Desk:
     return Desk(tmp_path, *request.param)
 
 
-def sample(desk: Desk, kind: str = "spaces") -> str:
+def sample_config(desk: Desk, kind: str = "spaces") -> str:
     return TOML if desk.file.suffix == ".toml" else JSONS[kind].replace("KEY", desk.key)
 
 
@@ -127,7 +127,7 @@ def test_install_then_remove_leaves_nothing(desk: Desk) -> None:
 
 
 def test_foreign_entries_stay_in_place(desk: Desk) -> None:
-    before = desk.write(sample(desk))
+    before = desk.write(sample_config(desk))
     desk.file.chmod(0o640)
     desk.put()
     with_us = desk.text
@@ -145,7 +145,7 @@ def test_foreign_entries_stay_in_place(desk: Desk) -> None:
 @pytest.mark.parametrize("name", ["cursor", "gemini"])
 def test_json_layouts_survive_byte_for_byte(name: str, kind: str, tmp_path: Path) -> None:
     desk = Desk(tmp_path, name, "user")
-    before = desk.write(sample(desk, kind))
+    before = desk.write(sample_config(desk, kind))
     said = json_edit.parse(before) if before else {}
     desk.put()
     now = json_edit.parse(desk.text)
@@ -169,7 +169,7 @@ def test_toml_table_keeps_line_endings(tmp_path: Path) -> None:
 
 
 def test_changes_by_others_survive_removal(desk: Desk) -> None:
-    before = desk.write(sample(desk))
+    before = desk.write(sample_config(desk))
     desk.put()
 
     def change(text: str) -> str:
@@ -184,7 +184,7 @@ def test_changes_by_others_survive_removal(desk: Desk) -> None:
 
 
 def test_older_entry_is_replaced(desk: Desk) -> None:
-    desk.write(sample(desk))
+    desk.write(sample_config(desk))
     desk.put()
     desk.write(desk.text.replace(desk.place.home, "/elsewhere/athena"))
     desk.put()
@@ -193,15 +193,15 @@ def test_older_entry_is_replaced(desk: Desk) -> None:
     if desk.file.suffix == ".toml":
         assert desk.text == TOML
     else:
-        assert json_edit.parse(desk.text) == json_edit.parse(sample(desk))
+        assert json_edit.parse(desk.text) == json_edit.parse(sample_config(desk))
 
 
 def test_users_changes_to_entry_are_kept(desk: Desk) -> None:
-    before = desk.write(sample(desk))
+    before = desk.write(sample_config(desk))
     desk.put()
     assert not clients.is_setup_modified(desk.client, desk.place)
-    command(desk, "codex", '[ "$2" = remove ]')  # re-adding would rewrite the entry
-    command(desk, "code", "exit 3")
+    write_command(desk, "codex", '[ "$2" = remove ]')  # re-adding would rewrite the entry
+    write_command(desk, "code", "exit 3")
     if desk.file.suffix == ".toml":
         desk.write(f'{desk.text}startup_timeout_sec = 30  # slow\nenv = {{A = "1"}}\n')
     else:
@@ -271,7 +271,7 @@ def test_similar_command_is_left_alone(desk: Desk, tmp_path: Path) -> None:
 
 def test_launcher_in_other_home_is_ours(desk: Desk, tmp_path: Path) -> None:
     launcher.install_launchers(str(tmp_path / "old"))
-    desk.write(sample(desk))
+    desk.write(sample_config(desk))
     desk.put()
     before = desk.text.count(desk.place.home)
     desk.write(desk.text.replace(desk.place.home, str(tmp_path / "old")))
@@ -346,7 +346,7 @@ def test_handwritten_entry_is_restored(desk: Desk) -> None:
 
 
 def test_handwritten_entry_survives_other_changes(desk: Desk) -> None:
-    command(desk, "codex", "exit 3")  # remove and re-add would drop the rest of the entry
+    write_command(desk, "codex", "exit 3")  # remove and re-add would drop the rest of the entry
     more = '[mcp_servers.athena.env]\nA = "1"\n\n# mine\n[mcp_servers.athena.tools.recall]\napproval_mode = "approve"\n'
     first = '[mcp_servers.athena]\ncommand = "athena"\nargs = [\n  "mcp", "--tools", "code",\n]\n'
     toml = f"{first}\n{more}\n[other]\nx = 1\n"
@@ -399,7 +399,7 @@ def test_tables_added_inside_ours_stay(tmp_path: Path) -> None:
 
 def test_symlink_stays_symlink(desk: Desk, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles"
-    real.write_text(sample(desk))
+    real.write_text(sample_config(desk))
     desk.file.parent.mkdir(parents=True)
     desk.file.symlink_to(real)
     desk.put()
@@ -407,7 +407,7 @@ def test_symlink_stays_symlink(desk: Desk, tmp_path: Path) -> None:
     assert "athena-mcp" in real.read_text()
     desk.take()
     assert desk.file.is_symlink()
-    assert real.read_text() == sample(desk)
+    assert real.read_text() == sample_config(desk)
 
 
 def test_unwritable_file_is_not_changed(desk: Desk) -> None:
@@ -427,7 +427,7 @@ def test_unwritable_file_is_not_changed(desk: Desk) -> None:
         desk.put()
     if os.geteuid():
         desk.file.unlink()
-        before = desk.write(sample(desk))
+        before = desk.write(sample_config(desk))
         desk.file.chmod(0o400)
         with pytest.raises(Denied, match="cannot be written"):
             desk.put()
@@ -519,7 +519,7 @@ def test_foreign_server_in_plugin_folder_stays(tmp_path: Path, skill: Path) -> N
 # --- with the client's own command ------------------------------------------------------------------------------------
 
 
-def command(desk: Desk, name: str, script: str) -> None:
+def write_command(desk: Desk, name: str, script: str) -> None:
     path = desk.bin / name
     path.write_text(f'#!/bin/sh\necho "$@" >>"{desk.bin}/said"\n{script}\n')
     path.chmod(0o755)
@@ -533,7 +533,7 @@ if [ "$2" = add ]; then printf 'model = "o5"\\n[mcp_servers.athena]\\ncommand = 
   printf '[mcp_servers.other]\\ncommand = "x"\\n[mcp_servers.other.env]\\nA = "1"\\n' >>"{desk.file}.new"
 else printf 'model = "o5"\\n[mcp_servers.other]\\ncommand = "x"\\nenv = {{A = "1"}}\\n' >"{desk.file}.new"; fi
 mv "{desk.file}.new" "{desk.file}" """
-    command(desk, "codex", tidy)
+    write_command(desk, "codex", tidy)
     planned = clients.plan_setup(desk.client, desk.place, False)
     assert f"mcp add athena -- {desk.place.mcp_path}" in planned[0].format_diff()
     desk.put()
@@ -549,7 +549,7 @@ mv "{desk.file}.new" "{desk.file}" """
 
 def test_silent_command_falls_back_to_file(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "vscode", "user")
-    command(desk, "code", "exit 0")
+    write_command(desk, "code", "exit 0")
     desk.put()
     assert desk.ours == {"type": "stdio", "command": desk.place.mcp_path, "args": []}
     assert (desk.bin / "said").read_text().startswith('--add-mcp {"name": "athena"')
@@ -560,7 +560,7 @@ def test_silent_command_falls_back_to_file(tmp_path: Path) -> None:
 def test_failed_command_is_reported(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "codex", "user")
     before = desk.write(TOML)
-    command(desk, "codex", "echo 'the disk is full' >&2; exit 3")
+    write_command(desk, "codex", "echo 'the disk is full' >&2; exit 3")
     with pytest.raises(Unavailable, match="the disk is full"):
         desk.put()
     assert desk.text == before
@@ -569,7 +569,7 @@ def test_failed_command_is_reported(tmp_path: Path) -> None:
 def test_concurrent_setups_keep_original_entry(tmp_path: Path) -> None:
     slow, quick = Desk(tmp_path, "codex", "user"), Desk(tmp_path, "gemini", "user")
     wait = 'n=0; while [ ! -e "$0.go" ] && [ $n -lt 1200 ]; do sleep 0.05; n=$((n+1)); done'
-    command(slow, "codex", f': >"$0.begun"; {wait}')
+    write_command(slow, "codex", f': >"$0.begun"; {wait}')
     with ThreadPoolExecutor(2) as pool:
         one = pool.submit(slow.put)
         while not (slow.bin / "codex.begun").exists() and not one.done():
@@ -586,7 +586,7 @@ def test_concurrent_setups_keep_original_entry(tmp_path: Path) -> None:
 
 
 def test_concurrent_user_write_is_not_lost(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = desk.write(sample(desk))
+    before = desk.write(sample_config(desk))
     theirs, keep = f"{before}\n", BackupRecord.save_original
 
     def meanwhile(record: BackupRecord, path: Path, was: str | None, after: str | None) -> None:
@@ -865,7 +865,7 @@ def test_server_launcher_uses_home_and_folder(tmp_path: Path) -> None:
         assert "kept" in done.stdout.splitlines()[-1], done
         assert "Tugs" in home.athena("recall", "tugs", project=str(tmp_path / "harbour"))
     finally:
-        home.end()
+        home.stop()
 
 
 # --- any file ---------------------------------------------------------------------------------------------------------

@@ -388,7 +388,7 @@ print("merged", flush=True)
 @pytest.mark.sqlite_only("what is killed is a process with the file open")
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.4, 0.6, 0.8])
 def test_killed_merge_is_atomic(tmp_path: Path, part: float) -> None:
-    from test_durability import _kill_after
+    from test_durability import kill_after
 
     from athena.storage.sqlite.store import Sqlite
     from conftest import MODEL
@@ -408,7 +408,7 @@ def test_killed_merge_is_atomic(tmp_path: Path, part: float) -> None:
     merger = subprocess.Popen([sys.executable, "-c", MERGER, str(path)], stdout=subprocess.PIPE, text=True)
     assert merger.stdout is not None
     assert merger.stdout.readline() == "ready\n"
-    _kill_after(merger, 0.01 + part * 0.25)
+    kill_after(merger, 0.01 + part * 0.25)
     merger.stdout.close()
     app = App(Sqlite(path), MODEL)
     graph = Caller(app)
@@ -480,7 +480,7 @@ def test_later_entity_links_to_earlier_memory(graph: Caller) -> None:
     assert graph.mentions(name="phod") == []
 
 
-def times(shown: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def relation_years(shown: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [
         tuple(one.get(end) and time.gmtime(one[end] + 43_200).tm_year for end in ("since", "until")) for one in shown
     ]
@@ -490,16 +490,18 @@ def test_relation_may_hold_several_times(graph: Caller) -> None:
     job = "Ann", "works at", "Globex"
     graph.create_relations(relations=[relation(*job, since="2024")])
     made = graph.create_relations(relations=[relation(*job, since="2020", until="2021")])
-    assert times(made) == [(2020, 2022)], "until the end of 2021"
-    assert times(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
+    assert relation_years(made) == [(2020, 2022)], "until the end of 2021"
+    assert relation_years(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
     assert graph.create_relations(relations=[relation(*job)]) == [], "known, whenever it holds"
     assert graph.create_relations(relations=[relation(*job, since="2020", until="2021")]) == []
     graph.create_relations(relations=[relation(*job, until="2025")])
-    assert times(graph.read_graph()["relations"][2:]) == [(2020, 2022), (2024, 2026)], "the one that holds then ends"
+    assert relation_years(graph.read_graph()["relations"][2:]) == [(2020, 2022), (2024, 2026)], (
+        "the one that holds then ends"
+    )
     graph.undo()
-    assert times(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
+    assert relation_years(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
     graph.create_relations(relations=[relation(*job, since="2021")])
-    assert times(graph.read_graph()["relations"][2:]) == [(2021, None)], "told anew: it held all the time"
+    assert relation_years(graph.read_graph()["relations"][2:]) == [(2021, None)], "told anew: it held all the time"
     graph.undo()
     graph.delete_relations(relations=[relation(*job)])
     assert len(graph.read_graph()["relations"]) == 2

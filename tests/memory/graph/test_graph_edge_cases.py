@@ -17,7 +17,7 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory import rows as memory_rows
-from patience import sometimes
+from wait_tools import succeeds_once
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "abcdef"
 
@@ -166,7 +166,7 @@ def test_search_does_not_wait_for_writer(tmp_path: Path) -> None:
         return time.monotonic() - began < BUSY_TIMEOUT_S / 2
 
     try:
-        assert sometimes(at_once)
+        assert succeeds_once(at_once)
     finally:
         other.execute("ROLLBACK")
         other.close()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from athena.errors import InvalidInput
 from athena.memory.time.phrase import Period, find_phrase, parse_period
-from patience import sometimes
+from wait_tools import succeeds_once
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 3, 18, 15, 30, tzinfo=BERLIN)
@@ -783,4 +783,4 @@ def test_parse_time_is_linear(unit: str) -> None:
             # Twice the text may take twice as long; the rest is tolerance for a busy machine.
             return twice < 3.5 * once + 0.005
 
-        assert sometimes(in_proportion)
+        assert succeeds_once(in_proportion)

@@ -5,13 +5,13 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from small_world import KEY, NAMES, Held, World, run
+from small_world import KEY, NAMES, HeldWorld, World, run
 
 from athena.errors import Conflict, InvalidInput
 from athena.programs.sandbox import Limits, Program, Run, Sandbox
 from athena.programs.sandbox.state import pack_content, read_pause, seal, unpack_content
 from athena.programs.sandbox.values import HostCall
-from patience import until
+from wait_tools import wait_until
 
 PAYING = """
 import statistics
@@ -126,7 +126,7 @@ def test_a_program_that_makes_other_calls_than_before_is_refused(sandbox: Sandbo
     world.approved = True
     made = len(world.log)
     if "LATER" in code:
-        until(lambda: time.time() > later)
+        wait_until(lambda: time.time() > later)
     end = resume(sandbox, done, world)
     assert end.error is not None
     assert (end.status, end.error["type"], end.engine) == ("failed", "ReplayDiffers", "python")
@@ -164,7 +164,7 @@ large = parallel([memory.remember("x" * 400_000) for _ in range(6)])
 
 
 def test_a_run_waits_for_the_calls_under_way_before_it_pauses(sandbox: Sandbox) -> None:
-    world = Held(at_once=1)
+    world = HeldWorld(at_once=1)
     code = """
 import asyncio
 task = asyncio.create_task(slow.wait(seconds=0.2, value=7))
@@ -261,7 +261,7 @@ def test_a_worker_that_is_killed_in_a_replay_makes_no_call(sandbox: Sandbox) -> 
     world.approved = True
     made = len(world.log)
     running = sandbox.start_resumed(done.pause.snapshot, world, NAMES, approved=True)
-    until(lambda: running._kill is not None)
+    wait_until(lambda: running._kill is not None)
     assert running._kill is not None
     running._kill()
     end = running.result()
