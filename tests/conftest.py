@@ -162,18 +162,18 @@ def server() -> Generator[postgres.Server]:
 
 @pytest.fixture(scope="session")
 def _postgres_engine(server: postgres.Server) -> Generator[PostgresEngine]:
-    made = PostgresEngine(server.create("athena"))
-    yield made
-    made.close()
+    postgres_engine = PostgresEngine(server.create("athena"))
+    yield postgres_engine
+    postgres_engine.close()
 
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Engine:
     if getattr(request, "param", "sqlite") == "sqlite":
         return Engine()
-    made: PostgresEngine = request.getfixturevalue("_postgres_engine")
-    made.empty()
-    return made
+    postgres_engine: PostgresEngine = request.getfixturevalue("_postgres_engine")
+    postgres_engine.empty()
+    return postgres_engine
 
 
 @pytest.fixture(autouse=True)

@@ -83,9 +83,9 @@ class Home:
 
     @property
     def pid(self) -> int:
-        found = self.server_info
-        assert found is not None
-        return int(found["pid"])
+        info = self.server_info
+        assert info is not None
+        return int(info["pid"])
 
     def start_count(self) -> int:
         """Return the number of daemon starts."""

@@ -49,10 +49,10 @@ class Reply:
     @property
     def error(self) -> dict[str, Any]:
         """Return the error, and assert that it has the common shape."""
-        made = self.json
-        assert set(made) == {"success", "error"}, made
-        assert made["success"] is False
-        error = made["error"]
+        body = self.json
+        assert set(body) == {"success", "error"}, body
+        assert body["success"] is False
+        error = body["error"]
         assert set(error) == {"code", "message", "hint", "retry"}, error
         assert isinstance(error["code"], str)
         assert error["message"]
@@ -111,9 +111,9 @@ class RunningServer:
 
     def resident_mb(self) -> int:
         """Return the resident memory of the server in MB."""
-        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
-        assert found
-        return int(found[1]) >> 10
+        match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        assert match
+        return int(match[1]) >> 10
 
 
 def request(method: str, path: str, headers: Headers, body: bytes = b"") -> bytes:
@@ -191,12 +191,12 @@ def run_server(
     try:
         assert process.stdout is not None
         said = process.stdout.readline().decode()
-        found = re.search(r"http://[^:]+:(\d+)", said)
-        assert found, (said, log.read_text())
+        match = re.search(r"http://[^:]+:(\d+)", said)
+        assert match, (said, log.read_text())
         token = where / "token"
-        made = RunningServer(process, where, int(found[1]), token.read_text().strip() if token.exists() else "", log)
-        wait_until(lambda: made.get("/health").status == 200)
-        yield made
+        server = RunningServer(process, where, int(match[1]), token.read_text().strip() if token.exists() else "", log)
+        wait_until(lambda: server.get("/health").status == 200)
+        yield server
     finally:
         process.terminate()
         try:

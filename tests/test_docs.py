@@ -251,11 +251,11 @@ def test_index_lists_decisions() -> None:
 
 
 def test_registry_name_and_version_agree() -> None:
-    made = json.loads((ROOT / "server.json").read_text("utf-8"))
-    (package,) = made["packages"]
-    assert f"mcp-name: {made['name']} " in README
-    assert made["version"] == package["version"] == __version__
-    assert len(made["description"]) <= 100
+    data = json.loads((ROOT / "server.json").read_text("utf-8"))
+    (package,) = data["packages"]
+    assert f"mcp-name: {data['name']} " in README
+    assert data["version"] == package["version"] == __version__
+    assert len(data["description"]) <= 100
     assert [word["value"] for word in package["packageArguments"]] == ["mcp"]
     ours = json.loads((ROOT / ".mcp.json").read_text("utf-8"))["mcpServers"]["athena"]
     assert (ours["command"], ours["args"]) == (".venv/bin/athena", ["mcp"])

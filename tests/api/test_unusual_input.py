@@ -55,8 +55,13 @@ def test_text_round_trips_unchanged(isolated: App, text: str) -> None:
 
 def test_nul_is_removed(isolated: App) -> None:
     short = api.store("a\0b\0", tags=["t\0ag"], memory_type="no\0te", metadata={"key": "val\0ue"})
-    kept = api.get(short)
-    assert (kept.content, list(kept.tags), kept.memory_type, kept.metadata) == ("ab", ["tag"], "note", {"key": "value"})
+    memory = api.get(short)
+    assert (memory.content, list(memory.tags), memory.memory_type, memory.metadata) == (
+        "ab",
+        ["tag"],
+        "note",
+        {"key": "value"},
+    )
     assert short == api.store("ab")
     assert api.search("a\0b").memories[0].hash == short
     assert verify_passes()
@@ -113,10 +118,10 @@ def test_empty_tags_are_dropped(isolated: App) -> None:
 def test_query_is_never_search_syntax(isolated: App, query: str) -> None:
     short = api.store("We deploy every week", tags="release")
     api.store_batch(["The cat sleeps in the sun", "Ann likes green tea"])
-    found = api.search(query)
-    assert found.memories[0].hash == short
-    assert found.memories[0].score > 0.1
-    assert found.query == query
+    results = api.search(query)
+    assert results.memories[0].hash == short
+    assert results.memories[0].score > 0.1
+    assert results.query == query
 
 
 @pytest.mark.parametrize(
@@ -124,9 +129,9 @@ def test_query_is_never_search_syntax(isolated: App, query: str) -> None:
 )
 def test_unusual_query_gets_answer(isolated: App, query: str) -> None:
     api.store_batch(["We deploy every week", "The cat sleeps in the sun"])
-    found = api.search(query, limit=5)
-    assert (len(found.memories), found.total) == (2, 2)
-    assert all(0 <= m.score <= 1 for m in found.memories)
+    results = api.search(query, limit=5)
+    assert (len(results.memories), results.total) == (2, 2)
+    assert all(0 <= m.score <= 1 for m in results.memories)
     assert len(api.recall(query).memories) == 2
 
 
@@ -148,9 +153,9 @@ def test_words_of_any_script_are_found(isolated: App, text: str, query: str) -> 
         ["今天天气很好", "猫が寝ています", "Кошка спит", "고양이가 잔다", "The cat sleeps", "แมวนอน", "बिल्ली सोती है"]
     )
     short = api.store(text)
-    found = api.search(query).memories[0]
-    assert found.hash == short
-    assert found.score > 0.5
+    memory = api.search(query).memories[0]
+    assert memory.hash == short
+    assert memory.score > 0.5
 
 
 def test_reversed_time_range_finds_nothing(isolated: App) -> None:
@@ -230,5 +235,5 @@ def test_undecodable_folder_name_is_project(isolated: App, tmp_path: Path, monke
 
 
 def test_surrogate_in_metadata_is_replaced(isolated: App) -> None:
-    found = api.get(api.store("odd \ud800 text", metadata={"a\ud800": ["b\ud800"]}))
-    assert (found.content, found.metadata) == ("odd \ufffd text", {"a\ufffd": ["b\ufffd"]})
+    memory = api.get(api.store("odd \ud800 text", metadata={"a\ud800": ["b\ud800"]}))
+    assert (memory.content, memory.metadata) == ("odd \ufffd text", {"a\ufffd": ["b\ufffd"]})

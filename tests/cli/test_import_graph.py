@@ -50,13 +50,13 @@ def test_import_adds_only_new_lines(run: Terminal, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["just text", ["a", "list"], {"type": "entity"}, {**LINES[0], "observations": "tea"}])
 def test_invalid_line_imports_nothing(run: Terminal, tmp_path: Path, line: object) -> None:
-    said = run("import", write_memory_file(tmp_path, *LINES, line))
-    assert said.code != 0
-    assert "line 4" in said.err
+    result = run("import", write_memory_file(tmp_path, *LINES, line))
+    assert result.code != 0
+    assert "line 4" in result.err
     assert api.call("read_graph")["entities"] == []
 
 
 def test_missing_file_is_reported(run: Terminal, tmp_path: Path) -> None:
-    said = run("import", str(tmp_path / "none.jsonl"))
-    assert said.code != 0
-    assert "none.jsonl" in said.err
+    result = run("import", str(tmp_path / "none.jsonl"))
+    assert result.code != 0
+    assert "none.jsonl" in result.err

@@ -83,8 +83,8 @@ def home() -> Generator[Path]:
     """Yield a home, and stop its server at the end."""
     path = Path(os.environ["ATHENA_HOME"])
     yield path
-    if found := lock.find_server(str(path)):
-        lock.stop_server(str(path), found, 20)
+    if info := lock.find_server(str(path)):
+        lock.stop_server(str(path), info, 20)
 
 
 @pytest.fixture

@@ -44,9 +44,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def give(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
         code = athena(args=["migrate", *words], prog_name="athena", standalone_mode=False)
-        said = capsys.readouterr()
-        assert PASSWORD not in said.out + said.err
-        return code, said.out, said.err
+        captured = capsys.readouterr()
+        assert PASSWORD not in captured.out + captured.err
+        return code, captured.out, captured.err
 
     return give
 
@@ -79,10 +79,10 @@ def test_migrate_copies_to_postgres_and_back(
 def test_migrate_prints_json(run: Run, store: Path, tmp_path: Path) -> None:
     code, out, err = run("--to", str(tmp_path / "b.db"), "--from", str(store), "--json")
     assert (code, err) == (0, "")
-    said = json.loads(out)
-    assert (said["from"], said["to"]) == (str(store), str(tmp_path / "b.db"))
-    assert said["rows"]["memories"] == 3
-    assert said["use"].startswith("export ATHENA_DB_PATH=")
+    data = json.loads(out)
+    assert (data["from"], data["to"]) == (str(store), str(tmp_path / "b.db"))
+    assert data["rows"]["memories"] == 3
+    assert data["use"].startswith("export ATHENA_DB_PATH=")
 
 
 @pytest.mark.usefixtures("store")

@@ -50,10 +50,10 @@ def run_on_terminal(*words: str, typed: str = "") -> tuple[int, str]:
 def test_next_command_finds_stored_memory() -> None:
     kept = run("remember", "Deploys run on Fridays", "--tags", "deploy")
     assert (kept.returncode, kept.stderr) == (0, "")
-    found = run("recall", "when do we deploy")
-    assert found.returncode == 0
-    assert found.stdout.startswith(kept.stdout.split()[0])
-    assert "\x1b" not in kept.stdout + found.stdout
+    result = run("recall", "when do we deploy")
+    assert result.returncode == 0
+    assert result.stdout.startswith(kept.stdout.split()[0])
+    assert "\x1b" not in kept.stdout + result.stdout
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,9 @@ class ServerProcess:
 
 @pytest.fixture(scope="module")
 def server_process(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
-    made = ServerProcess(tmp_path_factory.mktemp("served"))
-    yield made
-    made.stop()
+    server = ServerProcess(tmp_path_factory.mktemp("served"))
+    yield server
+    server.stop()
 
 
 @pytest.fixture
@@ -156,24 +156,24 @@ def proxy(started: ServerProcess, lost: Callable[[bytes], bool]) -> Talk:
 
 
 def test_client_stores_finds_edits_and_forgets(client: AthenaClient) -> None:
-    made = client.remember(content="Deploys run on Fridays", tags=["deploy"])
-    assert client.recall(query="when do we deploy?", k=3)[0]["hash"] == made["hash"]
-    assert client.update_memory(made["id"], content="Deploys run on Mondays")
-    assert "Mondays" in client.get_memory(made["id"])["content"]
-    assert client.forget(memory_id=made["id"]) is True
-    assert client.forget(memory_id=made["id"]) is False
+    memory = client.remember(content="Deploys run on Fridays", tags=["deploy"])
+    assert client.recall(query="when do we deploy?", k=3)[0]["hash"] == memory["hash"]
+    assert client.update_memory(memory["id"], content="Deploys run on Mondays")
+    assert "Mondays" in client.get_memory(memory["id"])["content"]
+    assert client.forget(memory_id=memory["id"]) is True
+    assert client.forget(memory_id=memory["id"]) is False
     assert client.call_tool("recall", query="deploys", k=5) == []
 
 
 def test_client_records_and_recalls_events(client: AthenaClient) -> None:
-    made = client.record_event(event_type="action", content="ran the tests", outcome="success", session_id="s1")
+    event = client.record_event(event_type="action", content="ran the tests", outcome="success", session_id="s1")
     client.record_event("action", "deployed the shop", outcome="failure", session_id="s1", duration_ms=5)
     assert [one["content"] for one in client.recall_events(session_id="s1", limit=50)] == [
         "deployed the shop", "ran the tests",
     ]  # fmt: skip
     (failed,) = client.recall_events(query="what failed today")
     assert (failed["outcome"], failed["duration_ms"], failed["session_id"]) == ("failure", 5, "s1")
-    assert client.recall_events("tests", limit=1)[0]["id"] == made["id"]
+    assert client.recall_events("tests", limit=1)[0]["id"] == event["id"]
     assert client.call_tool("list_sessions")[0]["events"] == 2
     assert client.call_tool("session_summary", session_id="s1")["by_outcome"] == {"success": 1, "failure": 1}
     assert [day["entries"][0]["text"] for day in client.call_tool("timeline")] == ["ran the tests"]
@@ -234,8 +234,8 @@ def test_project_may_have_any_name(client: AthenaClient, name: str) -> None:
 
 def test_text_round_trips_unchanged(client: AthenaClient) -> None:
     for text in ("größer 日本語 🦉", 'quotes " and \\ and \u2028', "half a pair: \ud83d end"):
-        made = client.remember(content=text)
-        assert client.get_memory(made["id"])["content"].replace("\ufffd", "\ud83d") == text
+        memory = client.remember(content=text)
+        assert client.get_memory(memory["id"])["content"].replace("\ufffd", "\ud83d") == text
 
 
 def test_token_is_found_or_given(client: AthenaClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,15 +304,15 @@ def test_write_with_lost_reply_happens_once(server_process: ServerProcess, clien
         return len(asked) in (1, 2)
 
     with serve_connections(proxy(server_process, lost)) as url, AthenaClient(url, project=client.project) as other:
-        made = other.remember(content="stored, and nobody heard of it")
+        memory = other.remember(content="stored, and nobody heard of it")
     keys = {line for raw in asked for line in raw.split(b"\r\n") if line.startswith(b"Idempotency-Key")}
     assert len(asked) == 3
     assert len(keys) == 1
-    assert [one["id"] for one in client.call_tool("list_memories")] == [made["id"]]
-    assert len(client.call_tool("memory_history", memory_id=made["id"])) == 1
+    assert [one["id"] for one in client.call_tool("list_memories")] == [memory["id"]]
+    assert len(client.call_tool("memory_history", memory_id=memory["id"])) == 1
     asked.clear()
     with serve_connections(proxy(server_process, lost)) as url, AthenaClient(url, project=client.project) as other:
-        assert other.forget(made["id"]) is True  # the last attempt alone would have found nothing to forget
+        assert other.forget(memory["id"]) is True  # the last attempt alone would have found nothing to forget
 
 
 def test_busy_server_is_retried_after_delay() -> None:
@@ -465,8 +465,8 @@ def test_threads_share_client(client: AthenaClient) -> None:
     def work(number: int) -> None:
         for turn in range(5):
             text = f"thread {number} wrote this in turn {turn}"
-            made = client.remember(content=text)
-            assert client.get_memory(made["id"])["content"] == text
+            memory = client.remember(content=text)
+            assert client.get_memory(memory["id"])["content"] == text
             assert client.get_tool("forget")["name"] == "forget"
 
     with ThreadPoolExecutor(20) as pool:

@@ -47,11 +47,11 @@ class Letters:
         if self.broken:
             raise Unavailable("broken")
         self.texts += texts
-        made = np.zeros((len(texts), self.dimensions), np.float32)
+        vectors = np.zeros((len(texts), self.dimensions), np.float32)
         for row, text in enumerate(texts):
             for letter in text.lower():
-                made[row, ord(letter) % self.dimensions] += 1
-        unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+                vectors[row, ord(letter) % self.dimensions] += 1
+        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit
 
 

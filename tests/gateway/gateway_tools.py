@@ -53,8 +53,8 @@ class GatewayApp:
 
 @contextmanager
 def open_gateway_app(home: Path) -> Iterator[GatewayApp]:
-    made = GatewayApp(home)
+    gateway = GatewayApp(home)
     try:
-        yield made
+        yield gateway
     finally:
-        made.app.close()
+        gateway.app.close()

@@ -49,11 +49,11 @@ def repo(tmp_path: Path) -> Path:
 def hook(
     app: App, event: str, folder: Path, rules: HookRules = LOUD, hurry: bool = False, **said: Any
 ) -> dict[str, Any]:
-    given = json.dumps({"session_id": "s1", "cwd": str(folder), "hook_event_name": event, **said}).encode()
-    out = run_sync(answer_event(event, given, app.create_context("daemon", "hook"), rules, hurry=hurry))
+    payload = json.dumps({"session_id": "s1", "cwd": str(folder), "hook_event_name": event, **said}).encode()
+    out = run_sync(answer_event(event, payload, app.create_context("daemon", "hook"), rules, hurry=hurry))
     assert len(out.decode()) <= MAX_ANSWER_CHARS
-    made: dict[str, Any] = json.loads(out) if out else {}
-    return made
+    data: dict[str, Any] = json.loads(out) if out else {}
+    return data
 
 
 def added_context(said: dict[str, Any]) -> str:
@@ -113,8 +113,8 @@ def test_next_session_knows_last_one(app: App, repo: Path, tmp_path: Path, hurry
 def test_malformed_fields_lose_no_event(app: App, repo: Path) -> None:
     for took in (float("inf"), float("nan"), 10**400, -1, True, "12"):
         hook(app, "post-tool-use", repo, tool_name="Bash", tool_input={"command": f"ls {took!r:.9}"}, duration_ms=took)
-    found = call(app, "recall_events", repo)
-    assert [one.duration_ms for one in found] == [None] * 6
+    events = call(app, "recall_events", repo)
+    assert [one.duration_ms for one in events] == [None] * 6
     assert hook(app, "session-start", Path("/\ud800/there")) == {}
     assert hook(app, "session-end", repo, transcript_path="/\ud800.jsonl") == {}
 
@@ -179,10 +179,10 @@ def test_project_is_clients_folder(app: App, repo: Path, tmp_path: Path) -> None
         call(app, "remember", folder, content=f"Card charges of {folder.name} are in cents", tags=["important"])
         hook(app, "stop", folder, last_assistant_message=f"Finished the work of today on {folder.name} with charges")
     for folder, mine, theirs in ((repo, "shop", "other"), (other / "src", "other", "shop")):
-        told = added_context(hook(app, "session-start", folder, session_id="new"))
-        assert f"charges of {mine}" in told
-        assert f"today on {mine}" in told
-        assert theirs not in told
+        context = added_context(hook(app, "session-start", folder, session_id="new"))
+        assert f"charges of {mine}" in context
+        assert f"today on {mine}" in context
+        assert theirs not in context
 
 
 def test_deleted_folder_keeps_sessions_project(app: App, repo: Path, tmp_path: Path) -> None:
@@ -257,9 +257,9 @@ def test_outside_git_nothing_leaks(app: App, tmp_path: Path) -> None:
     hook(app, "stop", first, last_assistant_message="Moved the ledger of first into PostgreSQL and ran the tests.")
     hook(app, "post-tool-use", first, tool_name="Bash", tool_input={"command": "make ledger"}, tool_response={})
     hook(app, "session-end", first, transcript_path=talk)
-    told = added_context(hook(app, "session-start", second, session_id="s2"))
-    assert "Answer briefly" in told
-    assert "ledger" not in told
+    context = added_context(hook(app, "session-start", second, session_id="s2"))
+    assert "Answer briefly" in context
+    assert "ledger" not in context
     assert run_sync(app.catalog.get_operation("recall_events")(app.create_context("default", "test"))) == []
 
 

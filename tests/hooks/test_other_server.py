@@ -53,8 +53,8 @@ def test_prompt_secrets_are_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with HTTPServer(("127.0.0.1", 0), Other) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("ATHENA_HOOKS_MCP_URL", f"http://127.0.0.1:{server.server_port}/mcp")
-        given = json.dumps({"prompt": f"why is {SECRET} refused? {'x' * 1_950} {SECRET}"}).encode()
-        found = fallback.answer_without_daemon("user-prompt-submit", given, "hooks are off", time.monotonic() + 10)
+        payload = json.dumps({"prompt": f"why is {SECRET} refused? {'x' * 1_950} {SECRET}"}).encode()
+        found = fallback.answer_without_daemon("user-prompt-submit", payload, "hooks are off", time.monotonic() + 10)
         server.shutdown()
     assert b"found" in found.output
     assert "refused?" in Other.asked[-1]
@@ -104,9 +104,9 @@ def test_answer_stays_within_budget(exact: bool) -> None:
         "print(json.dumps(answers))"
     )
     budgets = (60, 900, 20_000)
-    given = json.dumps([list(STRANGE.values()), budgets, exact])
+    payload = json.dumps([list(STRANGE.values()), budgets, exact])
     done = subprocess.run(
-        [sys.executable, "-c", program], input=given, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], input=payload, capture_output=True, text=True, timeout=60, check=True
     )
     tokens.load_encoding()
     for name, answers in zip(STRANGE, json.loads(done.stdout), strict=True):

@@ -53,13 +53,13 @@ def format_time(moment: float | None) -> str:
 
 def test_task_keeps_all_fields(app: App) -> None:
     first = call(app, "create_task", title="Buy  the\nring")
-    made = call(
+    task = call(
         app, "create_task", title="Renew the certificate", due="tomorrow 9am", details="Ask Maria\nfor the key",
         priority="high", depends_on=[first.hash[:6]], tags=["ops"], metadata={"host": "shop"}, kind="reminder",
     )  # fmt: skip
     ring, renew = call(app, "list_tasks", state="open")
     assert (renew.title, ring.title) == ("Renew the certificate", "Buy the ring"), "what is blocked comes last"
-    assert (renew.id, renew.details, renew.kind) == (made.id, "Ask Maria\nfor the key", "reminder")
+    assert (renew.id, renew.details, renew.kind) == (task.id, "Ask Maria\nfor the key", "reminder")
     assert (renew.priority, renew.tags, renew.metadata) == ("high", ("ops",), {"host": "shop"})
     assert (format_time(renew.due), renew.overdue, renew.state) == ("2026-03-19 09:00:00", False, "open")
     assert renew.depends_on == renew.blocked_by == (first.id,)
@@ -167,11 +167,11 @@ def test_task_update_is_partial(app: App, clock: Clock) -> None:
 
 
 def test_open_task_has_no_end(app: App) -> None:
-    made = call(app, "create_task", title="Paint")
-    assert call(app, "update_task", task_id=made.id, state="cancelled").finished == NOON
+    task = call(app, "create_task", title="Paint")
+    assert call(app, "update_task", task_id=task.id, state="cancelled").finished == NOON
     assert call(app, "list_tasks") == []
     assert task_titles(app, state="cancelled") == ["Paint"]
-    again = call(app, "update_task", task_id=made.id, state="open")
+    again = call(app, "update_task", task_id=task.id, state="open")
     assert (again.finished, again.state) == (None, "open")
 
 
@@ -217,30 +217,30 @@ def test_invalid_task_is_refused_with_reason(app: App, arguments: Any, wrong: st
 
 
 def test_empty_update_is_refused(app: App) -> None:
-    made = call(app, "create_task", title="x")
+    task = call(app, "create_task", title="x")
     with pytest.raises(InvalidInput, match="nothing to change"):
-        call(app, "update_task", task_id=made.id)
+        call(app, "update_task", task_id=task.id)
 
 
 def test_task_secrets_are_redacted(app: App) -> None:
     token = "ghp_" + "a1B2" * 9
-    made = call(app, "create_task", title=f"rotate {token}", details=f"was {token}", metadata={"x": token})
-    assert made.redacted == ("github-token",) * 3
-    changed = call(app, "update_task", task_id=made.id, title=f"drop {token}")
+    task = call(app, "create_task", title=f"rotate {token}", details=f"was {token}", metadata={"x": token})
+    assert task.redacted == ("github-token",) * 3
+    changed = call(app, "update_task", task_id=task.id, title=f"drop {token}")
     assert changed.redacted == ("github-token",)
-    done = call(app, "complete_task", task_id=made.id, outcome=f"now {token}")
+    done = call(app, "complete_task", task_id=task.id, outcome=f"now {token}")
     assert done.outcome == "now [SECRET:github-token]"
-    history = call(app, "memory_history", memory_id=made.id, kind="task")
-    assert token not in repr([made, changed, done, history])
+    history = call(app, "memory_history", memory_id=task.id, kind="task")
+    assert token not in repr([task, changed, done, history])
 
 
 def test_other_project_sees_no_tasks(app: App) -> None:
-    made = call(app, "create_task", title="ours", due="tomorrow")
+    task = call(app, "create_task", title="ours", due="tomorrow")
     assert call(app, "list_tasks", "other") == call(app, "due_tasks", "other", within="1 week") == []
     with pytest.raises(NotFound):
-        call(app, "complete_task", "other", task_id=made.id)
+        call(app, "complete_task", "other", task_id=task.id)
     with pytest.raises(NotFound):
-        call(app, "create_task", "other", title="theirs", depends_on=[made.id])
+        call(app, "create_task", "other", title="theirs", depends_on=[task.id])
     call(app, "create_task", "user", title="everywhere")
     assert task_titles(app) == ["ours", "everywhere"]
     assert call(app, "recall", query="ours", k=9) == []
@@ -260,11 +260,11 @@ def test_repeated_key_plans_and_completes_once(app: App) -> None:
 
 
 def test_completed_task_stays_completed(app: App, clock: Clock) -> None:
-    made = call(app, "create_task", title="pay")
-    call(app, "complete_task", task_id=made.id)
+    task = call(app, "create_task", title="pay")
+    call(app, "complete_task", task_id=task.id)
     clock.now += 60
-    assert call(app, "complete_task", task_id=made.id).finished == NOON
-    assert len(call(app, "memory_history", memory_id=made.id, kind="task")) == 2
+    assert call(app, "complete_task", task_id=task.id).finished == NOON
+    assert len(call(app, "memory_history", memory_id=task.id, kind="task")) == 2
 
 
 def test_forgotten_tasks_are_purged(app: App) -> None:
@@ -319,8 +319,8 @@ def test_task_query_looks_ahead(app: App) -> None:
         call(app, "create_task", title=title, due=due)
 
     def asked(question: str) -> list[str]:
-        found = call(app, "recall", query=question, kinds=["task"], understand_time=True)
-        return [one.content for one in found]
+        hits = call(app, "recall", query=question, kinds=["task"], understand_time=True)
+        return [one.content for one in hits]
 
     assert asked("what do I have to do tomorrow?") == ["water the plants"]
     assert asked("what is due on friday") == ["call Maria"]

@@ -520,9 +520,9 @@ def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
         if not file.exists():
             return []
         app = App(Sqlite(file), MODEL)
-        found = call(app, "list_memories", "test")
+        memories = call(app, "list_memories", "test")
         app.close()
-        return found
+        return memories
 
     wait_until(kept)
     child.kill()
@@ -539,19 +539,19 @@ def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
 def test_programs_run_from_cli(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text("memory.remember(content='from a file')\nprint('done')\n{'a': [1]}")
-    said = terminal("run", str(file))
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("done\n")
-    assert json.loads(said.out.removeprefix("done\n")) == {"a": [1]}
+    result = terminal("run", str(file))
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("done\n")
+    assert json.loads(result.out.removeprefix("done\n")) == {"a": [1]}
     file.write_text("print('x')\n[][0]")
-    said = terminal("run", str(file))
-    assert (said.code, said.out) == (1, "x\n")
-    assert "IndexError" in said.err
+    result = terminal("run", str(file))
+    assert (result.code, result.out) == (1, "x\n")
+    assert "IndexError" in result.err
     file.write_text("memory.purge(expect=0)")
-    said = terminal("run", str(file))
-    assert said.code == 5
+    result = terminal("run", str(file))
+    assert result.code == 5
     number = terminal("approve").out.split()[0]
-    assert number in said.err
+    assert number in result.err
     assert terminal("approve", number).out == "0\n"
     assert terminal("approve").err == "nothing waits\n"
     assert terminal("run", str(tmp_path / "none.py")).code == 2
@@ -571,8 +571,8 @@ def test_programs_run_from_cli(terminal: Terminal, tmp_path: Path) -> None:
     terminal("call", "forget", "--json", '{"memory_id": 1}')
     file.write_text("x = 1")
     terminal("run", str(file))
-    said = terminal("purge", "--yes")
-    assert "variables of 1 workspace and 1 waiting program were removed too" in said.out
+    result = terminal("purge", "--yes")
+    assert "variables of 1 workspace and 1 waiting program were removed too" in result.out
     assert terminal("undo").out.startswith("a purge cannot be undone; undo again takes back the change before it\n")
     assert "Needs approval in programs" in terminal("tools", "show", "purge").out
     assert "approval" not in terminal("tools", "show", "forget").out
@@ -613,11 +613,11 @@ def test_shell_keeps_variables_and_completes(
             raise EOFError from None
 
     monkeypatch.setattr("builtins.input", typed)
-    said = terminal("shell")
-    assert said.out.split()[:3] == ["42", "21", "22"]
-    assert "def recall(" in said.out
+    result = terminal("shell")
+    assert result.out.split()[:3] == ["42", "21", "22"]
+    assert "def recall(" in result.out
     assert next(lines) == "never"
-    assert "ZeroDivisionError" in said.err
+    assert "ZeroDivisionError" in result.err
     complete = create_completer()
     assert complete("mem", 0) == "memory."
     assert complete("memory.rec", 0) == "memory.recall("

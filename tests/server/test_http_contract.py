@@ -27,8 +27,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]
 
 @pytest.fixture(scope="module")
 def document(served: RunningServer) -> dict[str, Any]:
-    made: dict[str, Any] = served.get("/openapi.json").json
-    return made
+    body: dict[str, Any] = served.get("/openapi.json").json
+    return body
 
 
 def operation_names(served: RunningServer) -> list[str]:
@@ -42,17 +42,17 @@ def arguments_schema(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_discovery_lists_every_operation(served: RunningServer, document: dict[str, Any]) -> None:
-    made = served.get("/tools/discover").json
-    assert set(made) == {"categories", "total_tools"}
+    body = served.get("/tools/discover").json
+    assert set(body) == {"categories", "total_tools"}
     found = []
-    for category in made["categories"].values():
+    for category in body["categories"].values():
         assert set(category) == {"description", "count", "tools"}
         assert category["count"] == len(category["tools"])
         for tool in category["tools"]:
             assert set(tool) == {"name", "description"}
             assert tool["description"]
             found.append(tool["name"])
-    assert len(found) == len(set(found)) == made["total_tools"]
+    assert len(found) == len(set(found)) == body["total_tools"]
     assert sorted(found) == sorted(operation_names(served))
     described = {path.split("/")[2] for path in document["paths"] if path.endswith("/execute")}
     assert described == set(found)
@@ -62,39 +62,39 @@ def test_category_lists_its_operations(served: RunningServer) -> None:
     categories = served.get("/tools/discover").json["categories"]
     assert categories
     for name, category in categories.items():
-        made = served.get(f"/tools/list?category={name}").json
-        assert made["count"] == category["count"]
-        assert [tool["name"] for tool in made["tools"]] == [tool["name"] for tool in category["tools"]]
-        assert {tool["category"] for tool in made["tools"]} == {name}
+        body = served.get(f"/tools/list?category={name}").json
+        assert body["count"] == category["count"]
+        assert [tool["name"] for tool in body["tools"]] == [tool["name"] for tool in category["tools"]]
+        assert {tool["category"] for tool in body["tools"]} == {name}
 
 
 def test_every_operation_describes_itself(served: RunningServer) -> None:
     operations = operation_names(served)
     assert operations
     for name in operations:
-        made = served.get(f"/tools/{name}").json
-        assert {"name", "description", "category", "parameters", "returns", "effect", "examples"} <= set(made)
-        assert made["name"] == name
-        assert set(made["returns"]) == {"type", "description"}
-        for parameter in made["parameters"]:
+        body = served.get(f"/tools/{name}").json
+        assert {"name", "description", "category", "parameters", "returns", "effect", "examples"} <= set(body)
+        assert body["name"] == name
+        assert set(body["returns"]) == {"type", "description"}
+        for parameter in body["parameters"]:
             assert set(parameter) == {"name", "type", "description", "required", "default"}
             assert parameter["description"], (name, parameter)
             assert parameter["type"] != "any", (name, parameter)
 
 
 def test_search_finds_by_purpose(served: RunningServer) -> None:
-    made = served.get("/tools/search?q=forget%20a%20memory&limit=3").json
-    assert made["count"] == len(made["tools"]) <= 3
-    assert "forget" in [tool["name"] for tool in made["tools"]]
+    body = served.get("/tools/search?q=forget%20a%20memory&limit=3").json
+    assert body["count"] == len(body["tools"]) <= 3
+    assert "forget" in [tool["name"] for tool in body["tools"]]
     assert served.get("/tools/search?q=%F0%9F%92%A9").json == {"tools": [], "count": 0}
-    made = served.get("/tools/search?q=forget%20a%20task&limit=5&category=tasks").json
-    assert {tool["category"] for tool in made["tools"]} == {"tasks"}
+    body = served.get("/tools/search?q=forget%20a%20task&limit=5&category=tasks").json
+    assert {tool["category"] for tool in body["tools"]} == {"tasks"}
     assert served.get("/tools/search?q=a&category=colours").status == 404
 
 
 def test_skills_are_found_with_usage(served: RunningServer) -> None:
-    made = served.get("/tools/search?q=summary%20of%20the%20last%20week&limit=3").json
-    assert "skills.weekly_summary" in [tool["name"] for tool in made["tools"]]
+    body = served.get("/tools/search?q=summary%20of%20the%20last%20week&limit=3").json
+    assert "skills.weekly_summary" in [tool["name"] for tool in body["tools"]]
     told = served.get("/tools/skills.weekly_summary").json
     assert (told["name"], told["category"], told["effect"]) == ("skills.weekly_summary", "skills", "execute")
     assert [parameter["name"] for parameter in told["parameters"]] == ["days", "limit"]
@@ -207,8 +207,8 @@ def test_concurrent_key_happens_once(served: RunningServer) -> None:
 @pytest.mark.parametrize("project", ["plain", "/home/a b/c", "Übersicht/日本語/🦉", "100% & more"])
 def test_projects_are_separate(served: RunningServer, project: str) -> None:
     here = ("X-Athena-Project", quote(project, safe=""))
-    made = served.call("remember", here, content=f"only in {project}")
-    assert made["project"] == project
+    memory = served.call("remember", here, content=f"only in {project}")
+    assert memory["project"] == project
     assert [one["content"] for one in served.call("list_memories", here)] == [f"only in {project}"]
     assert f"only in {project}" not in [one["content"] for one in served.call("list_memories", k=100)]
     assert project in json.dumps(served.call("list_projects"), ensure_ascii=False)
@@ -240,11 +240,11 @@ def test_metrics_are_prometheus_text(served: RunningServer) -> None:
             assert name not in kinds
             kinds[name] = kind
         elif not line.startswith("# HELP "):
-            found = SAMPLE.match(line)
-            assert found, line
-            assert (found[1], found[2]) not in seen
-            seen.add((found[1], found[2]))
-            assert found[1] in kinds or re.sub("_(bucket|sum|count)$", "", found[1]) in kinds
+            match = SAMPLE.match(line)
+            assert match, line
+            assert (match[1], match[2]) not in seen
+            seen.add((match[1], match[2]))
+            assert match[1] in kinds or re.sub("_(bucket|sum|count)$", "", match[1]) in kinds
     assert set(kinds.values()) == {"counter", "gauge", "histogram"}
     assert 'operation="remember",surface="http",outcome="invalid_input"' in text
     assert 'operation="stats",surface="http",outcome="done"' in text
@@ -260,10 +260,10 @@ def test_unknown_operations_add_no_metrics(served: RunningServer) -> None:
 
 
 def test_server_describes_itself(served: RunningServer) -> None:
-    made = served.get("/info").json
-    assert {"name", "version", "tools", "project", "backend"} <= set(made)
-    assert made["tools"] == len(operation_names(served))
-    assert str(served.home) not in json.dumps(made)
+    body = served.get("/info").json
+    assert {"name", "version", "tools", "project", "backend"} <= set(body)
+    assert body["tools"] == len(operation_names(served))
+    assert str(served.home) not in json.dumps(body)
 
 
 def test_health_shows_only_live_and_ready(served: RunningServer) -> None:

@@ -57,17 +57,17 @@ def programs(text: str) -> list[str]:
 @pytest.mark.parametrize("source", [*programs(PAGE), *programs(README), CONTRACT])
 def test_shown_program_runs(served: RunningServer, source: str) -> None:
     program = source.replace("localhost:3000", f"localhost:{served.port}")
-    given = server_environ(served.home)
-    done = subprocess.run([sys.executable, "-c", program], env=given, capture_output=True, text=True, timeout=60)
+    environ = server_environ(served.home)
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
 def test_shown_requests_are_answered(served: RunningServer) -> None:
     shown = next(match["body"] for match in BLOCK.finditer(PAGE) if match["kind"] == "sh")
     requests = shown[shown.index("curl") :].replace("localhost:3000", f"localhost:{served.port}")
-    given = server_environ(served.home, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    environ = server_environ(served.home, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     command = f"set -e\n{requests}".replace("curl ", "curl -sSf ")
-    done = subprocess.run(["bash", "-c", command], env=given, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert '"total_tools"' in done.stdout
     assert '"success":true' in done.stdout

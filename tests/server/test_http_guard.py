@@ -81,9 +81,9 @@ def test_absolute_request_url_is_refused(served: RunningServer, site: str) -> No
 @pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
 def test_own_names_are_answered(served: RunningServer, host: str) -> None:
     name = host.format(port=served.port)
-    given = [("Host", name), ("Authorization", f"Bearer {served.token}")]
+    headers = [("Host", name), ("Authorization", f"Bearer {served.token}")]
     for more in ([], [("Origin", f"http://{name}")], [("Sec-Fetch-Site", "same-origin")], [("Sec-Fetch-Site", "none")]):
-        assert served.ask("GET", "/info", [*given, *more]).status == 200
+        assert served.ask("GET", "/info", [*headers, *more]).status == 200
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_own_names_are_answered(served: RunningServer, host: str) -> None:
 )
 def test_token_is_required_except_health(served: RunningServer, shown: str | None) -> None:
     before = served.count()
-    given = [("Host", f"localhost:{served.port}")]
+    headers = [("Host", f"localhost:{served.port}")]
     if shown is not None:
-        given.append(("Authorization", shown.format(token=served.token)))
+        headers.append(("Authorization", shown.format(token=served.token)))
     for method, path in ROUTES:
-        reply = ask(served, method, path, given)
+        reply = ask(served, method, path, headers)
         assert_secure_headers(reply)
         if path == "/health":
             assert (reply.status, reply.json) == (200, {"live": True, "ready": True})
@@ -115,20 +115,20 @@ def test_two_authorization_headers_are_refused(served: RunningServer) -> None:
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 def test_token_opens_every_route(served: RunningServer, scheme: str) -> None:
-    given = [("Host", f"localhost:{served.port}"), ("Authorization", f"{scheme} {served.token}")]
+    headers = [("Host", f"localhost:{served.port}"), ("Authorization", f"{scheme} {served.token}")]
     for path in (*GETS, "/openapi.json"):
-        reply = served.ask("GET", path, given)
+        reply = served.ask("GET", path, headers)
         assert reply.status == 200, (path, reply)
         assert_secure_headers(reply)
-    reply = ask(served, "POST", "/tools/remember/execute", given)
+    reply = ask(served, "POST", "/tools/remember/execute", headers)
     assert reply.json["data"]["hash"]
     assert_secure_headers(reply)
     served.call("forget", memory_id=reply.json["data"]["hash"])
 
 
 def test_wrong_tokens_do_not_lock_owner(served: RunningServer) -> None:
-    given = [("Host", f"localhost:{served.port}"), ("Authorization", "Bearer guess")]
-    assert {served.ask("GET", "/info", given).status for _ in range(60)} == {401}
+    headers = [("Host", f"localhost:{served.port}"), ("Authorization", "Bearer guess")]
+    assert {served.ask("GET", "/info", headers).status for _ in range(60)} == {401}
     assert served.get("/info").status == 200
 
 
@@ -151,8 +151,8 @@ def test_early_hangup_is_not_owner(served: RunningServer) -> None:
 
 @pytest.mark.parametrize("forged", ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "X-Forwarded-Host"])
 def test_proxy_headers_change_nothing(served: RunningServer, forged: str) -> None:
-    given = [("Host", f"localhost:{served.port}"), (forged, "")]
-    assert served.ask("GET", "/info", given).status == 401
+    headers = [("Host", f"localhost:{served.port}"), (forged, "")]
+    assert served.ask("GET", "/info", headers).status == 401
     assert served.get("/info", (forged, "https")).status == 200
 
 
@@ -170,8 +170,8 @@ def test_proxy_headers_change_nothing(served: RunningServer, forged: str) -> Non
 )
 def test_form_content_type_is_refused(served: RunningServer, kind: str | None) -> None:
     before = served.count()
-    given = [*served.auth_headers, *([("Content-Type", kind)] if kind else [])]
-    reply = served.ask("POST", "/tools/remember/execute", given, BODY)
+    headers = [*served.auth_headers, *([("Content-Type", kind)] if kind else [])]
+    reply = served.ask("POST", "/tools/remember/execute", headers, BODY)
     assert reply.status == 415
     assert reply.error["code"] == "not_json"
     assert_secure_headers(reply)

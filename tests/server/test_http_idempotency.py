@@ -49,8 +49,8 @@ def test_repeated_delete_counts_once(served: RunningServer, tmp_path: Path) -> N
 
 
 def test_purged_result_is_reported_gone(served: RunningServer) -> None:
-    made = served.call("remember", key("purged"), content="to be purged")
-    served.call("purge", memory_ids=[made["id"]], expect=1)
+    memory = served.call("remember", key("purged"), content="to be purged")
+    served.call("purge", memory_ids=[memory["id"]], expect=1)
     reply = served.execute("remember", {"content": "to be purged"}, key("purged"))
     assert reply.status == 404
     assert "removed for good" in reply.error["message"]

@@ -113,9 +113,9 @@ def test_chunked_body_stops_at_limit(served: RunningServer) -> None:
 
 
 def test_largest_text_is_accepted(served: RunningServer) -> None:
-    made = served.execute("remember", {"content": "word " * 800_000})
-    assert made.status == 200, made
-    assert served.execute("forget", {"memory_id": made.json["data"]["hash"]}).status == 200
+    reply = served.execute("remember", {"content": "word " * 800_000})
+    assert reply.status == 200, reply
+    assert served.execute("forget", {"memory_id": reply.json["data"]["hash"]}).status == 200
 
 
 DEEP = 1_000
@@ -299,8 +299,8 @@ def test_insecure_socket_folder_is_refused(tmp_path: Path) -> None:
 
 
 def serve(home: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    given = server_environ(home, **environment)
-    return subprocess.run([*SERVE, *words], env=given, capture_output=True, text=True, timeout=LONG)
+    environ = server_environ(home, **environment)
+    return subprocess.run([*SERVE, *words], env=environ, capture_output=True, text=True, timeout=LONG)
 
 
 def test_second_server_names_first(served: RunningServer) -> None:
@@ -330,9 +330,9 @@ def test_no_token_requires_loopback(tmp_path: Path, host: str) -> None:
 
 def test_no_token_warns_and_refuses_pages(tmp_path: Path) -> None:
     with run_server(tmp_path, "--port", "0", "--no-auth") as made:
-        given = [("Host", f"localhost:{made.port}")]
-        assert made.ask("GET", "/info", given).status == 200
-        assert made.ask("GET", "/info", [*given, ("Origin", "http://evil.com")]).status == 403
+        headers = [("Host", f"localhost:{made.port}")]
+        assert made.ask("GET", "/info", headers).status == 200
+        assert made.ask("GET", "/info", [*headers, ("Origin", "http://evil.com")]).status == 403
         assert made.ask("GET", "/info", [("Host", "evil.com")]).status == 403
         assert "WARNING" in made.log.read_text()
 
@@ -340,8 +340,8 @@ def test_no_token_warns_and_refuses_pages(tmp_path: Path) -> None:
 def test_token_is_created_once_and_private(tmp_path: Path) -> None:
     home = tmp_path / "home"
     words = [sys.executable, "-m", "athena", "token"]
-    given = server_environ(home)
-    several = [subprocess.Popen(words, env=given, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+    environ = server_environ(home)
+    several = [subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, text=True) for _ in range(8)]
     said = {one.communicate(timeout=60)[0].strip() for one in several}
     assert len(said) == 1
     assert said == {(home / "token").read_text().strip()}

@@ -20,8 +20,8 @@ def test_servers_appear_as_categories(tmp_path: Path) -> None:
         before = client.discover_tools()["total_tools"]
         words = ("servers", "add", "fine", "--json", "--", sys.executable, PROGRAM, "fine")
         alone = {"ATHENA_HOME": str(server.home), "ATHENA_UNATTENDED": "1"}
-        said = CliRunner().invoke(athena, words, env=alone, standalone_mode=False)
-        assert json.loads(said.stdout)["tools"] == ["bad", "echo"]
+        result = CliRunner().invoke(athena, words, env=alone, standalone_mode=False)
+        assert json.loads(result.stdout)["tools"] == ["bad", "echo"]
         found = client.discover_tools()
         assert found["total_tools"] == before + 2
         assert found["categories"]["fine"] == {"description": "The MCP server fine.", "count": 2, "tools": []}

@@ -41,7 +41,11 @@ class Callers:
         for turn in range(10_000):
             text = f"caller {number} turn {turn}"
             body = json.dumps({"content": text}).encode()
-            headers = [*self._served.auth_headers, ("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+            headers = [
+                *self._served.auth_headers,
+                ("Content-Type", "application/json"),
+                ("Content-Length", str(len(body))),
+            ]
             try:
                 connection = self._served.connect()
             except OSError:
@@ -98,12 +102,12 @@ def test_acknowledged_text_survives_shutdown(tmp_path: Path, how: signal.Signals
 
 def test_killed_servers_home_is_reusable(tmp_path: Path) -> None:
     with run_server(tmp_path) as first:
-        made = first.call("remember", content="before the kill")
+        memory = first.call("remember", content="before the kill")
         first.process.kill()
         first.process.wait(timeout=LONG)
         with run_server(tmp_path, home=first.home) as second:
             assert second.token == first.token
-            assert second.call("get_memory", memory_id=made["hash"])["content"] == "before the kill"
+            assert second.call("get_memory", memory_id=memory["hash"])["content"] == "before the kill"
 
 
 def test_unfinished_calls_are_told_on_shutdown(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ class Letters:
     def load(self) -> None: ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        made = np.array([[len(t), t.count("a"), t.count("e"), 1] for t in texts], np.float32)
-        unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+        vectors = np.array([[len(t), t.count("a"), t.count("e"), 1] for t in texts], np.float32)
+        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit
 
 

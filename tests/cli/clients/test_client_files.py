@@ -297,10 +297,10 @@ def test_removal_takes_only_our_hooks(name: str, tmp_path: Path) -> None:
     event = "Stop" if name == "codex" else "AfterAgent"
     mine = {"type": "command", "command": "/home/me/bin/athena-hook-metrics.sh"}
     desk.put()
-    said = json.loads(file.read_text())
-    said["hooks"][event][0]["hooks"].insert(0, mine)
-    said["hooks"][event].append({"matcher": "x", "hooks": [mine, mine]})
-    file.write_text(json.dumps(said))
+    data = json.loads(file.read_text())
+    data["hooks"][event][0]["hooks"].insert(0, mine)
+    data["hooks"][event].append({"matcher": "x", "hooks": [mine, mine]})
+    file.write_text(json.dumps(data))
     assert desk.put() == []
     moved = (
         file.read_text()
@@ -320,12 +320,12 @@ def test_duplicate_hooks_are_reduced_to_one(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "gemini", "user")
     desk.put()
     once = desk.text
-    said = json.loads(once)
-    (group,) = said["hooks"]["SessionStart"]
+    data = json.loads(once)
+    (group,) = data["hooks"]["SessionStart"]
     old = json.loads(json.dumps(group).replace(desk.place.home, "/elsewhere/athena"))
     other = {"matcher": "resume", **old}
-    said["hooks"]["SessionStart"] = [old, group, other, {"hooks": old["hooks"] * 2}]
-    desk.write(json.dumps(said, indent=2) + "\n")
+    data["hooks"]["SessionStart"] = [old, group, other, {"hooks": old["hooks"] * 2}]
+    desk.write(json.dumps(data, indent=2) + "\n")
     desk.put()
     assert json.loads(desk.text)["hooks"]["SessionStart"] == [group, {"matcher": "resume", **group}]
     assert desk.put() == []
@@ -581,8 +581,8 @@ def test_concurrent_setups_keep_original_entry(tmp_path: Path) -> None:
         (slow.bin / "codex.go").touch()
         assert one.result()
         assert other.result()
-    kept = json.loads((tmp_path / "athena" / "clients.json").read_text())
-    assert {str(slow.file), str(quick.file)} <= set(kept)
+    data = json.loads((tmp_path / "athena" / "clients.json").read_text())
+    assert {str(slow.file), str(quick.file)} <= set(data)
 
 
 def test_concurrent_user_write_is_not_lost(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -639,12 +639,12 @@ def test_init_reports_changes_cost_and_undo(user: Path, capsys: pytest.CaptureFi
     assert '+    "athena": {' in capsys.readouterr().out
     assert not (user / ".gemini").exists()
     assert run("gemini") == 0
-    said = capsys.readouterr().out
-    assert "changed" in said
-    assert "900 for the briefing" in said
-    assert "remove: athena init gemini --remove" in said
-    assert "list_injections" in said
-    assert "[hooks]" in said
+    output = capsys.readouterr().out
+    assert "changed" in output
+    assert "900 for the briefing" in output
+    assert "remove: athena init gemini --remove" in output
+    assert "list_injections" in output
+    assert "[hooks]" in output
     assert os.access(Path(os.environ["ATHENA_HOME"]) / "bin" / "athena-mcp", os.X_OK)
     assert run("gemini") == 0
     assert "nothing to do" in capsys.readouterr().out
@@ -658,15 +658,15 @@ def test_init_reports_changes_cost_and_undo(user: Path, capsys: pytest.CaptureFi
 
 def test_project_is_git_root(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("cursor", "--project") == 0
-    said = capsys.readouterr().out
-    assert f"do not share {user / 'harbour' / '.cursor' / 'mcp.json'}\n" in said
-    assert "--tools code" in said
-    assert "hooks" not in said
-    assert "list_injections" not in said
-    made = json.loads((user / "harbour" / ".cursor" / "mcp.json").read_text())
-    assert made["mcpServers"]["athena"]["args"] == ["--folder", "${workspaceFolder}"]
-    made["mcpServers"]["athena"]["args"] += ["--tools", "code"]
-    (user / "harbour" / ".cursor" / "mcp.json").write_text(json.dumps(made))
+    output = capsys.readouterr().out
+    assert f"do not share {user / 'harbour' / '.cursor' / 'mcp.json'}\n" in output
+    assert "--tools code" in output
+    assert "hooks" not in output
+    assert "list_injections" not in output
+    data = json.loads((user / "harbour" / ".cursor" / "mcp.json").read_text())
+    assert data["mcpServers"]["athena"]["args"] == ["--folder", "${workspaceFolder}"]
+    data["mcpServers"]["athena"]["args"] += ["--tools", "code"]
+    (user / "harbour" / ".cursor" / "mcp.json").write_text(json.dumps(data))
     assert run("cursor", "--project") == 0
     assert "nothing to do, it is set up (changed by you)" in capsys.readouterr().out
     assert not (user / ".cursor").exists()
@@ -685,10 +685,10 @@ def test_command_is_shown_with_its_file(
         in capsys.readouterr().out
     )
     assert run("claude-code", "--project") == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     local = user / "harbour" / ".claude" / "settings.local.json"
-    assert f"changed {local}\n" in said
-    assert f"do not share {local}\n" in said
+    assert f"changed {local}\n" in output
+    assert f"do not share {local}\n" in output
 
 
 @pytest.mark.parametrize("name", ["codex", "gemini"])
@@ -751,16 +751,16 @@ def test_names_and_hooks_match_clients(tmp_path: Path) -> None:
 
 
 def test_plugin_in_repository_is_current() -> None:
-    found = plugin_files.wanted()
-    assert [path.name for path, text in found.items() if path.read_text("utf-8") != text] == []
-    assert {path for path in (ROOT / "plugins" / "claude-code").rglob("*") if path.is_file()} <= set(found)
+    files = plugin_files.wanted()
+    assert [path.name for path, text in files.items() if path.read_text("utf-8") != text] == []
+    assert {path for path in (ROOT / "plugins" / "claude-code").rglob("*") if path.is_file()} <= set(files)
     assert os.access(ROOT / "plugins" / "claude-code" / "hooks" / "athena-hook", os.X_OK)
 
 
 def test_plugin_events_are_answered() -> None:
-    made = json.loads(plugin.render_files("/x", "/y", [])["hooks/hooks.json"])["hooks"]
-    assert made
-    for (group,) in made.values():
+    data = json.loads(plugin.render_files("/x", "/y", [])["hooks/hooks.json"])["hooks"]
+    assert data
+    for (group,) in data.values():
         (hook,) = group["hooks"]
         assert hook["args"][0] in hooks_client.EVENTS
         assert hook["timeout"] > 5

@@ -29,5 +29,7 @@ def record_events(app: App, events: Iterable[Event], shift: float = 0.0) -> list
         )
         for one in events
     ]
-    made = Call("record_event", "test", app.create_context(PROJECT, "test").scope, app.store.clock()).with_kind("event")
-    return [stored.id for stored in run_sync(remember(app.store, drafts, made, read_first=False))]
+    recorded = Call("record_event", "test", app.create_context(PROJECT, "test").scope, app.store.clock()).with_kind(
+        "event"
+    )
+    return [stored.id for stored in run_sync(remember(app.store, drafts, recorded, read_first=False))]

@@ -64,8 +64,8 @@ def test_equal_memories_merge_and_undo(isolated: App) -> None:
     assert (preview["merged"], preview["new"], api.health().count) == (1, 1, 3)
     done = api.consolidate()
     assert (done["merged"], api.health().count) == (1, 2)
-    kept = api.get(api.search("friday deploy", limit=1).memories[0].hash)
-    assert (kept.content, set(kept.tags), kept.metadata) == (SAME[1], {"old", "new"}, {"who": "Ann"})
+    memory = api.get(api.search("friday deploy", limit=1).memories[0].hash)
+    assert (memory.content, set(memory.tags), memory.metadata) == (SAME[1], {"old", "new"}, {"who": "Ann"})
     assert api.consolidate()["merged"] == 0
     run_sync(isolated.catalog.get_operation("undo")(isolated.create_context("test", "test")))
     assert api.health().count == 3
@@ -83,8 +83,8 @@ def test_one_word_difference_contradicts(isolated: App) -> None:
 def test_contradicted_memory_fades_and_returns(app: App) -> None:
     old, new = (call(app, "remember", content=text) for text in OPPOSED)
     call(app, "consolidate")
-    shown = call(app, "get_memory", memory_id=old.id)
-    assert [(one.relation, one.id) for one in shown.related] == [("contradicted by", new.id)]
+    memory = call(app, "get_memory", memory_id=old.id)
+    assert [(one.relation, one.id) for one in memory.related] == [("contradicted by", new.id)]
     assert [change.action for change in call(app, "memory_history", memory_id=old.id)][-1] in ("faded", "related")
     call(app, "undo")
     assert call(app, "get_memory", memory_id=old.id).importance == old.importance
@@ -182,9 +182,9 @@ def test_tags_seen_together_become_topic(isolated: App) -> None:
 def test_dry_run_changes_nothing(app: App) -> None:
     fill_month(app)
     before = visible_state(app)
-    found = call(app, "consolidate", days_back=60, dry_run=True)
-    assert {"recurring", "sequence", "contradiction"} <= {one.type for one in found.patterns}
-    assert all(one.id is None for one in found.patterns)
+    report = call(app, "consolidate", days_back=60, dry_run=True)
+    assert {"recurring", "sequence", "contradiction"} <= {one.type for one in report.patterns}
+    assert all(one.id is None for one in report.patterns)
     assert visible_state(app) == before
     assert call(app, "consolidation_status") == []
 
@@ -352,10 +352,10 @@ def test_kill_leaves_store_before_or_after(tmp_path: Path, engine: Engine, stage
     app.close()
     shutil.copy(file, tmp_path / "whole.db")
     app = App(engine.open(tmp_path / "whole.db"), MODEL)
-    found = call(app, "consolidate", days_back=60)
+    report = call(app, "consolidate", days_back=60)
     whole = visible_state(app)
     app.close()
-    assert min(found.faded, found.promoted, len(found.patterns) - 3) > 0
+    assert min(report.faded, report.promoted, len(report.patterns) - 3) > 0
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(file), stage], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:

@@ -70,10 +70,10 @@ def test_other_author_or_time_prevents_merge(app: App) -> None:
     ],
 )
 def test_other_subject_is_no_contradiction(one: str, other: str) -> None:
-    found = contradictions.find_contradictions(
+    patterns = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
-    assert [p.confidence for p in found if p.confidence >= 0.4] == []
+    assert [p.confidence for p in patterns if p.confidence >= 0.4] == []
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_other_subject_is_no_contradiction(one: str, other: str) -> None:
     ],
 )
 def test_only_stated_changes_are_certain(one: str, other: str, certain: bool) -> None:
-    found = contradictions.find_contradictions(
+    patterns = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
-    assert found[0].confidence >= 0.4
-    assert found[0].details["certain"] is certain
+    assert patterns[0].confidence >= 0.4
+    assert patterns[0].details["certain"] is certain
 
 
 def test_uncertain_contradiction_does_not_fade(app: App) -> None:
@@ -246,9 +246,9 @@ def test_interrupted_run_resumes_after_writes(app: App) -> None:
         if stage == "topics":
             raise InterruptedError
 
-    made = Call("consolidate", "test", scope, app.store.clock())
+    recorded = Call("consolidate", "test", scope, app.store.clock())
     with pytest.raises(InterruptedError):
-        run_sync(run.consolidate(app.store, "balanced", 60, False, made, stop))
+        run_sync(run.consolidate(app.store, "balanced", 60, False, recorded, stop))
     remember_all(app, KEEPS.format(5), KEEPS.format(9))
     done = call(app, "consolidate", days_back=60)
     assert (done.resumed, done.faded) == (True, 1)

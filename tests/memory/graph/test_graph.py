@@ -42,10 +42,10 @@ def relation(source: str, kind: str, target: str, **when: Any) -> dict[str, Any]
 
 @pytest.fixture
 def graph(app: App) -> Caller:
-    made = Caller(app)
-    made.create_entities(entities=[ANN, BOB, ACME])
-    made.create_relations(relations=[relation("Ann", "works at", "Acme"), relation("Bob", "knows", "Ann")])
-    return made
+    caller = Caller(app)
+    caller.create_entities(entities=[ANN, BOB, ACME])
+    caller.create_relations(relations=[relation("Ann", "works at", "Acme"), relation("Bob", "knows", "Ann")])
+    return caller
 
 
 def test_graph_is_read_in_creation_order(graph: Caller) -> None:
@@ -254,10 +254,15 @@ def test_merge_keeps_relations_and_times(graph: Caller) -> None:
 
 
 def test_upsert_creates_or_adds(graph: Caller) -> None:
-    made = graph.create_entity(name="Zoe", entity_type="Task", metadata={"source": "chat"})
-    assert (made["name"], made["entityType"], made["observations"], made["outcome"]) == ("Zoe", "Task", [], "new")
+    entity = graph.create_entity(name="Zoe", entity_type="Task", metadata={"source": "chat"})
+    assert (entity["name"], entity["entityType"], entity["observations"], entity["outcome"]) == (
+        "Zoe",
+        "Task",
+        [],
+        "new",
+    )
     again = graph.create_entity(name="Zoe", entity_type="Task", observations=["is due"])
-    assert (again["id"], again["observations"], again["outcome"]) == (made["id"], ["is due"], "known")
+    assert (again["id"], again["observations"], again["outcome"]) == (entity["id"], ["is due"], "known")
     assert graph.verify().ok
 
 

@@ -207,7 +207,7 @@ def test_topic_is_injected_once_per_session(app: App) -> None:
 
 
 def test_lesson_is_stored_once_and_undoable(app: App) -> None:
-    said = [
+    messages = [
         {"role": "user", "text": "please speed up the importer"},
         {"role": "user", "text": f"We decided to use the token ghp_{'a1B2' * 9} for the nightly export."},
         {
@@ -215,10 +215,10 @@ def test_lesson_is_stored_once_and_undoable(app: App) -> None:
             "text": "The crash was caused by the importer's cache; clearing it fixed it. Shall I push?",
         },
     ]
-    lesson = call(app, "learn", session_id="s1", messages=said)
+    lesson = call(app, "learn", session_id="s1", messages=messages)
     assert [one.memory_type for one in lesson.learned] == ["decision", "fix"]
     assert "ghp_" not in str(lesson)
-    again = call(app, "learn", session_id="s2", messages=said)
+    again = call(app, "learn", session_id="s2", messages=messages)
     assert (again.learned, again.known) == ((), 2)
     assert len(call(app, "search_by_tag", tags=["auto"])) == 2
     episodes = call(app, "recall_events", event_type="episode")
@@ -230,8 +230,8 @@ def test_lesson_is_stored_once_and_undoable(app: App) -> None:
 
 
 def test_lesson_key_stores_once(app: App) -> None:
-    said = [{"role": "user", "text": "We decided to use PostgreSQL for the billing service."}]
-    first, again = (call(app, "learn", key="k", session_id="s1", messages=said) for _ in range(2))
+    messages = [{"role": "user", "text": "We decided to use PostgreSQL for the billing service."}]
+    first, again = (call(app, "learn", key="k", session_id="s1", messages=messages) for _ in range(2))
     assert first.episode == again.episode
     assert len(first.learned) == 1
     assert len(call(app, "recall_events")) == 1
@@ -271,8 +271,8 @@ def test_agent_text_never_replaces_person(app: App, time: Time) -> None:
     planted = "The API rate limit is 900 requests each minute for every customer."
     assert learn(app, "s1", planted, "assistant") == [planted]
     call(app, "consolidate", strategy="balanced", days_back=30)
-    told = call(app, "briefing").text
-    assert "100 requests" in told.partition("Important:")[2].partition("New:")[0]
+    text = call(app, "briefing").text
+    assert "100 requests" in text.partition("Important:")[2].partition("New:")[0]
     call(app, "remember", content="The API rate limit is 300 requests per minute")  # by a person
     call(app, "consolidate", strategy="balanced", days_back=30)
     assert "100 requests" not in call(app, "briefing").text
@@ -347,11 +347,11 @@ def test_empty_sessions_do_not_displace_others(app: App, time: Time) -> None:
         call(app, "learn", session_id=f"idle {number}", messages=idle)
     call(app, "record_event", event_type="command", content="Bash: make ship", session_id="busy")
     call(app, "learn", session_id="busy", messages=[{"role": "user", "text": "ship it"}, *talk[-1:]])
-    told = call(app, "briefing").text
-    assert "written through the queue" in told
-    assert "ship it" in told
-    assert "hi there" not in told
-    assert "Ended: ok" not in told
+    text = call(app, "briefing").text
+    assert "written through the queue" in text
+    assert "ship it" in text
+    assert "hi there" not in text
+    assert "Ended: ok" not in text
 
 
 def test_concurrent_briefings_tell_once(app: App) -> None:

@@ -136,13 +136,13 @@ def test_other_project_sees_no_events(app: App) -> None:
 
 def test_event_secrets_are_redacted(app: App, engine: Engine, tmp_path: Path) -> None:
     token = "ghp_" + "a1B2" * 9
-    made = call(
+    event = call(
         app, "record_event", event_type="action", content=f"used {token}", outcome=token, session_id=token,
         metadata={"with": token},
     )  # fmt: skip
-    assert set(made.redacted) == {"github-token"}
-    assert token not in repr(made) + repr(call(app, "recall_events"))
-    assert [e.id for e in call(app, "recall_events", session_id=token)] == [made.id], "it is looked for as it was kept"
+    assert set(event.redacted) == {"github-token"}
+    assert token not in repr(event) + repr(call(app, "recall_events"))
+    assert [e.id for e in call(app, "recall_events", session_id=token)] == [event.id], "it is looked for as it was kept"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_repeated_key_records_once(app: App) -> None:
 
 
 def test_undo_skips_recorded_events(app: App) -> None:
-    kept = call(app, "remember", content="a change that somebody made")
+    memory = call(app, "remember", content="a change that somebody made")
     call(app, "record_event", event_type="action", content="one")
     call(app, "record_events", items=[{"event_type": "action", "content": text} for text in ("two", "three")])
     call(app, "undo")
@@ -195,7 +195,7 @@ def test_undo_skips_recorded_events(app: App) -> None:
     assert len(recall_texts(app)) == 3
     steps = call(app, "memory_history", memory_id=event.id, kind="event")
     assert steps[0].action == "remembered"
-    assert kept.id != event.id
+    assert memory.id != event.id
 
 
 def test_forgotten_events_are_restorable_until_purged(app: App, engine: Engine, tmp_path: Path) -> None:
@@ -387,9 +387,9 @@ def test_two_processes_append_to_session(engine: Engine, tmp_path: Path, killed:
     said = {int(line.split(" ", 1)[0]): line.split(" ", 1)[1].strip() for line in lines if line.strip()}
     assert len(said) >= 190 if killed else len(said) == 300
     app = App(engine.open(tmp_path / "athena.db"), MODEL)
-    kept = {event.id: event.content for event in call(app, "recall_events", session_id="shared", limit=1_000)}
-    assert said.items() <= kept.items()
-    assert len(kept) <= len(said) + killed
+    events = {event.id: event.content for event in call(app, "recall_events", session_id="shared", limit=1_000)}
+    assert said.items() <= events.items()
+    assert len(events) <= len(said) + killed
     assert call(app, "verify").ok
     app.close()
 
@@ -443,9 +443,9 @@ def test_document_is_not_in_timeline(app: App, tmp_path: Path) -> None:
 
 def test_memory_update_overtakes_event_backlog(app: App) -> None:
     app.store.encoder.backlog_lock.acquire()  # keeps the background from embedding
-    made = call(app, "remember", content="first wording")
+    memory = call(app, "remember", content="first wording")
     call(app, "record_events", items=[{"event_type": "tick", "content": f"tick {i}"} for i in range(40)])
-    call(app, "update_memory", memory_id=made.id, content="second wording")
+    call(app, "update_memory", memory_id=memory.id, content="second wording")
     assert call(app, "health").awaiting_vectors == 40
     app.store.encoder.backlog_lock.release()
 

@@ -66,11 +66,13 @@ def test_agent_reading_aloud_decides_nothing() -> None:
 
 
 def test_last_statement_wins() -> None:
-    said = [
+    messages = [
         Utterance("user", "We decided to use PostgreSQL 15 for the billing service."),
         Utterance("user", "We decided to use PostgreSQL 16 for the billing service."),
     ]
-    assert [one.text for one in find_candidates(said)] == ["We decided to use PostgreSQL 16 for the billing service."]
+    assert [one.text for one in find_candidates(messages)] == [
+        "We decided to use PostgreSQL 16 for the billing service."
+    ]
 
 
 def test_headings_and_thanks_are_skipped() -> None:
@@ -110,13 +112,13 @@ def test_extraction_time_is_bounded(piece: str) -> None:
 
 def test_many_facts_keep_end_of_talk() -> None:
     names = [f"{chr(97 + number % 26) * 4}{chr(97 + number // 26 % 26) * 4}{number}" for number in range(5_000)]
-    said = [Utterance("user", f"The {name} server of {name[::-1]} only runs on port {4 * name}.") for name in names]
-    assert [one.text for one in find_candidates(said)] == [one.text for one in said[-12:]]
-    assert succeeds_once(lambda: seconds(said) < 2 * seconds(said[-1_000:]) + 0.002)
+    messages = [Utterance("user", f"The {name} server of {name[::-1]} only runs on port {4 * name}.") for name in names]
+    assert [one.text for one in find_candidates(messages)] == [one.text for one in messages[-12:]]
+    assert succeeds_once(lambda: seconds(messages) < 2 * seconds(messages[-1_000:]) + 0.002)
 
 
 def test_endless_talk_keeps_persons_end() -> None:
     rule, chatter = "We decided to use PostgreSQL 16 for the billing service.", "I'll look at it again. " * 1_000
-    said = [Utterance("user", rule), *[Utterance("assistant", chatter)] * 2_000]
-    assert [one.text for one in find_candidates(said)] == [rule]
-    assert succeeds_once(lambda: seconds(said) < 2 * seconds(said[:500]))
+    messages = [Utterance("user", rule), *[Utterance("assistant", chatter)] * 2_000]
+    assert [one.text for one in find_candidates(messages)] == [rule]
+    assert succeeds_once(lambda: seconds(messages) < 2 * seconds(messages[:500]))

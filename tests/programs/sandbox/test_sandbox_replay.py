@@ -124,7 +124,7 @@ def test_a_program_that_makes_other_calls_than_before_is_refused(sandbox: Sandbo
     done = run(sandbox, f"import statistics\nx = 5\n{code.replace('LATER', repr(later))}", world)
     assert done.status == "needs_approval", done.error
     world.approved = True
-    made = len(world.log)
+    call_count = len(world.log)
     if "LATER" in code:
         wait_until(lambda: time.time() > later)
     end = resume(sandbox, done, world)
@@ -133,7 +133,7 @@ def test_a_program_that_makes_other_calls_than_before_is_refused(sandbox: Sandbo
     assert end.error["message"].startswith("the program made other calls than before it waited: ")
     assert said in end.error["message"]
     assert "variables are as before this run" in str(end.error["hint"])
-    assert len(world.log) == made, "nothing was called"
+    assert len(world.log) == call_count, "nothing was called"
 
 
 def test_the_order_of_a_set_is_the_same_in_a_replay(sandbox: Sandbox) -> None:
@@ -259,14 +259,14 @@ def test_a_worker_that_is_killed_in_a_replay_makes_no_call(sandbox: Sandbox) -> 
     done = run(sandbox, code, world, engine="python")
     assert done.pause is not None
     world.approved = True
-    made = len(world.log)
+    call_count = len(world.log)
     running = sandbox.start_resumed(done.pause.snapshot, world, NAMES, approved=True)
     wait_until(lambda: running._kill is not None)
     assert running._kill is not None
     running._kill()
     end = running.result()
     assert (end.status, end.error and end.error["type"]) == ("failed", "WorkerDied")
-    assert len(world.log) == made
+    assert len(world.log) == call_count
 
 
 def test_a_program_inside_of_another_cannot_wait(sandbox: Sandbox) -> None:
@@ -288,7 +288,7 @@ def test_a_run_that_is_out_of_time_in_its_replay_makes_no_call(sandbox: Sandbox)
     done = run(sandbox, "import statistics, time\ntime.sleep(0.5)\nbank.pay(amount=1)", world)
     assert done.pause is not None
     world.approved = True
-    made = len(world.log)
+    call_count = len(world.log)
     end = sandbox.resume(done.pause.snapshot, world, NAMES, approved=True, timeout_s=0.2)
     assert (end.status, end.error and end.error["type"]) == ("failed", "TimeoutError")
-    assert len(world.log) == made
+    assert len(world.log) == call_count

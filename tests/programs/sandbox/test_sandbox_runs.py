@@ -276,11 +276,11 @@ def test_unfinished_call_is_reported_unknown(sandbox: Sandbox, engine_name: str)
     assert done.error is not None
     assert "not known whether these were done: slow.wait" in str(done.error["hint"])
     assert "memory.remember x1" in str(done.error["hint"])
-    made = len(world.log)
+    call_count = len(world.log)
     world.go.set()
     wait_until(lambda: world.at_once == 0)
     time.sleep(0.3)
-    assert len(world.log) == made
+    assert len(world.log) == call_count
     assert world.count("slow.wait") <= sandbox.limits.parallel
 
 

@@ -99,8 +99,8 @@ def open_lines(home: Path, hello: bytes | None = b"{}") -> Generator[LineConnect
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(30)
         connection.connect(str(home / "mcp.sock"))
-        made = LineConnection(connection, hello)
+        lines = LineConnection(connection, hello)
         try:
-            yield made
+            yield lines
         finally:
-            made.close()
+            lines.close()

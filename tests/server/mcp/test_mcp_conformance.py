@@ -66,13 +66,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]
 @pytest.mark.parametrize("way", ["stdio", "http"])
 def test_inspector_lists_and_calls_tools(served: RunningServer, way: str, tmp_path: Path) -> None:
     command = [*program(node_packages.INSPECTOR), "--cli"]
-    given = server_environ(served.home)
-    given = {name: given[name] for name in ("PYTHONPATH", "ATHENA_HOME", "ATHENA_PROJECT") if name in given}
+    environ = server_environ(served.home)
+    environ = {name: environ[name] for name in ("PYTHONPATH", "ATHENA_HOME", "ATHENA_PROJECT") if name in environ}
     elsewhere = os.environ | {"HOME": str(tmp_path), "MCP_CATALOG_PATH": str(tmp_path / "catalog.json")}
 
     def inspect(tools: str, *words: str) -> Any:
         target = [*MCP, "--tools", tools]
-        more = [word for name, value in given.items() for word in ("-e", f"{name}={value}")]
+        more = [word for name, value in environ.items() for word in ("-e", f"{name}={value}")]
         if way == "http":
             target = [f"http://localhost:{served.port}/mcp?tools={tools}"]
             more = ["--header", f"Authorization: Bearer {served.token}"]

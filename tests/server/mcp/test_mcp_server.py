@@ -45,10 +45,10 @@ def test_client_remembers_recalls_runs_programs(served: RunningServer, how: str)
             assert 0 < len((client.session.instructions or "").encode()) < 2048
             kept = await call_for_text(client, "remember", content=f"Tea is at four, says {how}", tags=["tea"])
             assert re.fullmatch(r"[0-9a-f]{8,} kept", kept)
-            found = await call_for_text(client, "recall", query="when is tea?", k=9)
-            found = next(line for line in found.splitlines() if line.endswith(how))
-            assert found.startswith(kept.split()[0])
-            assert found.endswith(f"[tea] Tea is at four, says {how}")
+            text = await call_for_text(client, "recall", query="when is tea?", k=9)
+            text = next(line for line in text.splitlines() if line.endswith(how))
+            assert text.startswith(kept.split()[0])
+            assert text.endswith(f"[tea] Tea is at four, says {how}")
             ran = await call_for_text(
                 client, "execute_code", code="print('hi')\nlen(memory.recall(query='tea', k=1)) + 1"
             )
@@ -369,9 +369,9 @@ def test_web_page_is_refused(served: RunningServer, site: str) -> None:
 
 
 def test_http_needs_token_and_known_surface(served: RunningServer) -> None:
-    given = [("Host", f"localhost:{served.port}"), ("Content-Type", "application/json")]
-    assert served.ask("POST", "/mcp", given, b"{}").status == 401
-    odd = served.ask("POST", "/mcp?tools=most", [*served.auth_headers, *given[1:]], b"{}")
+    headers = [("Host", f"localhost:{served.port}"), ("Content-Type", "application/json")]
+    assert served.ask("POST", "/mcp", headers, b"{}").status == 401
+    odd = served.ask("POST", "/mcp?tools=most", [*served.auth_headers, *headers[1:]], b"{}")
     assert (odd.status, odd.error["code"]) == (400, "malformed")
     got = served.get("/mcp")
     assert (got.status, got.header("allow")) == (405, "POST, DELETE")
@@ -406,9 +406,9 @@ def test_long_answer_is_truncated_at_budget(served: RunningServer, tmp_path: Pat
                 f"Fact {number} of a long story about the harbour, told twice and then again" for number in range(200)
             ]
             await call_for_text(client, "remember_batch", items=many)
-            found = await call_for_text(client, "recall", query="the harbour story", k=200)
-            assert tokens.count_tokens_exactly(found) <= 2_100
-            match = re.fullmatch(r"(.*)\n\[\d+ more: offset=(\d+)\]", found, re.DOTALL)
+            text = await call_for_text(client, "recall", query="the harbour story", k=200)
+            assert tokens.count_tokens_exactly(text) <= 2_100
+            match = re.fullmatch(r"(.*)\n\[\d+ more: offset=(\d+)\]", text, re.DOTALL)
             assert match
             shown, offset = match.groups()
             assert len(shown.splitlines()) == int(offset)
@@ -433,8 +433,8 @@ def test_time_in_query_counts(served: RunningServer) -> None:
             assert "marmalade" in await call_for_text(client, "recall", query="what marmalade did we order today")
             await call_for_text(client, "remember", content="Marmalade is nice", metadata={"date": "2021-05-05"})
             assert "crates" not in await call_for_text(client, "recall", query="what about marmalade in May 2021")
-            said = await call_for_text(client, "recall", query="what marmalade did we order in March 1999")
-            assert said.startswith("[nothing is from the time that you name; of any time:]\n")
-            assert "crates" in said
+            text = await call_for_text(client, "recall", query="what marmalade did we order in March 1999")
+            assert text.startswith("[nothing is from the time that you name; of any time:]\n")
+            assert "crates" in text
 
     asyncio.run(work())

@@ -336,8 +336,8 @@ class StoreProcess:
         write_line(self.process, json.dumps([(name, project, key, arguments) for name, arguments in calls]))
 
     def results(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(read_line(self.process))
-        return found
+        data: list[dict[str, Any]] = json.loads(read_line(self.process))
+        return data
 
     def call(self, name: str, **arguments: Any) -> Any:
         """Make one call, assert that it succeeds, and return its result."""

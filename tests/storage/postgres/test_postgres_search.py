@@ -178,9 +178,9 @@ def test_term_counts_are_read_back(server: postgres.Server) -> None:
 
 
 def test_small_project_beside_large_is_complete(large_app: App) -> None:
-    found = call(large_app, "recall", project="small", query="lantern", k=10)
-    assert len(found) == 10
-    assert {hit.project for hit in found} == {"small"}
+    hits = call(large_app, "recall", project="small", query="lantern", k=10)
+    assert len(hits) == 10
+    assert {hit.project for hit in hits} == {"small"}
     assert len(nearest_memories(large_app, "small", Bag().embed(["stone5 grey5"])[0], 50)) == 50
     for i in (0, 17, 49):
         assert call(large_app, "recall", project="small", query=f"rare{i}", k=1)[0].content.startswith(f"rare{i} ")
@@ -192,8 +192,8 @@ def test_rare_tag_results_are_complete(large_app: App, monkeypatch: pytest.Monke
     ]
     for exact in (1_000, 10):  # by exact comparison, or by an index scan that continues until it has found them all
         monkeypatch.setattr(vectors, "MAX_SCANNED_PASSAGES", exact)
-        found = call(large_app, "recall", project="crowd", query="something else entirely", k=20, tags=["rare"])
-        assert {hit.id for hit in found} == {one.id for one in tagged}
+        hits = call(large_app, "recall", project="crowd", query="something else entirely", k=20, tags=["rare"])
+        assert {hit.id for hit in hits} == {one.id for one in tagged}
     call(large_app, "forget_batch", project="crowd", memory_ids=[one.id for one in tagged])
     assert call(large_app, "recall", project="crowd", query="pebble3", tags=["rare"]) == []
     assert call(large_app, "recall", project="crowd", query="pebble3 on the beach", k=1)[0].id != tagged[3].id
@@ -223,8 +223,8 @@ def test_large_project_uses_hnsw_index(large_app: App, large: str) -> None:
 
 def test_rare_and_common_words_are_found(large_app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (3, CROWD // 2, CROWD - 1):
-        found = call(large_app, "recall", project="crowd", query=f"which filler is stone{number}", k=3)
-        assert f"stone{number} " in found[0].content
+        hits = call(large_app, "recall", project="crowd", query=f"which filler is stone{number}", k=3)
+        assert f"stone{number} " in hits[0].content
     assert len(call(large_app, "recall", project="crowd", query="filler", k=7)) == 7  # all texts contain the word
     assert len(call(large_app, "recall", project="crowd", query="grey7 filler nowhere", k=7)) == 7
 
@@ -339,8 +339,8 @@ def test_store_works_during_index_build(medium_project: tuple[str, App]) -> None
         assert index_states(url) == [(GRAPH, False)]
         holding.execute("COMMIT")
     wait_until(lambda: index_states(url) == [(GRAPH, True)])
-    found = call(app, "recall", project="crowd", query="stone7", k=1)
-    assert found[0].content.startswith("filler stone7 ")
+    hits = call(app, "recall", project="crowd", query="stone7", k=1)
+    assert hits[0].content.startswith("filler stone7 ")
 
 
 def test_unfinished_index_is_rebuilt(medium_project: tuple[str, App], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,16 +401,16 @@ def test_models_of_other_dimension_coexist(medium_project: tuple[str, App]) -> N
     call(first, "recall", project="crowd", query="stone7")
     wait_until(lambda: index_states(url) == [(GRAPH, True)])
     second = open_bag_app(url, Bag("wide", 40))
-    kept = call(second, "remember", project="crowd", content="made by the other model")
-    assert call(second, "recall", project="crowd", query="made by the other", k=1)[0].id == kept.id
-    assert call(first, "recall", project="crowd", query="made by the other", k=1)[0].id == kept.id  # by its words
+    memory = call(second, "remember", project="crowd", content="made by the other model")
+    assert call(second, "recall", project="crowd", query="made by the other", k=1)[0].id == memory.id
+    assert call(first, "recall", project="crowd", query="made by the other", k=1)[0].id == memory.id  # by its words
     assert call(first, "recall", project="crowd", query="stone7", k=1)[0].content.startswith("filler stone7 ")
     while call(second, "reembed", limit=200).remaining:
         pass
     call(second, "recall", project="crowd", query="stone7")
     wait_until(lambda: ("passages_near_2_40", True) in index_states(url))
-    found = call(second, "recall", project="crowd", query="stone9 grey9", k=1)[0]
-    assert found.content.startswith("filler stone9 ")
+    hits = call(second, "recall", project="crowd", query="stone9 grey9", k=1)[0]
+    assert hits.content.startswith("filler stone9 ")
     assert call(first, "recall", project="crowd", query="stone7", k=1)[0].content.startswith("filler stone7 ")
     assert call(second, "verify").problems == ()
     second.close()
