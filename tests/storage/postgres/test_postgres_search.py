@@ -344,7 +344,7 @@ def test_store_works_during_index_build(medium_project: tuple[str, App]) -> None
 
 
 def test_unfinished_index_is_rebuilt(medium_project: tuple[str, App], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "GRAPH_RETRY_DELAY_S", 600)  # time
+    monkeypatch.setattr(store, "GRAPH_RETRY_DELAY_S", 600)
     url, app = medium_project
     with psycopg.connect(url, autocommit=True) as holding:
         block_index_build(url, holding)
