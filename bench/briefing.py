@@ -20,7 +20,6 @@ GIT_STATE = {"branch": "fix/socket-timeouts", "files": ["src/socketserver.py", "
 def run(run: Run) -> Result:
     sizes = [SMALL] + [size for size in (run.ordinary, run.large) if size > SMALL]
     rounds = 5 if run.quick else 30
-    tokens.load_encoding()
     measured = {size: _measure(run, size, rounds) for size in sizes}
     told, raw, _, text = measured[SMALL]
     return Result(
@@ -71,4 +70,9 @@ def _measure(run: Run, size: int, rounds: int) -> tuple[int, int, float, str]:
         made = ask("briefing", **GIT_STATE)
         raw = [ask("get_memory", memory_id=one["hash"]) for one in made["told"]]
         text = made["text"]
-    return tokens.count_tokens(text), sum(tokens.count_tokens(json.dumps(one)) for one in raw), median(times), text
+    return (
+        tokens.count_tokens_exactly(text),
+        sum(tokens.count_tokens_exactly(json.dumps(one)) for one in raw),
+        median(times),
+        text,
+    )

@@ -6,7 +6,7 @@ from statistics import median
 
 from athena.core import tokens
 from athena.core.threads import run_sync
-from athena.discovery.entry import Entry, list_catalog_entries
+from athena.discovery.entry import ToolEntry, list_catalog_entries
 from athena.discovery.finder import ToolFinder
 from athena.embedding.encoder import Encoder
 from athena.embedding.minilm import MiniLM
@@ -38,21 +38,21 @@ def run(run: Run) -> Result:
     rows, lines = [], []
     for part, told in PARTS.items():
         asked = tool_requests.requests(part)
-        for hurry in (False, True):
-            first, third = _measure_recall(finder, every, asked, hurry=hurry)
-            how = "words alone" if hurry else "words and meaning"
+        for words_only in (False, True):
+            first, third = _measure_recall(finder, every, asked, words_only=words_only)
+            how = "words alone" if words_only else "words and meaning"
             lines.append((told, str(len(asked)), how, f"{first:.1%}", f"{third:.1%}"))
-            if not hurry and part != "more":
+            if not words_only and part != "more":
                 what = f"the right one of {len(every)} tools in the first three, requests {told}"
                 rows.append(Row(what, f"at least {ENOUGH:.0%}", f"{third:.1%} of {len(asked)}", third >= ENOUGH))
     before = tool_requests.requests("dev") + tool_requests.requests("held_out")
-    _, both = _measure_recall(finder, every, before, hurry=False)
+    _, both = _measure_recall(finder, every, before, words_only=False)
     what = f"the right one of {len(every)} tools in the first three, both halves"
     rows.append(Row(what, f"at least {ENOUGH:.0%}", f"{both:.1%} of {len(before)}", both >= ENOUGH))
     questions = [said for said, _ in tool_requests.requests("held_out")]
     passes = [time_call(model.encode_question, one) for one in questions]
     searches = [time_call(run_sync, finder.rank(every, one)) for one in questions]
-    hurried = [time_call(run_sync, finder.rank(every, one, hurry=True)) for one in questions]
+    hurried = [time_call(run_sync, finder.rank(every, one, words_only=True)) for one in questions]
     more = median(searches) / median(passes)
     rows.append(Row("a search, beside one pass of the model", "", f"{more:.1f} x: {format_ms(median(searches))}", None))
     costs = [(one, *_measure_cost(finder, every, questions, one)) for one in LEVELS]
@@ -72,25 +72,25 @@ def run(run: Run) -> Result:
     )
 
 
-def _warm_up(finder: ToolFinder, every: tuple[Entry, ...]) -> None:
+def _warm_up(finder: ToolFinder, every: tuple[ToolEntry, ...]) -> None:
     finder.warm_up(every)
     while not finder.vectors.is_ready:
         time.sleep(0.005)
 
 
 def _measure_recall(
-    finder: ToolFinder, every: tuple[Entry, ...], asked: list[tuple[str, list[str]]], *, hurry: bool
+    finder: ToolFinder, every: tuple[ToolEntry, ...], asked: list[tuple[str, list[str]]], *, words_only: bool
 ) -> tuple[float, float]:
     first = third = 0
     for said, right in asked:
-        found = [one.path for one in run_sync(finder.rank(every, said, hurry=hurry))[:TOP]]
+        found = [one.path for one in run_sync(finder.rank(every, said, words_only=words_only))[:TOP]]
         first += bool(set(found[:1]) & set(right))
         third += bool(set(found) & set(right))
     return first / len(asked), third / len(asked)
 
 
 def _measure_cost(
-    finder: ToolFinder, every: tuple[Entry, ...], questions: list[str], detail: tools.Detail
+    finder: ToolFinder, every: tuple[ToolEntry, ...], questions: list[str], detail: tools.Detail
 ) -> tuple[str, str]:
     answers = [
         "\n".join(tools.format_entries(run_sync(finder.rank(every, one))[:5], detail, None)) for one in questions

@@ -44,6 +44,7 @@ ONE_ENGINE = (
     "test_architecture.py",
     "test_contract.py",
     "test_docs.py",
+    "storage/test_sql.py",
 )
 DEFERRED_DELAY_S = 0.1  # delay of deferred writes in tests, in seconds
 TRUNCATE_ROWS = 1_000  # a table with this many rows is truncated, a smaller one is emptied with DELETE

@@ -71,7 +71,7 @@ PRINTING = [path for path, c in commands() if not isinstance(c, click.Group) and
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_subcommand_table_has_the_summary_of_the_help(name: str) -> None:
+def test_subcommand_table_matches_help(name: str) -> None:
     command = athena.get_command(click.Context(athena), name)
     assert command is not None
     assert command.name == name

@@ -183,11 +183,13 @@ def test_stub_has_valid_python_types() -> None:
 def test_catalog_refreshes_before_lookup() -> None:
     catalog = CATALOG.copy()
 
-    def watch() -> None:
+    def add_server() -> None:
         catalog.refresh_hook = None
         catalog.replace_category("github", "Issues.", [create_issue()])
 
-    catalog.refresh_hook = watch
+    catalog.refresh_hook = add_server
+    assert "github.create_issue" not in catalog  # looking has no side effect
+    run_sync(invoke(catalog, "github.create_issue", {"title": "x", "file_path": "a"}, FakeContext(Effect.EXECUTE)))
     assert catalog.get_operation("github.create_issue").effect is Effect.EXECUTE
 
 

@@ -134,14 +134,20 @@ def test_misspelled_name_gets_suggestion() -> None:
     assert caught.value.hint == "search_tools finds one by what it does"  # no name is similar
 
 
-def test_operations_are_found_by_purpose() -> None:
-    found = {
-        query: [o.name for o in CATALOG.search(query, 3)]
-        for query in ("delete a memory", "store something", "which tags exist", "is it healthy", "duplicates")
-    }
-    assert "find_duplicates" in found["duplicates"]
-    assert "list_tags" in found["which tags exist"]
-    assert "health" in found["is it healthy"]
+@pytest.mark.parametrize(
+    ("typo", "name"),
+    [
+        ("memory.recal", "recall"),
+        ("find_duplicate", "find_duplicates"),
+        ("list_tag", "list_tags"),
+        ("tools.serch", "search_tools"),
+        ("helth", "health"),
+    ],
+)
+def test_operations_are_found_by_purpose(typo: str, name: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        CATALOG.get_operation(typo)
+    assert name in (caught.value.hint or "")
 
 
 def test_short_name_works_in_category() -> None:

@@ -110,7 +110,7 @@ class Stopping:
 def test_job_does_not_wait_behind_another() -> None:
     crew = ThreadPool(2)
     queue: Any = Stopping()
-    crew.jobs = queue
+    crew._jobs = queue
     first, second = threading.Event(), threading.Event()
     crew.submit(lambda: wait_until(first.is_set))
     assert queue.taken.wait(LONG)

@@ -27,7 +27,7 @@ FLOORS = {"held_out": 0.98, "strangers_held_out": 0.96, "strangers_dev": 0.98}  
 WORDS = 0.9  # share by words alone
 
 
-def make_entries(*tools: ForeignOperation) -> tuple[entry.Entry, ...]:
+def make_entries(*tools: ForeignOperation) -> tuple[entry.ToolEntry, ...]:
     return tuple(entry.create_operation_entry(one, "") for one in tools)
 
 
@@ -59,7 +59,7 @@ class Letters:
 
 
 @pytest.fixture(scope="module")
-def warm_finder() -> Generator[tuple[ToolFinder, tuple[entry.Entry, ...]]]:
+def warm_finder() -> Generator[tuple[ToolFinder, tuple[entry.ToolEntry, ...]]]:
     """Return a finder that has embedded all tools."""
     every = entry.list_catalog_entries(tool_requests.catalog())
     finder = ToolFinder(Encoder(MODEL))
@@ -69,11 +69,13 @@ def warm_finder() -> Generator[tuple[ToolFinder, tuple[entry.Entry, ...]]]:
     finder.stop()
 
 
-def top_three_share(finder: ToolFinder, every: tuple[entry.Entry, ...], part: str, *, hurry: bool = False) -> float:
+def top_three_share(
+    finder: ToolFinder, every: tuple[entry.ToolEntry, ...], part: str, *, words_only: bool = False
+) -> float:
     asked = tool_requests.requests(part)
     hits = 0
     for said, right in asked:
-        found = [one.path for one in run_sync(finder.rank(every, said, hurry=hurry))]
+        found = [one.path for one in run_sync(finder.rank(every, said, words_only=words_only))]
         hits += bool(set(found[:TOP]) & set(right))
     return hits / len(asked)
 
@@ -91,19 +93,19 @@ def test_fixtures_have_hundreds_of_tools() -> None:
             assert any(path in paths for path in right)
 
 
-def test_right_tool_is_among_first_three(warm_finder: tuple[ToolFinder, tuple[entry.Entry, ...]]) -> None:
+def test_right_tool_is_among_first_three(warm_finder: tuple[ToolFinder, tuple[entry.ToolEntry, ...]]) -> None:
     finder, every = warm_finder
     for part, enough in FLOORS.items():
         assert top_three_share(finder, every, part) >= enough, part
-        assert top_three_share(finder, every, part, hurry=True) >= WORDS, part
+        assert top_three_share(finder, every, part, words_only=True) >= WORDS, part
     if FULL:
         for part in ("dev", "more"):
             assert top_three_share(finder, every, part) >= ENOUGH, part
-            assert top_three_share(finder, every, part, hurry=True) >= WORDS, part
+            assert top_three_share(finder, every, part, words_only=True) >= WORDS, part
 
 
 def test_unpopular_tool_is_found(
-    warm_finder: tuple[ToolFinder, tuple[entry.Entry, ...]],
+    warm_finder: tuple[ToolFinder, tuple[entry.ToolEntry, ...]],
 ) -> None:
     finder, every = warm_finder
     more = every + make_entries(CAT, DOG, CAR)
@@ -128,7 +130,7 @@ def test_first_answer_lexical_then_semantic() -> None:
     finder.warm_up(every)
     wait_until(lambda: finder.vectors.is_ready)
     assert run_sync(finder.rank(every, "hungry kitten"))[0].path == "pets.feed_cat"
-    assert run_sync(finder.rank(every, "hungry kitten", hurry=True)) == []
+    assert run_sync(finder.rank(every, "hungry kitten", words_only=True)) == []
     finder.stop()
 
 
@@ -136,19 +138,19 @@ def test_all_fields_and_synonyms_count() -> None:
     every = make_entries(CAT, DOG, CAR, make_tool("mail.send_email", "Sends a new email"))
     finder = ToolFinder(Encoder(Letters()))
     for said, path in (("cats", "pets.feed_cat"), ("the block", "pets.walk_dog"), ("colours", "garage.wash_car")):
-        assert run_sync(finder.rank(every, said, hurry=True))[0].path == path
-    assert run_sync(finder.rank(every, "tell Bob by mail", hurry=True))[0].path == "mail.send_email"
+        assert run_sync(finder.rank(every, said, words_only=True))[0].path == path
+    assert run_sync(finder.rank(every, "tell Bob by mail", words_only=True))[0].path == "mail.send_email"
     ours = entry.list_catalog_entries(CATALOG)
     for said, path in (
         ("remember something about the user", "memory.remember"),
         ("please forget what I said about tea", "memory.forget"),
         ("what does find_path do", "graph.find_path"),
     ):
-        assert run_sync(finder.rank(ours, said, hurry=True))[0].path == path
-    assert run_sync(finder.rank(every, "?!", hurry=True)) == []
+        assert run_sync(finder.rank(ours, said, words_only=True))[0].path == path
+    assert run_sync(finder.rank(every, "?!", words_only=True)) == []
     assert run_sync(finder.rank((), "cats")) == []
     for odd in ("cat \ud800", "cat\x00s", "cat " + "a@" * 9_000, "cat " + "a-" * 9_000, "cat " + "/a" * 9_000):
-        assert run_sync(finder.rank(every, odd, hurry=True))[0].path == "pets.feed_cat"
+        assert run_sync(finder.rank(every, odd, words_only=True))[0].path == "pets.feed_cat"
 
 
 def test_used_tool_ranks_before_equal() -> None:
@@ -156,14 +158,14 @@ def test_used_tool_ranks_before_equal() -> None:
         make_tool("a.make_tea", "Make tea"), make_tool("b.make_tea", "Make tea"), make_tool("c.make_tea", "Make tea")
     )
     finder = ToolFinder(Encoder(Letters()))
-    assert run_sync(finder.rank(every, "make tea", {"b.make_tea": 3}, hurry=True))[0].path == "b.make_tea"
+    assert run_sync(finder.rank(every, "make tea", {"b.make_tea": 3}, words_only=True))[0].path == "b.make_tea"
     assert (
-        run_sync(finder.rank(every, "make tea", {"c.make_tea": 30, "a.make_tea": 1}, hurry=True))[0].path
+        run_sync(finder.rank(every, "make tea", {"c.make_tea": 30, "a.make_tea": 1}, words_only=True))[0].path
         == "c.make_tea"
     )
 
 
-def warm_up_and_stop(finder: ToolFinder, every: tuple[entry.Entry, ...]) -> None:
+def warm_up_and_stop(finder: ToolFinder, every: tuple[entry.ToolEntry, ...]) -> None:
     finder.warm_up(every)
     wait_until(lambda: finder.vectors.is_ready)
     finder.stop()  # waits until the file is written

@@ -1,7 +1,7 @@
 """Everyday phrases for tools, and the words of a request that count."""
 
+from athena.core.words import stem_words
 from athena.discovery import entry, lexicon
-from athena.discovery.lexicon import stem_text
 from athena.discovery.query import CONTENT_WEIGHT, weigh_stems
 from athena.operations import CATALOG
 from discovery_tools import make_tool
@@ -12,7 +12,7 @@ def phrases_of(path: str, summary: str = "Something") -> tuple[str, ...]:
 
 
 def stem_weight(word: str, request: str) -> float:
-    return weigh_stems(request)[stem_text(word)[0]]
+    return weigh_stems(request)[stem_words(word)[0]]
 
 
 def test_own_operations_have_everyday_phrases() -> None:
@@ -55,6 +55,6 @@ def test_quoted_text_counts_less_than_verb() -> None:
 def test_value_counts_as_its_type() -> None:
     assert weigh_stems("tell #general")["channel"] == 1.0
     for request in ("close #12", "close AB-12"):
-        assert stem_text("issue")[0] in weigh_stems(request)
-    assert list(weigh_stems("who is it")) == stem_text("who is it")  # stop words only, so all count
+        assert stem_words("issue")[0] in weigh_stems(request)
+    assert list(weigh_stems("who is it")) == stem_words("who is it")  # nothing but stop words
     assert weigh_stems("?!") == {}

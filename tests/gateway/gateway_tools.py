@@ -30,8 +30,8 @@ class GatewayApp:
         self.gateway = self.app.gateway
 
     def add(self, name: str, entry: dict[str, Any], *, approve: bool = True) -> str:
-        self.gateway.servers_file.add_entries([validate_entry(name, entry)], replaced=[name])
-        assert self.app.catalog.version
+        self.gateway.servers_file.add_entries([validate_entry(name, entry)], replaceable=[name])
+        self.app.catalog.refresh()
         name = self.gateway.resolve_name(name)
         if approve:
             self.approve(name)
@@ -39,7 +39,7 @@ class GatewayApp:
 
     def approve(self, name: str) -> None:
         self.gateway.approve_tools(name, *run_sync(self.gateway.fetch_tools(name)))
-        assert self.app.catalog.version
+        self.app.catalog.refresh()
 
     def call(self, path: str, surface: str = "python", key: str | None = None, /, **arguments: Any) -> Any:
         return run_sync(invoke(self.app.catalog, path, arguments, self.app.create_context("test", surface, key)))

@@ -359,7 +359,7 @@ def test_concurrent_decision_of_person_holds(home: GatewayApp, monkeypatch: pyte
 
     read = ApprovalStore.read
     for removes in (False, True):
-        assert home.app.catalog.version
+        home.app.catalog.refresh()
         with monkeypatch.context() as patched:
             patched.setattr(ApprovalStore, "read", decided_meanwhile)
             home.gateway._store_refusals("sly", {"bad": "changed"})
@@ -713,7 +713,7 @@ def test_removed_server_is_stopped_when_idle(home: GatewayApp, tmp_path: Path) -
     login.parent.mkdir()
     login.touch()
     with open_gateway_app(home.home) as other:  # another process
-        assert other.app.catalog.version
+        other.app.catalog.refresh()
         other.gateway.remove_server("removed")
         other.add("disabled", server_entry("fine", env={"MARK": f"{tmp_path}-disabled"}, disabled=True), approve=False)
         other.add("exchanged", server_entry("noise", env={"MARK": f"{tmp_path}-exchanged"}), approve=False)

@@ -135,11 +135,11 @@ class Zoo:
             waits = {"timeout": PATIENCE if never else 60.0, "startupTimeout": 60.0 if starts else PATIENCE}
             entries.append(validate_entry(f"{how}_{kind}", given | waits))
         self.app.gateway.servers_file.add_entries(entries)
-        assert self.app.catalog.version
+        self.app.catalog.refresh()
         tools, _ = run_sync(self.app.gateway.fetch_tools("fine"))
         for name in list(self.app.gateway._servers):
             self.app.gateway.approve_tools(name, tools, 0)
-        assert self.app.catalog.version
+        self.app.catalog.refresh()
 
     def call(self, path: str, **arguments: Any) -> Outcome:
         began = time.monotonic()

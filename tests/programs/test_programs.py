@@ -372,7 +372,7 @@ def test_paused_outside_skill_leaves_no_variables(app: App, head: str) -> None:
     assert (inside.status, "approval" in inside.error.message) == ("failed", True)
 
 
-def test_wrong_call_does_not_pause(app: App) -> None:
+def test_cpython_run_pauses_for_each_call(app: App) -> None:
     code = """
         import statistics
         for name in ("one", "two"):
@@ -391,7 +391,7 @@ def test_wrong_call_does_not_pause(app: App) -> None:
     assert call(app, "get_run", run_id=first.run_id).answer.output == last.output
 
 
-def test_a_replay_that_makes_other_calls_is_refused(app: App) -> None:
+def test_replay_with_other_calls_is_refused(app: App) -> None:
     code = "import uuid\nmemory.remember(content=f'note {uuid.uuid4()}')\nmemory.purge(expect=0)"
     waits = run(app, code)
     assert waits.status == "needs_approval"
@@ -404,7 +404,7 @@ def test_a_replay_that_makes_other_calls_is_refused(app: App) -> None:
 
 
 @pytest.mark.sqlite_only("the process that dies has a file of its own")
-def test_killing_the_process_between_approval_and_call_leaves_an_unknown_run(tmp_path: Path) -> None:
+def test_kill_after_approval_leaves_unknown_run(tmp_path: Path) -> None:
     home = tmp_path / "home"
     environment = os.environ | {"ATHENA_HOME": str(home)}
     athena = [sys.executable, "-m", "athena"]
@@ -425,7 +425,7 @@ def test_killing_the_process_between_approval_and_call_leaves_an_unknown_run(tmp
     app.close()
 
 
-def test_a_wrong_call_does_not_wait_for_anybody(app: App) -> None:
+def test_wrong_call_does_not_pause(app: App) -> None:
     done = run(app, "n = 'many'\nmemory.purge(expect=n)")
     assert (done.status, done.error.type) == ("failed", "ToolError")
 

@@ -48,7 +48,7 @@ async def _serve_connection(app: Any, project: str, connection: socket.socket) -
     from athena.server.mcp.socket import McpSocketServer
     from athena.server.mcp.workspaces import WorkspacePool
 
-    calls = CallDispatcher(app.catalog, stopping=lambda: False, at_once=MAX_CONCURRENT_CALLS)
+    calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=MAX_CONCURRENT_CALLS)
 
     def create_context(client_project: str | None, workspace: str | None) -> Any:
         return app.create_context(project if client_project is None else client_project, "mcp", workspace=workspace)

@@ -236,6 +236,7 @@ class _ReadlineHistory:  # read as `with _remembered()`
 def create_completer() -> Any:
     """Complete names of the catalog: categories, operations, and parameters behind a bracket."""
     catalog = connect.shared_app().catalog
+    catalog.refresh()
     names = sorted(
         {f"{one.category}." for one in catalog}
         | {

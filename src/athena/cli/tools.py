@@ -12,7 +12,7 @@ from athena.core.catalog import AnyOperation, Catalog
 from athena.core.home.paths import current_project
 from athena.core.threads import run_sync
 from athena.discovery import export
-from athena.discovery.entry import Entry
+from athena.discovery.entry import ToolEntry
 from athena.operations import tools as operations_tools
 from athena.operations.context import Context
 
@@ -88,10 +88,12 @@ def _create_context() -> Context:
 
 
 def _get_catalog() -> Catalog:
-    return connect.shared_app().catalog
+    catalog = connect.shared_app().catalog
+    catalog.refresh()
+    return catalog
 
 
-def _tool_to_dict(name: str, one: Entry | AnyOperation) -> dict[str, Any]:
+def _tool_to_dict(name: str, one: ToolEntry | AnyOperation) -> dict[str, Any]:
     return {"name": name, "category": one.category, "description": one.summary, "effect": str(one.effect)}
 
 

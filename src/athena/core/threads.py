@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -129,53 +130,60 @@ class ThreadFuture(Generic[T]):
 
 
 class ThreadPool:
-    """A few threads that take jobs from one queue, in order; grown on demand."""
+    """A few daemon threads that take jobs from one queue, in order; started on demand."""
 
-    def __init__(self, most: int = 4, name: str = "athena") -> None:
+    def __init__(self, max_threads: int = 4, name: str = "athena") -> None:
         self.pid = os.getpid()
-        self.most, self.name = most, name
-        self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self.size = self.idle = self.waiting = 0  # threads, those without a job, and jobs that none has begun
-        self.guard = threading.Lock()
+        self._max_threads, self._name = max_threads, name
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], ThreadFuture[Any] | None] | None] = SimpleQueue()
+        self._thread_count = self._idle_count = self._queued_count = 0
+        self._lock = threading.Lock()
 
-    def submit(self, job: Callable[[], None]) -> None:
-        with self.guard:
-            self.waiting += 1
-            self.jobs.put(job)
-            if self.waiting > self.idle and self.size < self.most:
-                self.size += 1
-                self.idle += 1
-                threading.Thread(target=self._run_worker, name=f"{self.name}-{self.size}", daemon=True).start()
+    def submit(self, job: Callable[[], object]) -> None:
+        """Run a function that must not raise; nobody waits for it."""
+        self._enqueue(job, None)
 
     def start_call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> ThreadFuture[T]:
-        """Run a blocking function on one of these threads."""
-        outcome: ThreadFuture[T] = ThreadFuture()
-
-        def run_call() -> None:
-            try:
-                value = function(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
-                outcome.set_exception(error)
-            else:
-                outcome.set_result(value)
-
-        self.submit(run_call)
-        return outcome
+        """Run a blocking function on one of these threads, and return the future of its result."""
+        future: ThreadFuture[T] = ThreadFuture()
+        self._enqueue(partial(function, *args, **kwargs), future)
+        return future
 
     def close(self) -> None:
-        """Let the threads end after what they are busy with and what waits."""
-        with self.guard:
-            for _ in range(self.size):
-                self.jobs.put(None)
+        """Let the threads end after the jobs that run or wait."""
+        with self._lock:
+            for _ in range(self._thread_count):
+                self._jobs.put(None)
+
+    def _enqueue(self, job: Callable[[], Any], future: ThreadFuture[Any] | None) -> None:
+        with self._lock:
+            self._queued_count += 1
+            self._jobs.put((job, future))
+            if self._queued_count > self._idle_count and self._thread_count < self._max_threads:
+                self._thread_count += 1
+                self._idle_count += 1
+                name = f"{self._name}-{self._thread_count}"
+                threading.Thread(target=self._run_worker, name=name, daemon=True).start()
 
     def _run_worker(self) -> None:
-        while (job := self.jobs.get()) is not None:
-            with self.guard:  # both at once: a job that was just taken must not pass for a thread that is free
-                self.idle -= 1
-                self.waiting -= 1
-            job()
-            with self.guard:
-                self.idle += 1
+        while (item := self._jobs.get()) is not None:
+            with self._lock:  # both at once, or a job that was just taken would count as an idle thread
+                self._idle_count -= 1
+                self._queued_count -= 1
+            job, future = item
+            if future is None:
+                job()
+            else:
+                try:
+                    value = job()
+                except BaseException as error:  # noqa: BLE001  # delivered, not swallowed
+                    future.set_exception(error)
+                else:
+                    future.set_result(value)
+                    del value
+            del item, job, future  # an idle thread must not keep arguments and results alive
+            with self._lock:
+                self._idle_count += 1
 
 
 _pool = ThreadPool()

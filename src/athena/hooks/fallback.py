@@ -21,7 +21,6 @@ DAEMON_POLL_INTERVAL_S = 0.03  # seconds between two looks at whether the daemon
 TIME_SHARE = 0.95  # part of the time that we take
 OWN_TIME_SHARE = 0.6  # and if another server can be asked afterwards
 DEADLINE_VARIABLE = "ATHENA_HOOK_UNTIL"
-TOKEN_COUNT_MIN_S = 1.0  # seconds that must be left to count tokens exactly
 MAX_PROMPT_CHARS = 20_000  # characters of a prompt in which secrets are looked for
 DEFAULT_TIMEOUT_S = 4.0  # where nobody says until when
 
@@ -153,7 +152,7 @@ def _answer_in_process(event: str, given: bytes, settings: "configuration.Settin
 
 def _ask_other_server(event: str, given: bytes, settings: "configuration.Settings", seconds: float) -> bytes:
     from athena.app.settings import create_hook_rules
-    from athena.core import redaction, tokens
+    from athena.core import redaction
     from athena.hooks import events, other_server
     from athena.hooks.other_server import CLIENT_EVENT_NAMES, search_other_server
 
@@ -163,8 +162,5 @@ def _ask_other_server(event: str, given: bytes, settings: "configuration.Setting
         return b""
     if isinstance(prompt := said.get("prompt"), str):
         said["prompt"] = redaction.redact(prompt[:MAX_PROMPT_CHARS]).text
-    began = time.monotonic()
     found = search_other_server(settings.hooks_mcp_url, event, said, seconds)
-    if found and seconds - (time.monotonic() - began) > TOKEN_COUNT_MIN_S:
-        tokens.load_encoding()
     return other_server.format_memories(CLIENT_EVENT_NAMES[event], found, rules.budget_tokens) if found else b""

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from athena.core import redaction, tokens
+from athena.core import redaction
 from athena.core.text import make_storable
 from athena.core.version import __version__
 from athena.errors import Unavailable
@@ -166,12 +166,7 @@ def format_memories(event: str, texts: Iterable[str], budget: int) -> bytes:
         BriefingItem("", "memory", place, "", _shorten_text(text), "", "", 0.95 - 0.02 * place)
         for place, text in enumerate(found)
     ]
-    chosen, text = select_items(
-        merge_items([one for one in points if one.text]), budget, MAX_BRIEFING_CHARS, _format_points
-    )
-    while not tokens.is_exact() and len(text.encode()) > budget:  # no text has more tokens than bytes
-        chosen.pop()
-        text = _format_points(chosen) if chosen else ""
+    _, text = select_items(merge_items([one for one in points if one.text]), budget, MAX_BRIEFING_CHARS, _format_points)
     if not text:
         return b""
     answer = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}

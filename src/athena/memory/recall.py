@@ -55,11 +55,7 @@ async def recall(store: Store, query: Query, *, used: bool = True) -> Page[Hit]:
     if not query.text.strip():
         return await _list_newest(store, query)
     asked = await store.encoder.encode_question(query.text)
-
-    async def search_rows(tx: Transaction) -> Page[Hit]:
-        return await _search_memories(store, tx, query, asked)
-
-    found = await store.database.read(search_rows)
+    found = await store.database.read(lambda tx: _search_memories(store, tx, query, asked))
     if found and used and store.weights.strength:
         store.database.defer_write(
             partial(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from athena.core import tokens
 from athena.core.catalog import Catalog
+from athena.core.threads import run_in_thread
 from athena.core.values import HOOK_EVENTS, HOOK_SURFACE, Call, Scope
 from athena.memory.store import Store
 from athena.storage import calls, usage
@@ -84,7 +85,7 @@ async def compute_savings(store: Store, catalog: Catalog) -> Savings:
         )
 
     used, days, last = await store.database.read(read_usage)
-    definitions = sum(tokens.count_tokens(format_definition(catalog, name)) for name in (one.name for one in catalog))
+    definitions = await run_in_thread(_count_definition_tokens, catalog)
     spent = sum(one.shown for one in used)
     direct = definitions * days + sum(one.given + one.returned for one in used)
     saved = max(0, direct - spent)
@@ -99,6 +100,12 @@ async def compute_savings(store: Store, catalog: Catalog) -> Savings:
         tuple(Spending(*one) for one in used),
         _summarize_hooks(last),
     )
+
+
+def _count_definition_tokens(catalog: Catalog) -> int:
+    """Count exactly, since a person is shown the result; the table is dropped again, so that a daemon stays small."""
+    count = tokens.load_exact_counter()
+    return sum(count(format_definition(catalog, operation.name)) for operation in catalog)
 
 
 def format_definition(catalog: Catalog, name: str) -> str:

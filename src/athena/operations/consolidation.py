@@ -25,7 +25,7 @@ async def consolidate(
 
     >>> consolidation.consolidate(strategy="balanced", dry_run=True)
     """
-    from athena.memory.consolidation import run  # what it looks for is slow to load
+    from athena.memory.consolidation import run  # compiling its patterns takes long
 
     return await run.consolidate(ctx.store, strategy, days_back, dry_run, ctx.call)
 
@@ -46,7 +46,7 @@ async def list_patterns(
 
     >>> consolidation.list_patterns(type="sequence", min_confidence=0.8)
     """
-    from athena.memory.consolidation import patterns  # what it looks for is slow to load
+    from athena.memory.consolidation import patterns  # compiling its patterns takes long
 
     return await patterns.browse_patterns(ctx.store, ctx.scope, type, min_confidence, limit, offset)
 
@@ -61,7 +61,7 @@ async def get_pattern(ctx: Context, pattern_id: Annotated[int | str, Param("The 
 
     >>> consolidation.get_pattern(pattern_id=1)
     """
-    from athena.memory.consolidation import patterns  # what it looks for is slow to load
+    from athena.memory.consolidation import patterns  # compiling its patterns takes long
 
     return await patterns.get_pattern(ctx.store, pattern_id, ctx.scope)
 
@@ -76,6 +76,6 @@ async def consolidation_status(ctx: Context) -> list[Status]:
 
     >>> consolidation.consolidation_status()
     """
-    from athena.memory.consolidation import run  # what it looks for is slow to load
+    from athena.memory.consolidation import run  # compiling its patterns takes long
 
     return await run.list_run_status(ctx.store, ctx.scope)

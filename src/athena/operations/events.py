@@ -75,11 +75,11 @@ async def record_event(
 
     >>> events.record_event(event_type="action", content="ran the tests", outcome="success", session_id="s1")
     """
-    one = Happening(
+    event = Happening(
         event_type=event_type, content=content, outcome=outcome, session_id=session_id,
         duration_ms=duration_ms, metadata=metadata, happened=happened,
     )  # fmt: skip
-    return (await recording.record_events(ctx.store, [one], ctx.call))[0]
+    return (await recording.record_events(ctx.store, [event], ctx.call))[0]
 
 
 @operation(
@@ -124,8 +124,10 @@ async def recall_events(
 
     >>> events.recall_events(query="what failed yesterday", limit=5)
     """
-    only = recording.create_event_filter(ctx.scope, session_id, event_type, outcome, since, until, ctx.store.clock())
-    return await recording.find_events(ctx.store, query, only, limit, offset)
+    event_filter = recording.create_event_filter(
+        ctx.scope, session_id, event_type, outcome, since, until, ctx.store.clock()
+    )
+    return await recording.find_events(ctx.store, query, event_filter, limit, offset)
 
 
 @operation(
@@ -149,8 +151,8 @@ async def timeline(
 
     >>> events.timeline(since="yesterday")
     """
-    only = recording.create_event_filter(ctx.scope, session_id, None, None, since, until, ctx.store.clock())
-    return await sessions_timeline.build_timeline(ctx.store, only, by, limit, offset)
+    event_filter = recording.create_event_filter(ctx.scope, session_id, None, None, since, until, ctx.store.clock())
+    return await sessions_timeline.build_timeline(ctx.store, event_filter, by, limit, offset)
 
 
 @operation(
@@ -169,8 +171,8 @@ async def list_sessions(
 
     >>> events.list_sessions(since="last week")
     """
-    only = recording.create_event_filter(ctx.scope, None, None, None, since, until, ctx.store.clock())
-    return await sessions_timeline.list_sessions(ctx.store, only, limit, offset)
+    event_filter = recording.create_event_filter(ctx.scope, None, None, None, since, until, ctx.store.clock())
+    return await sessions_timeline.list_sessions(ctx.store, event_filter, limit, offset)
 
 
 @operation(
@@ -213,9 +215,9 @@ async def briefing(
 
     >>> events.briefing(budget_tokens=400, branch="fix/retries")
     """
-    around = GitContext(branch, tuple(files or ()), tuple(commits or ()))
+    git = GitContext(branch, tuple(files or ()), tuple(commits or ()))
     return await briefings.compose_briefing(
-        ctx.store, ctx.scope, around, budget_tokens, session_id, afresh=again, key=ctx.idempotency_key
+        ctx.store, ctx.scope, git, budget_tokens, session_id, afresh=again, key=ctx.idempotency_key
     )
 
 
@@ -272,7 +274,7 @@ async def learn(
 
     >>> events.learn(session_id="s1", messages=[{"role": "user", "text": "We decided to use PostgreSQL for billing."}])
     """
-    said = [Utterance(one["role"], one["text"]) for one in messages or ()]
+    utterances = [Utterance(message["role"], message["text"]) for message in messages or ()]
     return await lessons.learn_from_session(
-        ctx.store, recording.clean_session_id(session_id), said, summary, ctx.call, keep
+        ctx.store, recording.clean_session_id(session_id), utterances, summary, ctx.call, keep
     )

@@ -83,7 +83,9 @@ async def recall(
     """
     only = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
     asked = Query(inputs.clean_query(query), only, k, offset, min_score, understand_time, explain)
-    return await recalling.recall_kinds(ctx.store, asked, kinds or ["memory"])
+    if kinds is None:
+        return await recalling.recall(ctx.store, asked)
+    return await recalling.recall_kinds(ctx.store, asked, kinds)
 
 
 @operation(

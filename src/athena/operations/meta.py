@@ -89,6 +89,7 @@ async def token_savings(ctx: Context) -> Savings:
 
     >>> meta.token_savings()
     """
+    ctx.catalog.refresh()
     return await savings.compute_savings(ctx.store, ctx.catalog)
 
 

@@ -19,7 +19,7 @@ async def list_servers(ctx: Context) -> list[ConnectedServer]:
 
     >>> servers.list_servers()
     """
-    ctx.catalog.version  # noqa: B018  # brings in what has changed
+    ctx.catalog.refresh()
     return ctx.gateway.list_servers()
 
 
@@ -36,6 +36,6 @@ async def server_tools(
 
     >>> servers.server_tools(name="github")
     """
-    ctx.catalog.version  # noqa: B018  # brings in what has changed
+    ctx.catalog.refresh()
     tools = [tool for tool in ctx.catalog.list_operations(ctx.gateway.resolve_name(name)) if tool.is_foreign]
     return [ServerTool(tool.name, tool.summary, str(tool.effect), tool.approval, tool.signature) for tool in tools]

@@ -70,6 +70,7 @@ class ProgramRun:
         """Load what a program starts with; `row` is that of a paused run which goes on."""
         from athena.programs import run_record  # imports the sandbox
 
+        context.catalog.refresh()
         workspace_row = WorkspaceRow("", None, "{}", 0.0)
         if variables:
             workspace_row = await context.store.database.read(

@@ -1,10 +1,11 @@
 """Keeping skills as rows, so that search, history and undo are theirs as well."""
 
+import math
 from dataclasses import replace
 from typing import Any, Literal
 
-from athena.core import redaction
-from athena.core.catalog import Catalog, score_match, stem_words
+from athena.core import redaction, words
+from athena.core.catalog import Catalog
 from athena.core.text import make_storable
 from athena.core.values import Call, Scope
 from athena.errors import Conflict, InvalidInput, NotFound
@@ -201,8 +202,7 @@ async def rank_skills(store: Store, scope: Scope, query: str | None) -> list[Fou
     every = await list_skills(store, scope)
     order = list(every)
     if query is not None:
-        wanted = stem_words(query)
-        scores = {name: score_match(wanted, name, one.description, one.signature) for name, one in every.items()}
+        scores = {name: _score_skill(one, set(words.stem_words(query))) for name, one in every.items()}
         for place, (name, score) in enumerate(await search_skills(store, scope, query, 50)):
             if name in scores and score > 0.2:
                 scores[name] += 1.0 / (1 + place)
@@ -212,6 +212,15 @@ async def rank_skills(store: Store, scope: Scope, query: str | None) -> list[Fou
         for one in map(every.get, order)
         if one
     ]
+
+
+def _score_skill(skill: KeptSkill, query: set[str]) -> float:
+    """Return how well a skill fits the stems of a question: by its name, then its description, then its signature."""
+    score = 0.0
+    for text, weight in ((skill.name, 4.0), (skill.description, 2.0), (skill.signature, 0.5)):
+        if stems := set(words.stem_words(text)):
+            score += weight * len(query & stems) / math.sqrt(math.sqrt(len(stems)))  # long texts share words by chance
+    return score
 
 
 async def export_sources(store: Store, scope: Scope) -> dict[str, str]:

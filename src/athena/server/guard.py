@@ -10,11 +10,14 @@ import json
 import secrets
 import sys
 import time
+import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from athena.errors import AthenaError, Denied, InvalidInput, Unauthenticated, Unavailable
+from starlette.exceptions import HTTPException
+
+from athena.errors import AthenaError, Denied, InvalidInput, NotFound, Unauthenticated, Unavailable
 
 AsgiScope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -86,70 +89,71 @@ class AccessPolicy:
 
 
 class Guard:
-    """The outermost layer. What passes has a known sender, a bounded body and a deadline."""
+    """The outermost ASGI layer: a request that passes has a known sender, a bounded body and a deadline."""
 
     def __init__(self, app: AsgiApp, policy: AccessPolicy, log: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._app = app
         self.policy = policy
         self._log = log
-        self._active_count = 0
+        self.active_count = 0
         self.buffered_bytes = 0
         self.last_active_at = time.monotonic()
         self.is_draining = False
-
-    @property
-    def active_count(self) -> int:
-        return self._active_count
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return await _refuse_websocket(receive, send)
-        answer = GuardedResponse(send, secrets.token_hex(8))
-        scope["request_id"] = answer.request_id
+        response = GuardedResponse(send, secrets.token_hex(8))
+        scope["request_id"] = response.request_id
+        scope["app"] = self._app  # makes Starlette's router raise HTTPException instead of answering in its own words
         began = time.perf_counter()
-        self._active_count += 1
+        self.active_count += 1
+        body: _BoundedBody | None = None
         try:
-            await self._check_and_forward(scope, receive, answer)
+            headers = self._check_request(scope)
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                body = _BoundedBody(receive, headers, self)
+                await self._app(scope, body, response)
         except AthenaError as error:
-            await answer.send_error(error)
+            await response.send_error(error)
+        except HTTPException as error:
+            await response.send_error(_to_athena_error(error, scope["method"]))
         except TimeoutError:
-            await answer.send_error(
+            await response.send_error(
                 Unavailable("this took too long", hint="it may still be done; repeat it with the same key")
             )
         except asyncio.CancelledError:
-            if answer.status or not self.is_draining:
+            if response.status or not self.is_draining:
                 raise
-            await answer.send_error(
+            await response.send_error(
                 Unavailable(STOPPING_MESSAGE, hint="it may still be done; repeat it with the same key")
             )
         except _ResponseAborted:
             raise
-        except Exception as error:  # noqa: BLE001  # a bug of ours; the caller gets a number to report
-            self._print_traceback(scope, answer, error)
-            await answer.send_error(AthenaError(f"something went wrong here (request {answer.request_id})"))
+        except Exception as error:  # noqa: BLE001  # a bug of ours; the caller gets an id to report
+            self._print_traceback(response, error)
+            await response.send_error(AthenaError(f"something went wrong here (request {response.request_id})"))
         finally:
-            self._active_count -= 1
+            self.active_count -= 1
             self.last_active_at = time.monotonic()
-            self._log_request(scope, answer, time.perf_counter() - began)
+            if body is not None:
+                self.buffered_bytes -= body.received_bytes
+            self._log_request(scope, response, time.perf_counter() - began)
         return None
 
-    async def _check_and_forward(self, scope: AsgiScope, receive: Receive, answer: "GuardedResponse") -> None:
+    def _check_request(self, scope: AsgiScope) -> dict[str, str]:
+        """Return the headers of a request that may pass."""
         headers = _parse_headers(scope)
         self._check_site(scope, headers)
         self._check_token(scope, headers)
         if self.is_draining:
             raise Unavailable(STOPPING_MESSAGE, hint="try again in a moment")
-        if self._active_count > MAX_PENDING_REQUESTS:
+        if self.active_count > MAX_PENDING_REQUESTS:
             raise Unavailable("too many requests are waiting", hint="try again in a moment")
         scope["head"] = headers
-        async with asyncio.timeout(REQUEST_TIMEOUT_S):
-            body = _BoundedBody(receive, headers, self)
-            try:
-                await self._app(scope, body, answer)
-            finally:
-                self.buffered_bytes -= body.received_bytes
+        return headers
 
     def _check_site(self, scope: AsgiScope, headers: dict[str, str]) -> None:
         # No browser comes by a Unix socket, so any name will do there.
@@ -188,11 +192,9 @@ class Guard:
     def _mask_token(self, path: str) -> str:
         return path.replace(self.policy.token, "...") if self.policy.token else path
 
-    def _print_traceback(self, scope: AsgiScope, answer: "GuardedResponse", error: Exception) -> None:
-        import traceback  # only when there is something to print
-
+    def _print_traceback(self, response: "GuardedResponse", error: Exception) -> None:
         lines = traceback.format_exception(error)
-        print(json.dumps({"request": answer.request_id, "error": "".join(lines)}), file=sys.stderr, flush=True)
+        print(json.dumps({"request": response.request_id, "error": "".join(lines)}), file=sys.stderr, flush=True)
 
 
 class GuardedResponse:
@@ -280,6 +282,15 @@ class _BoundedBody:
                 if self._guard.is_draining:
                     raise Unavailable(STOPPING_MESSAGE, hint="try again in a moment") from None
         raise BodyTimeout(f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s")
+
+
+def _to_athena_error(error: HTTPException, method: str) -> AthenaError:
+    """Translate what the router raises for an unknown route or a wrong method."""
+    if error.status_code != 405:
+        return NotFound("there is no such route", hint="GET /tools/discover lists what there is")
+    refusal = MethodNotAllowed(f"{method} is not allowed here", hint="execute is a POST, all else is a GET")
+    refusal.allow = (error.headers or {}).get("Allow", refusal.allow)
+    return refusal
 
 
 def _parse_headers(scope: AsgiScope) -> dict[str, str]:

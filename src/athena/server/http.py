@@ -5,27 +5,24 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import unquote
 
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route, Router
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route
 
 from athena.core import tokens
-from athena.core.catalog import AnyOperation, Catalog
+from athena.core.catalog import Catalog
 from athena.core.threads import start_in_thread
 from athena.core.types import MAX_JSON_DEPTH, is_too_deep, to_json
 from athena.core.values import Page
 from athena.core.version import __version__
-from athena.errors import AthenaError, InvalidInput, NotFound
+from athena.errors import AthenaError, InvalidInput
 from athena.operations import tools
 from athena.server import openapi
 from athena.server.admission import CallDispatcher
-from athena.server.guard import MalformedRequest, MethodNotAllowed, UnsupportedMediaType
+from athena.server.guard import MalformedRequest, UnsupportedMediaType
 from athena.server.openapi import MAX_IDEMPOTENCY_KEY_CHARS, MAX_PROJECT_HEADER_CHARS
 
 LARGE_BODY_BYTES = 256 << 10  # bytes of a body that is read on another thread
@@ -39,30 +36,26 @@ HealthProbe = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class HttpApi:
-    """The routes of one catalog. `caller` makes the context of a call, `ready` asks the store how it is."""
+    """The routes of one catalog; `facts` are shown at /info."""
 
     def __init__(
         self,
         catalog: Catalog,
-        caller: CallerFactory,
-        ready: HealthProbe,
+        create_caller: CallerFactory,
+        probe_health: HealthProbe,
         facts: dict[str, Any],
         *,
-        stopping: Callable[[], bool],
-        at_once: int,
+        is_stopping: Callable[[], bool],
+        max_concurrent: int,
     ) -> None:
-        self.dispatcher = CallDispatcher(catalog, stopping=stopping, at_once=at_once)
+        self.dispatcher = CallDispatcher(catalog, is_stopping=is_stopping, max_concurrent=max_concurrent)
         self.metrics = self.dispatcher.metrics
-        self._caller_factory = caller
-        self._probe_health = ready
+        self._create_context = create_caller
+        self._probe_health = probe_health
         self._facts = facts
         self._health_lock = asyncio.Lock()
         self._response_cache: dict[str, tuple[bytes, str]] = {}
         self._last_health = (0.0, False)
-
-    @property
-    def catalog(self) -> Catalog:
-        return self.dispatcher.catalog
 
     def create_routes(self) -> list[Route]:
         return [
@@ -78,11 +71,11 @@ class HttpApi:
         ]
 
     async def _discover_tools(self, request: Request) -> Response:
-        return self._respond_cached(request, "discover", lambda: openapi.describe_catalog(self.catalog))
+        return self._respond_cached(request, "discover", openapi.describe_catalog)
 
     async def _list_tools(self, request: Request) -> Response:
         category = request.query_params.get("category")
-        return self._respond_cached(request, f"list {category}", lambda: openapi.list_tools(self.catalog, category))
+        return self._respond_cached(request, f"list {category}", lambda catalog: openapi.list_tools(catalog, category))
 
     async def _search_tools(self, request: Request) -> Response:
         query, limit = request.query_params.get("q", ""), request.query_params.get("limit", "10")
@@ -99,18 +92,20 @@ class HttpApi:
 
     async def _get_tool(self, request: Request) -> Response:
         name = request.path_params["name"]
-        own = name.startswith("skills.") and name not in self.catalog
-        if own and (skill := await tools.find_skill(self._create_caller(request), name)) is not None:
-            return _create_json_response(openapi.describe_skill(skill))
-        operation = self._find_operation(request)
-        return self._respond_cached(request, f"tool {operation.name}", lambda: openapi.describe_operation(operation))
+        catalog = self.dispatcher.load_catalog()
+        if name.startswith("skills.") and name not in catalog:
+            skill = await tools.find_skill(self._create_caller(request), name)
+            if skill is not None:
+                return _create_json_response(openapi.describe_skill(skill))
+        operation = catalog.get_operation(name)
+        return self._respond_cached(request, f"tool {operation.name}", lambda _: openapi.describe_operation(operation))
 
     async def _get_openapi(self, request: Request) -> Response:
-        return self._respond_cached(request, "openapi", lambda: openapi.create_document(self.catalog))
+        return self._respond_cached(request, "openapi", openapi.create_document)
 
     async def _get_info(self, request: Request) -> Response:
         return _create_json_response(
-            {"name": "athena", "version": __version__, "tools": len(self.catalog)} | self._facts
+            {"name": "athena", "version": __version__, "tools": len(self.dispatcher.load_catalog())} | self._facts
         )
 
     async def _get_health(self, request: Request) -> Response:
@@ -136,13 +131,14 @@ class HttpApi:
             pass
         return Response(self.metrics.format_text(figures), media_type="text/plain; version=0.0.4")
 
-    def _respond_cached(self, request: Request, key: str, make: Callable[[], Any]) -> Response:
-        """Answer with what changes only with the catalog; a client that has it is told so."""
-        key = f"{self.catalog.version} {key}"
+    def _respond_cached(self, request: Request, key: str, describe: Callable[[Catalog], Any]) -> Response:
+        """Answer with a description that changes only with the catalog; send 304 to a client that has it."""
+        catalog = self.dispatcher.load_catalog()
+        key = f"{catalog.version} {key}"
         if key not in self._response_cache:
             if len(self._response_cache) > MAX_CACHED_RESPONSES:
-                self._response_cache.clear()  # of catalogs that are no more
-            body = json.dumps(make(), ensure_ascii=False, separators=(",", ":")).encode()
+                self._response_cache.clear()  # most are of earlier versions
+            body = json.dumps(describe(catalog), ensure_ascii=False, separators=(",", ":")).encode()
             self._response_cache[key] = body, f'"{hashlib.sha256(body).hexdigest()[:24]}"'
         body, tag = self._response_cache[key]
         headers = {"etag": tag, "cache-control": "private, no-cache"}
@@ -151,17 +147,14 @@ class HttpApi:
             return Response(status_code=304, headers=headers)
         return Response(body, media_type=JSON_MEDIA_TYPE, headers=headers)
 
-    def _find_operation(self, request: Request) -> AnyOperation:
-        return self.catalog.get_operation(request.path_params["name"])
-
     def _create_caller(self, request: Request) -> Any:
         """Return the caller that the headers name."""
-        return self._caller_factory(
+        return self._create_context(
             get_project_header(request), _get_header(request, "Idempotency-Key", MAX_IDEMPOTENCY_KEY_CHARS)
         )
 
     async def _execute_tool(self, request: Request) -> Response:
-        operation = self._find_operation(request)
+        operation = self.dispatcher.load_catalog().get_operation(request.path_params["name"])
         try:
             raw = await request.body()
         except ClientDisconnect:
@@ -177,7 +170,7 @@ class HttpApi:
         took = time.perf_counter() - began
         if isinstance(result, list | tuple) and _accepts_ndjson(request.headers.get("accept", "")):
             self.metrics.count_tokens(
-                operation.name, "http", tokens.estimate_tokens(raw.decode()), tokens.estimate_json_tokens(result)
+                operation.name, "http", tokens.count_tokens(raw.decode()), tokens.estimate_json_tokens(result)
             )
             headers = {"athena-total": str(result.total)} if isinstance(result, Page) else {}
             return StreamingResponse(_stream_lines(result), media_type=NDJSON_MEDIA_TYPE, headers=headers)
@@ -185,9 +178,7 @@ class HttpApi:
         if isinstance(result, Page):
             answer["total"] = result.total
         body = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-        self.metrics.count_tokens(
-            operation.name, "http", tokens.estimate_tokens(raw.decode()), tokens.estimate_tokens(body)
-        )
+        self.metrics.count_tokens(operation.name, "http", tokens.count_tokens(raw.decode()), tokens.count_tokens(body))
         return Response(body.encode(), media_type=JSON_MEDIA_TYPE)
 
 
@@ -255,24 +246,3 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _create_json_response(value: Any, status: int = 200) -> Response:
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     return Response(body, status, media_type=JSON_MEDIA_TYPE)
-
-
-class AsgiApplication:
-    """The routes as one ASGI application. Errors are raised, and written down by the guard."""
-
-    def __init__(self, routes: list[Route], lifespan: Callable[[Any], AbstractAsyncContextManager[None]]) -> None:
-        self._router = Router(routes, redirect_slashes=False, lifespan=lifespan)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = self  # makes the router raise what it would otherwise write in its own words
-        try:
-            await self._router(scope, receive, send)
-        except HTTPException as error:
-            if error.status_code == 405:
-                refused = MethodNotAllowed(f"{scope['method']} is not allowed here", hint=METHOD_HINT)
-                refused.allow = (error.headers or {}).get("Allow", refused.allow)
-                raise refused from None
-            raise NotFound("there is no such route", hint="GET /tools/discover lists what there is") from None
-
-
-METHOD_HINT = "execute is a POST, all else is a GET"

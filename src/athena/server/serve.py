@@ -17,11 +17,10 @@ from typing import Any
 
 import h11
 import uvicorn
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from athena.app.compose import App
-from athena.core import tokens
 from athena.core.home import sockets
 from athena.core.home.lock import ServerLock, acquire_server_lock
 from athena.core.home.paths import MCP_SOCKET, ensure_token
@@ -40,7 +39,7 @@ from athena.server.guard import (
     MalformedRequest,
     format_error_response,
 )
-from athena.server.http import AsgiApplication, HttpApi
+from athena.server.http import HttpApi
 from athena.server.mcp.http import McpEndpoint, import_mcp_server
 from athena.server.mcp.socket import McpSocketServer
 from athena.server.mcp.workspaces import WorkspacePool
@@ -179,8 +178,8 @@ class AthenaServer:
             self._create_http_context,
             self._read_health,
             facts,
-            stopping=lambda: self.guard.is_draining,
-            at_once=_get_call_limit(app.store.database.engine),
+            is_stopping=lambda: self.guard.is_draining,
+            max_concurrent=_get_call_limit(app.store.database.engine),
         )
         given = self._http_api.dispatcher, self._create_mcp_context, WorkspacePool(), project
         self._mcp_endpoint = McpEndpoint(*given)
@@ -188,7 +187,8 @@ class AthenaServer:
             *given, serves=serves, welcome=lambda peer: sockets.get_peer_uid(peer) == os.getuid()
         )
         routes = [*self._http_api.create_routes(), Route("/mcp", self._mcp_endpoint)]
-        self.guard = Guard(AsgiApplication(routes, self._run_lifespan), policy, _write_log_line)
+        router = Router(routes, redirect_slashes=False, lifespan=self._run_lifespan)
+        self.guard = Guard(router, policy, _write_log_line)
         self._hook_server = HookServer(
             app, home, self._http_api.metrics, _write_log_line, lambda: self.guard.is_draining
         )
@@ -266,9 +266,9 @@ class AthenaServer:
 
     def _warm_up(self) -> None:
         """Load what the first questions need, the most urgent first."""
-        for one in (self._app.store.encoder.embedder.load, import_mcp_server, tokens.load_encoding):
-            with contextlib.suppress(AthenaError):  # whoever needs it is told
-                one()
+        for load in (self._app.store.encoder.embedder.load, import_mcp_server):
+            with contextlib.suppress(AthenaError):  # the first call that needs it reports the error
+                load()
 
     @property
     def is_busy(self) -> bool:

@@ -609,13 +609,13 @@ def test_bare_time_is_parsed_exactly(text: str, start: str, end: str) -> None:
 
 
 @pytest.mark.parametrize(("start", "texts"), WRITTEN)
-def test_a_written_date_is_read_as_its_day_or_moment(start: str, texts: str) -> None:
+def test_written_date_is_parsed(start: str, texts: str) -> None:
     for text in texts.split("|"):
         assert parse_period(text, NOW).start == epoch(start), text
 
 
 @pytest.mark.parametrize("text", NOT_WRITTEN.split("|"))
-def test_a_text_like_a_date_is_refused(text: str) -> None:
+def test_date_like_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         parse_period(text, NOW)
 

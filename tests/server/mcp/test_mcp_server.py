@@ -191,7 +191,7 @@ def _shape(value: Any) -> Any:
 def test_long_list_is_paged(app: App) -> None:
     from athena.server.mcp.server import McpHandlers, McpPeer
 
-    calls = CallDispatcher(app.catalog, stopping=lambda: False, at_once=2)
+    calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=2)
     caller = lambda project, workspace: app.create_context("test", "mcp", workspace=workspace)  # noqa: E731
     surface = McpHandlers(calls, caller, lambda _: McpPeer("all"), page=10)
 
@@ -233,7 +233,7 @@ def test_server_tools_follow_ours(app: App) -> None:
     assert json.dumps(
         [mcp_tools.define_tool(one, "default") for one in mcp_tools.select_tools(app.catalog, "default")]
     ) == (json.dumps(small))
-    calls = CallDispatcher(app.catalog, stopping=lambda: False, at_once=2)
+    calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=2)
     surface = McpHandlers(calls, lambda project, workspace: app.create_context("test", "mcp"), lambda _: McpPeer("all"))
 
     async def work() -> None:

@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from athena.core.files import FileLock, lock_file, write_file_atomically
 from athena.errors import Conflict, Denied, InvalidInput, Misconfigured
 
 MAX_CONFIG_BYTES = 16 << 20  # bytes of a configuration
@@ -51,40 +51,31 @@ def read_config(path: Path) -> str | None:
 
 
 def write_change(change: Change, mode: int = 0o644) -> None:
-    """Give a file another text in one step, or remove it; a link to it stays a link, and its mode what it was.
+    """Give a file its new text in one step, or remove it; a symbolic link stays one, and the file keeps its mode.
 
-    What somebody else has written meanwhile is not written over.
+    Raise Conflict if another program has changed the file since it was read.
     """
-    path, _, text = change
-    target = Path(os.path.realpath(path))
-    part = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
+    target = Path(os.path.realpath(change.path))
     try:
-        if text is None:
+        if change.after is None:
             _check_unchanged(change)
-            with contextlib.suppress(FileNotFoundError):
-                target.unlink()
+            target.unlink(missing_ok=True)
             return
         target.parent.mkdir(parents=True, exist_ok=True)
-        there = target.exists()
-        if there and not os.access(target, os.W_OK):
+        exists = target.exists()
+        if exists and not os.access(target, os.W_OK):
             raise PermissionError(0, "it is read-only")
-        mode = target.stat().st_mode & 0o777 if there else mode
-        made = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with os.fdopen(made, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        if there:
-            part.chmod(mode)  # whatever the umask took away
-        _check_unchanged(change)
-        part.replace(target)
+        write_file_atomically(
+            target,
+            change.after.encode(),
+            target.stat().st_mode & 0o777 if exists else mode,
+            exact_mode=exists,
+            before_replace=lambda: _check_unchanged(change),
+        )
     except OSError as error:
         raise Denied(
-            f"{path} cannot be written ({error.strerror})", hint="it is as it was; look at who may write there"
+            f"{change.path} cannot be written ({error.strerror})", hint="it is as it was; look at who may write there"
         ) from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
 
 
 def _check_unchanged(change: Change) -> None:
@@ -92,21 +83,13 @@ def _check_unchanged(change: Change) -> None:
         raise Conflict(f"{change.path} was changed by somebody else just now", hint="nothing was changed; try again")
 
 
-@contextlib.contextmanager
-def setup_lock(home: str) -> Iterator[None]:
-    """Let one process at a time change clients' files and the record of them; others wait."""
-    import fcntl  # only where something is changed
-
+def setup_lock(home: str) -> FileLock:
+    """Take the lock, for `with`, that lets one process at a time change clients' files and the record of them."""
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
-        lock = os.open(os.path.join(home, f"{RECORD_FILE}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return lock_file(os.path.join(home, f"{RECORD_FILE}.lock"))
     except OSError as error:
         raise Denied(f"{home} cannot be written ({error.strerror})", hint="nothing was changed") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 class BackupRecord:

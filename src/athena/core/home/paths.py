@@ -68,26 +68,18 @@ def ensure_sandbox_key(folder: str) -> bytes:
 
 
 def _create_secret_file(folder: str, name: str, read: Callable[[], str | None]) -> str:
-    """Write 32 random bytes that only their owner can read, unless somebody else was first."""
+    """Write 32 random bytes for the owner alone and return them, or what another process wrote first."""
+    from athena.core import files  # needed once in the life of a data folder
+
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    made = os.urandom(32).hex()
     path = os.path.join(folder, name)
-    part = f"{path}.{os.urandom(6).hex()}"
-    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(file, made.encode() + b"\n")
-        os.fsync(file)
-        try:
-            os.link(part, path)  # whoever is first wins, and nobody sees half of it
-        except FileExistsError:
-            if first := read():
-                return first
-            os.replace(part, path)  # there is a file, but nothing of use in it
-    finally:
-        os.close(file)
-        if os.path.lexists(part):
-            os.unlink(part)
-    return made
+    secret = os.urandom(32).hex()
+    data = secret.encode() + b"\n"
+    if not files.create_file_atomically(path, data):
+        if existing := read():
+            return existing
+        files.write_file_atomically(path, data)  # the file that is there holds nothing usable
+    return secret
 
 
 def socket_path(home: str, name: str = HTTP_SOCKET) -> str:

@@ -1,4 +1,4 @@
-"""What happened: recording events and finding them again."""
+"""Record events, and find them by question, session, type, outcome and time."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -33,17 +33,23 @@ from athena.storage.filters import Filter
 
 When = str | float | None
 MAX_SESSION_ID_CHARS = 1_000
-MAX_QUERY_WORDS = 200  # of a question, among which a session may be named
+MAX_QUERY_WORDS = 200  # of a question, in which a session id is looked for
 NEGATION_REGEX = r"(?P<not>\b(?:\w+n['’]t|not|never|without|no|nothing)\s+(?:(?:any|have|has|been|a)\s+)*)?"
-# What people say of things that went badly or well, the outcomes that those are recorded with, and the others.
+# (phrase, the outcomes that it means, the outcomes that it means when negated)
 OUTCOME_PHRASES = (
-    (r"\b(?:fail\w*|errors?|broken?|crash\w*|time[ds]?[ -]?outs?|(?:went|gone|goes|go) wrong)\b", FAILURE_OUTCOMES, SUCCESS_OUTCOMES),
-    (r"\b(?:succe\w+|(?:went|gone|go) well|work(?:ed|s)?(?: out)?|pass(?:ed)?)\b", SUCCESS_OUTCOMES, FAILURE_OUTCOMES),
-)  # fmt: skip
+    (
+        r"\b(?:fail\w*|errors?|broken?|crash\w*|time[ds]?[ -]?outs?|(?:went|gone|goes|go) wrong)\b",
+        FAILURE_OUTCOMES,
+        SUCCESS_OUTCOMES,
+    ),
+    (
+        r"\b(?:succe\w+|(?:went|gone|go) well|work(?:ed|s)?(?: out)?|pass(?:ed)?)\b",
+        SUCCESS_OUTCOMES,
+        FAILURE_OUTCOMES,
+    ),
+)
 TOKEN_PATTERN = re.compile(r"[^\s,;?!\"'’()]+")
-PLAIN_WORD_PATTERN = re.compile(
-    r"[^\W\d_]+"
-)  # a session of such a name is meant only where the word session is there too
+PLAIN_WORD_PATTERN = re.compile(r"[^\W\d_]+")
 # A question of these words alone names no event: "what happened", "show everything that went wrong".
 EVENT_QUESTION_WORDS = """
     thing things event events action actions step steps session show list tell every everything anything
@@ -53,28 +59,29 @@ FILLER_WORDS = STOP_WORDS | frozenset(EVENT_QUESTION_WORDS.split())
 
 
 async def record_events(store: Store, items: Sequence[Mapping[str, Any]], call: Call) -> list[Recorded]:
-    """Keep events; each is one of its own, whatever else says the same."""
+    """Store events; unlike memories, equal texts stay separate events."""
     now = store.clock()
     drafts = [_parse_event(item, i, len(items), now, call.key) for i, item in enumerate(items)]
     inputs.check_batch_size(drafts)
-    kept = await remember(store, drafts, call.with_kind("event"), read_first=False)
-    return [to_stored_event(one, one.redacted) for one in kept]
+    stored = await remember(store, drafts, call.with_kind("event"), read_first=False)
+    return [to_stored_event(memory, memory.redacted) for memory in stored]
 
 
 async def get_session_project(store: Store, session_id: str) -> str | None:
-    """Return the project in which a session was recorded last."""
+    """Return the project of a session's newest event."""
     return await store.database.read(lambda tx: rows.fetch_session_project(tx, clean_session_id(session_id)))
 
 
 def _parse_event(item: Mapping[str, Any], position: int, count: int, now: float, key: str | None) -> Draft:
-    """Return the draft of one event, told apart from all others; errors say which of several it was."""
+    """Return the draft of one event; errors name its position in the batch."""
     try:
-        made, moment = _create_event_draft(now=now, **item)
+        draft, moment = _create_event_draft(now=now, **item)
     except InvalidInput as error:
-        where = f"items[{position}]: " if count > 1 else ""
-        raise InvalidInput(f"{where}{error}", hint=error.hint) from None
-    ours = {SERIAL_KEY: create_serial(key, position)} | ({} if moment is None else {MOMENT_KEY: moment})
-    return replace(made, metadata=made.metadata | ours)
+        prefix = f"items[{position}]: " if count > 1 else ""
+        raise InvalidInput(f"{prefix}{error}", hint=error.hint) from None
+    # The serial keeps events of the same text apart.
+    reserved = {SERIAL_KEY: create_serial(key, position)} | ({} if moment is None else {MOMENT_KEY: moment})
+    return replace(draft, metadata=draft.metadata | reserved)
 
 
 def _create_event_draft(
@@ -87,38 +94,39 @@ def _create_event_draft(
     metadata: Mapping[str, Any] | None = None,
     happened: When = None,
 ) -> tuple[Draft, float | None]:
-    """Return the draft of an event, its outcome as a tag, and when it happened, where that is not now."""
+    """Return the draft of an event, with its outcome as a tag, and the time it happened unless that is now."""
     facts: dict[str, Any] = dict(metadata or {})
-    given = {
+    fields = {
         OUTCOME_KEY: None if outcome is None else clean_name(outcome, OUTCOME_KEY),
         SESSION_KEY: session_id,
         DURATION_KEY: duration_ms,
     }
-    facts |= {name: value for name, value in given.items() if value is not None}
+    facts |= {name: value for name, value in fields.items() if value is not None}
     _check_facts(facts)
-    ended = facts.get(OUTCOME_KEY)
-    if ended is None and event_type.strip().casefold() in FAILED_EVENT_TYPES:
-        ended = FAILURE_OUTCOMES[0]  # found as a failure, though its outcome is not given
-    tags = [ended] if ended is not None else None
+    tag = facts.get(OUTCOME_KEY)
+    if tag is None and event_type.strip().casefold() in FAILED_EVENT_TYPES:
+        tag = FAILURE_OUTCOMES[0]  # so that a search for failures finds it
+    tags = [tag] if tag is not None else None
     if happened is None and not isinstance(facts.get("date"), bool):
         happened = facts.pop("date", None)
-    made = inputs.create_draft(content, tags, clean_name(event_type, "event_type"), facts)
-    return made, _parse_happened(happened, now)
+    draft = inputs.create_draft(content, tags, clean_name(event_type, "event_type"), facts)
+    return draft, _parse_happened(happened, now)
 
 
 def _check_facts(facts: dict[str, Any]) -> None:
-    """Refuse an outcome, a session or a duration that is none, also where the metadata name it."""
+    """Check outcome, session and duration, which may also come from the caller's metadata."""
     for name in (OUTCOME_KEY, SESSION_KEY):
         if not isinstance(facts.get(name), str | None):
             raise InvalidInput(f"{name} must be text, not {type(facts[name]).__name__}")
     if facts.get(SESSION_KEY) is not None:
         clean_session_id(facts[SESSION_KEY])
-        facts[SESSION_KEY] = clean_text(
-            facts[SESSION_KEY].strip(), SESSION_KEY
-        )  # the secrets in it are told with the others
-    took = facts.get(DURATION_KEY)
-    if took is not None and (isinstance(took, bool) or not isinstance(took, int | float) or not took >= 0):
-        raise InvalidInput(f"{DURATION_KEY} must be a number of milliseconds, not {took!r:.40}")
+        # Not redacted here: `remember` redacts it and reports the kinds of secrets together with the text's.
+        facts[SESSION_KEY] = clean_text(facts[SESSION_KEY].strip(), SESSION_KEY)
+    duration = facts.get(DURATION_KEY)
+    if duration is None:
+        return
+    if isinstance(duration, bool) or not isinstance(duration, int | float) or not duration >= 0:
+        raise InvalidInput(f"{DURATION_KEY} must be a number of milliseconds, not {duration!r:.40}")
 
 
 def _parse_happened(happened: Any, now: float) -> float | None:
@@ -131,7 +139,7 @@ def _parse_happened(happened: Any, now: float) -> float | None:
 
 
 def clean_session_id(text: str) -> str:
-    """Return a session's id as it is kept."""
+    """Return a session id as the store keeps it: trimmed, checked and redacted."""
     return inputs.clean_field(SESSION_KEY, text, MAX_SESSION_ID_CHARS)[0]
 
 
@@ -145,48 +153,55 @@ def create_event_filter(
     now: float,
 ) -> Filter:
     tags = None if outcome is None else list_outcome_synonyms(clean_name(outcome, OUTCOME_KEY))
-    only = inputs.create_filter(scope.with_kind("event"), tags, event_type, since, until, now)
-    return only if session_id is None else replace(only, session=clean_session_id(session_id))
+    event_filter = inputs.create_filter(scope.with_kind("event"), tags, event_type, since, until, now)
+    return event_filter if session_id is None else replace(event_filter, session=clean_session_id(session_id))
 
 
-async def find_events(store: Store, query: str | None, only: Filter, limit: int, offset: int) -> Page[Event]:
-    """Return events, the newest first; with a question those that fit it best, its words for times a filter."""
+async def find_events(store: Store, query: str | None, event_filter: Filter, limit: int, offset: int) -> Page[Event]:
+    """Return events, the newest first, or the best matches for a question.
+
+    A session, a time and an outcome that the question names become filters.
+    """
     if query is not None:
-        text, only = await store.database.read(lambda tx: _extract_session(tx, inputs.clean_query(query), only))
-        asked = recall.extract_time(Query(text, only, limit, offset), store.clock())
-        text, only = _extract_outcome(asked.text, asked.only)
+        text, event_filter = await store.database.read(
+            lambda tx: _extract_session(tx, inputs.clean_query(query), event_filter)
+        )
+        question = recall.extract_time(Query(text, event_filter, limit, offset), store.clock())
+        text, event_filter = _extract_outcome(question.text, question.only)
         if text:
-            return _to_events(await recall.recall(store, asked._replace(text=text, only=only)))
-    return _to_events(await lookup.list_newest(store, only, limit, offset))
+            return _to_events(await recall.recall(store, question._replace(text=text, only=event_filter)))
+    return _to_events(await lookup.list_newest(store, event_filter, limit, offset))
 
 
-def _to_events(found: Page[Any]) -> Page[Event]:
-    return Page([event_from_memory(one, one.score if isinstance(one, Hit) else None) for one in found], found.total)
+def _to_events(page: Page[Any]) -> Page[Event]:
+    return Page([event_from_memory(row, row.score if isinstance(row, Hit) else None) for row in page], page.total)
 
 
-async def _extract_session(tx: Transaction, text: str, only: Filter) -> tuple[str, Filter]:
-    """Take the name of a session in a question as a filter, and out of the question."""
-    if only.session is not None:
-        return text, only
-    said = [(match, match[0].rstrip(".:")) for match in TOKEN_PATTERN.finditer(text)][:MAX_QUERY_WORDS]
-    for i, (match, word) in enumerate(said):
-        beside = [other.casefold() for _, other in (*said[max(0, i - 1) : i], *said[i + 1 : i + 2])]
-        if "session" not in beside and PLAIN_WORD_PATTERN.fullmatch(word):
+async def _extract_session(tx: Transaction, text: str, event_filter: Filter) -> tuple[str, Filter]:
+    """Move the id of an existing session from the question to the filter."""
+    if event_filter.session is not None:
+        return text, event_filter
+    tokens = [(match, match[0].rstrip(".:")) for match in TOKEN_PATTERN.finditer(text)][:MAX_QUERY_WORDS]
+    for i, (match, word) in enumerate(tokens):
+        neighbours = [other.casefold() for _, other in (*tokens[max(0, i - 1) : i], *tokens[i + 1 : i + 2])]
+        # A plain word such as "deploy" is a session id only beside the word session.
+        if "session" not in neighbours and PLAIN_WORD_PATTERN.fullmatch(word):
             continue
-        if await rows.session_exists(tx, only.scope, word):
-            return f"{text[: match.start()]}{text[match.start() + len(word) :]}", replace(only, session=word)
-    return text, only
+        if await rows.session_exists(tx, event_filter.scope, word):
+            rest = f"{text[: match.start()]}{text[match.start() + len(word) :]}"
+            return rest, replace(event_filter, session=word)
+    return text, event_filter
 
 
-def _extract_outcome(text: str, only: Filter) -> tuple[str, Filter]:
-    """Take "what failed" as a filter; where more is asked, let what failed be found by that word too."""
-    for pattern, outcomes, others in OUTCOME_PHRASES:
-        found = re.search(NEGATION_REGEX + pattern, text, re.IGNORECASE)
-        if found is None:
+def _extract_outcome(text: str, event_filter: Filter) -> tuple[str, Filter]:
+    """Turn "what failed" into a filter; if the question says more, add the outcome to its search words instead."""
+    for pattern, outcomes, negated_outcomes in OUTCOME_PHRASES:
+        match = re.search(NEGATION_REGEX + pattern, text, re.IGNORECASE)
+        if match is None:
             continue
-        meant = others if found["not"] else outcomes
-        said = text[: found.start()] + " " + text[found.end() :]
-        if not only.tags and FILLER_WORDS.issuperset(tokenize(said)):
-            return "", replace(only, tags=meant)
-        return f"{text} {meant[0]}", only
-    return ("" if FILLER_WORDS.issuperset(tokenize(text)) else text), only
+        wanted = negated_outcomes if match["not"] else outcomes
+        rest = text[: match.start()] + " " + text[match.end() :]
+        if not event_filter.tags and FILLER_WORDS.issuperset(tokenize(rest)):
+            return "", replace(event_filter, tags=wanted)
+        return f"{text} {wanted[0]}", event_filter
+    return ("" if FILLER_WORDS.issuperset(tokenize(text)) else text), event_filter

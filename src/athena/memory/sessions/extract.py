@@ -1,9 +1,9 @@
-"""Finding in talk what is worth keeping, without a language model: decisions, preferences, rules, facts, causes.
+"""Extract decisions, preferences, conventions, facts and fixes from a conversation, without a language model.
 
-A sentence is kept for a cue ("we decided", "never", "root cause") or, as a fact, for saying something lasting of a
-particular thing. Whatever asks, plans, hedges, tells of the work itself or is code is not. Only people decide and make
-rules; of an agent's words, which may be a file's or a page's, facts and causes are kept. When in doubt nothing is: what
-is missed can be remembered by hand, and what is wrong is told to every session to come.
+A sentence is extracted for a cue ("we decided", "never", "root cause") or, as a fact, because it states something
+lasting about a specific thing. Questions, plans, hedges, reports of the work itself and code are skipped. Only users
+decide and make rules; an agent may repeat what a file or a page says, so that it contributes facts and fixes only.
+Precision goes before recall: a user can store a missed sentence by hand, but a wrong one goes to every later session.
 """
 
 import re
@@ -14,8 +14,8 @@ from athena.memory.sessions.select import extract_words, measure_overlap
 from athena.memory.sessions.values import Candidate, Utterance
 
 MIN_SENTENCE_WORDS, MAX_SENTENCE_WORDS, MAX_SENTENCE_CHARS = 4, 60, 400
-DUPLICATE_OVERLAP = 0.6  # sentences that overlap more are one
-MAX_CHARS_PER_ROLE = 300_000  # characters that are looked at, from the end, of what people and of what agents said
+DUPLICATE_OVERLAP = 0.6
+MAX_CHARS_PER_ROLE = 300_000  # counted from the end of the conversation
 CODE_FENCE_PATTERN = re.compile(
     r"^[ \t]*(```|~~~).*?^[ \t]*\1[^\n]*$|^[ \t]*(```|~~~)[\s\S]*\Z", re.MULTILINE | re.DOTALL
 )
@@ -84,7 +84,7 @@ CHATTER_PATTERN = _compile_any(
     r"^(the )?(tests?|build|checks?|suite)( now)? (pass|passes|passed|fail|fails|failed|is|are)\b",
     r"\ball \d* ?(tests|checks) pass",
 )  # fmt: skip
-WORK_REPORT_PATTERN = _compile_any(  # what somebody did just now, which the repository knows better
+WORK_REPORT_PATTERN = _compile_any(  # changes that were just made: the repository records them better
     r"^(i|i've|i have|we've just) (just )?(added|updated|changed|renamed|moved|fixed|removed|created|wrote|"
     r"written|refactored|implemented|ran|run|committed|pushed|checked|looked|read|found|see|made|misread|have a)\b",
     r"\bnow (\w+s|pass|return|have|use)\b|^(after|with) this change\b|\bthe new \w+ (has|is|requires|returns|"
@@ -151,7 +151,7 @@ FIX_FIRST_PATTERN = re.compile(
     r"changing|moving|restarting)\b.*\b(fixed|fixes|solved|solves|resolved|resolves|stopped|stops|cured|got rid)\b",
     re.IGNORECASE,
 )
-LASTING_STATE_PATTERN = _compile_any(  # what is so, and stays so
+LASTING_STATE_PATTERN = _compile_any(
     r"\b(lives?|runs?|owns?|uses?|is (called|limited|deployed|written|named|hosted|stored|kept|loaded|managed|"
     r"wiped|based|on|in)|are (limited|loaded|rejected|stored|kept|created|written|retried|hosted|enforced|"
     r"overridden|deployed|published))\b",
@@ -190,12 +190,12 @@ VAGUE_SUBJECT_PATTERN = re.compile(
     r"props?) \w+|\bline \d+\b",
     re.IGNORECASE,
 )
-BUG_REPORT_PATTERN = _compile_any(  # what goes wrong, as people report it
+BUG_REPORT_PATTERN = _compile_any(
     r"\breturns? (an? )?(error|[45]\d\d)\b",
     r"\b(fails?|crashes|breaks|happens|does(n't| not) work|is (blank|broken|empty|wrong))\b",
     r"\bsee (the )?log\b|\bevery time i\b|\btoo (big|small|slow)\b",
 )  # fmt: skip
-COMMAND_PATTERN = _compile_any(  # places to go to and commands to run, which only a person may plant
+COMMAND_PATTERN = _compile_any(  # addresses and commands: not stored from agents, who may repeat an injected text
     r"\b[a-z][a-z0-9+.-]{1,15}://", r"\bwww\.\w", r"\bmailto:",
     r"\b(curl|wget|sudo|chmod|chown|eval|exec|ssh|scp|rsync|powershell|iex|xargs)\s+\S",
     r"\b(rm|sh|bash|zsh|nc|perl|python3?|node|ruby|sed|awk|cat|cp|mv|ln|tar|git|make|go|cargo|uvx?|npx)\s+-",
@@ -209,12 +209,12 @@ VAGUE_WORD_PATTERN = re.compile(r"\b(somewhere|something|some(how|one)|whatever|
 
 
 def strip_summary_tags(text: str) -> str:
-    """Return a client's summary without the elements around it, and without what it was thought out with."""
+    """Remove the <summary> tags and the <analysis> part of a client's summary."""
     return SUMMARY_TAG_PATTERN.sub("\n", text) if "<" in text else text
 
 
 def split_sentences(text: str) -> Iterable[str]:
-    """Return the sentences of a text that are prose, without the marks of its layout."""
+    """Yield the prose sentences of a text without Markdown marks; code blocks, tables and HTML are skipped."""
     for line in CODE_FENCE_PATTERN.sub("\n", strip_summary_tags(text)).splitlines():
         if line.startswith(("    ", "\t", "|", "<")):
             continue
@@ -224,7 +224,7 @@ def split_sentences(text: str) -> Iterable[str]:
 
 
 def classify_sentence(sentence: str, role: str) -> str | None:
-    """Return what kind of thing worth keeping a sentence says, if it does."""
+    """Return the memory type of a sentence that is worth storing, else None."""
     if (
         len(sentence) > MAX_SENTENCE_CHARS
         or not MIN_SENTENCE_WORDS <= len(WORD_PATTERN.findall(sentence)) <= MAX_SENTENCE_WORDS
@@ -240,7 +240,7 @@ def classify_sentence(sentence: str, role: str) -> str | None:
         return "fix"
     if CHATTER_PATTERN.search(sentence) or WORK_REPORT_PATTERN.search(sentence):
         return None
-    # To decide is people's: an agent repeats what files and pages say, and any of those could say "we decided".
+    # An agent may repeat a file or a page that says "we decided".
     if DECISION_PATTERN.search(sentence):
         return "decision" if role == "user" else None
     if role == "user" and PREFERENCE_PATTERN.search(sentence):
@@ -262,42 +262,43 @@ def _is_fact(sentence: str) -> bool:
         return False
     return (
         bool(LASTING_STATE_PATTERN.search(sentence))
-        and sum(bool(one.search(sentence)) for one in SPECIFIC_PATTERNS) >= 2
+        and sum(bool(pattern.search(sentence)) for pattern in SPECIFIC_PATTERNS) >= 2
     )
 
 
 def strip_chatter(text: str) -> str:
-    """Return a text without what only plans, asks or is polite; all of it, where nothing else is there."""
-    kept = [
-        one
-        for one in split_sentences(text)
-        if not (PLAN_PATTERN.search(one) or QUESTION_PATTERN.search(one) or CHATTER_PATTERN.search(one))
+    """Remove plans, questions and courtesies from a text; return it unchanged if nothing else is left."""
+    patterns = (PLAN_PATTERN, QUESTION_PATTERN, CHATTER_PATTERN)
+    sentences = [
+        sentence for sentence in split_sentences(text) if not any(pattern.search(sentence) for pattern in patterns)
     ]
-    return " ".join(kept) or text
+    return " ".join(sentences) or text
 
 
 def trim_sentence(sentence: str, kind: str, role: str) -> str:
-    """Return a sentence without a heading before it and thanks after it, where it says the same without them."""
+    """Remove a heading and closing thanks from a sentence, if its type stays the same without them."""
     for rest in (THANKS_PATTERN.sub("", HEADING_PATTERN.sub("", sentence)), THANKS_PATTERN.sub("", sentence)):
         if rest != sentence and classify_sentence(rest, role) == kind:
             return rest[:1].upper() + rest[1:]
     return sentence
 
 
-def find_candidates(said: Sequence[Utterance], most: int = 12) -> list[Candidate]:
-    """Return what is worth keeping of a talk, nothing twice: the last word counts, and the last of too many."""
-    found: list[tuple[Candidate, frozenset[str]]] = []
-    left: defaultdict[str, int] = defaultdict(lambda: MAX_CHARS_PER_ROLE)
-    for role, text in reversed(said):
-        if left[role] <= 0:
+def find_candidates(messages: Sequence[Utterance], limit: int = 12) -> list[Candidate]:
+    """Return the sentences that are worth storing, in order; of similar ones and of too many, the last."""
+    candidates: list[Candidate] = []
+    candidate_words: list[frozenset[str]] = []
+    chars_left: defaultdict[str, int] = defaultdict(lambda: MAX_CHARS_PER_ROLE)
+    for role, text in reversed(messages):
+        if chars_left[role] <= 0:
             continue
-        seen, left[role] = text[-left[role] :], left[role] - len(text)
-        for sentence in reversed(list(split_sentences(seen))):
+        scanned, chars_left[role] = text[-chars_left[role] :], chars_left[role] - len(text)
+        for sentence in reversed(list(split_sentences(scanned))):
             if (kind := classify_sentence(sentence, role)) is None:
                 continue
             words = extract_words(sentence)
-            if all(measure_overlap(words, theirs) < DUPLICATE_OVERLAP for _, theirs in found):
-                found.append((Candidate(trim_sentence(sentence, kind, role), kind, role), words))
-            if len(found) == most:
-                return [one for one, _ in reversed(found)]
-    return [one for one, _ in reversed(found)]
+            if all(measure_overlap(words, others) < DUPLICATE_OVERLAP for others in candidate_words):
+                candidates.append(Candidate(trim_sentence(sentence, kind, role), kind, role))
+                candidate_words.append(words)
+            if len(candidates) == limit:
+                return candidates[::-1]
+    return candidates[::-1]

@@ -1,4 +1,4 @@
-"""What a session leaves behind: an episode that says what was done, and memories that its talk is worth."""
+"""Learn from a finished session: store an episode that summarizes it, and memories of what was decided."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,17 +24,15 @@ from athena.memory.store import Store
 from athena.memory.values import Draft
 from athena.storage.database import Transaction
 
-AUTO_TAG = "auto"  # the tag of what nobody asked to keep
+AUTO_TAG = "auto"  # marks memories that nobody asked to store
 IMPORTANCE_BY_ROLE = {"user": 0.4, "assistant": 0.25}  # an agent may repeat what any page says
-KNOWN_OVERLAP = 0.6  # a memory that overlaps more with a candidate says it already
-KNOWN_COVERAGE = 0.85  # so does one that has so much of its words
-MAX_REDACTED_CHARS = 20_000  # characters of a text in which secrets are looked for
-MAX_ASKED_CHARS, MAX_ENDED_CHARS, MAX_SUMMARY_CHARS = 240, 360, 1_500  # characters of an episode
-MAX_ENDING_MESSAGES, MIN_ENDING_CHARS = (
-    20,
-    40,
-)  # messages among which an ending is looked for, and the characters that make one
-WORK_EVENT_TYPES = ("command", "edit", "tool")  # types of events of a session that did something
+KNOWN_OVERLAP = 0.6  # of the words of both texts
+KNOWN_COVERAGE = 0.85  # of the candidate's words
+MAX_REDACTED_CHARS = 20_000
+MAX_ASKED_CHARS, MAX_ENDED_CHARS, MAX_SUMMARY_CHARS = 240, 360, 1_500
+MAX_ENDING_MESSAGES = 20
+MIN_ENDING_CHARS = 40
+WORK_EVENT_TYPES = ("command", "edit", "tool")  # a session without these and without results is idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,50 +46,51 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What was kept of a session."""
+    """What was stored of a session."""
 
-    episode: int | None  # the event that sums it up
+    episode: int | None  # id of the event that summarizes it
     learned: tuple[Learned, ...]
-    known: int  # candidates that the store says already
+    known: int  # candidates that a memory says already
 
 
 async def learn_from_session(
-    store: Store, session: str, said: Sequence[Utterance], summary: str | None, call: Call, keep: bool = True
+    store: Store, session: str, messages: Sequence[Utterance], summary: str | None, call: Call, keep: bool = True
 ) -> Lesson:
-    """Record what a session did and keep what it decided; without `keep`, only the episode."""
-    from athena.memory.sessions import extract  # its patterns are slow to compile
+    """Record an episode for the session and store what was decided in it; without `keep`, only the episode."""
+    from athena.memory.sessions import extract  # compiling its patterns takes long
 
-    told = extract.strip_summary_tags(summary or "").strip() or None
-    every = [*said, *([Utterance("assistant", told)] if told else [])]
-    found = await run_in_thread(extract.find_candidates, every) if keep else []
-    episode = await _record_episode(store, session, said, told, bool(found), _derive_call(call, "episode"))
-    fresh = [one for one in found if not await _is_known(store, one, call)]
+    summary = extract.strip_summary_tags(summary or "").strip() or None
+    texts = [*messages, *([Utterance("assistant", summary)] if summary else [])]
+    candidates = await run_in_thread(extract.find_candidates, texts) if keep else []
+    episode_call = _derive_call(call, "episode")
+    episode = await _record_episode(store, session, messages, summary, bool(candidates), episode_call)
+    fresh = [candidate for candidate in candidates if not await _is_known(store, candidate, call)]
     if not fresh:
-        return Lesson(episode, (), len(found))
-    drafts = [_create_candidate_draft(one, session) for one in fresh]
-    part = _derive_call(call, hash_text("\n".join(one.content for one in drafts)))
-    kept = await remember(store, drafts, part, read_first=False)
-    made = tuple(Learned(one.id, one.hash, one.content, one.memory_type, one.outcome) for one in kept)
-    return Lesson(episode, made, len(found) - len(fresh))
+        return Lesson(episode, (), len(candidates))
+    drafts = [_create_candidate_draft(candidate, session) for candidate in fresh]
+    memories_call = _derive_call(call, hash_text("\n".join(draft.content for draft in drafts)))
+    stored = await remember(store, drafts, memories_call, read_first=False)
+    learned = tuple(Learned(m.id, m.hash, m.content, m.memory_type, m.outcome) for m in stored)
+    return Lesson(episode, learned, len(candidates) - len(fresh))
 
 
-def _derive_call(call: Call, name: str) -> Call:
-    """Return a call for a part of the work; where it has a key, each part has its own, and happens once."""
-    return call if call.key is None else call._replace(key=f"{call.key}#{name}")
+def _derive_call(call: Call, part: str) -> Call:
+    """Return the call of a part of the work, with an idempotency key of its own if the call has one."""
+    return call if call.key is None else call._replace(key=f"{call.key}#{part}")
 
 
 async def _record_episode(
-    store: Store, session: str, said: Sequence[Utterance], summary: str | None, found: bool, call: Call
+    store: Store, session: str, messages: Sequence[Utterance], summary: str | None, has_candidates: bool, call: Call
 ) -> int | None:
-    from athena.memory.sessions.extract import strip_chatter  # slow to load
+    from athena.memory.sessions.extract import strip_chatter  # compiling its patterns takes long
 
-    asked = [one.text for one in said if one.role == "user" and one.text.strip()]
-    last = [
-        one.text[:MAX_REDACTED_CHARS]
-        for one in said[-MAX_ENDING_MESSAGES:]
-        if one.role == "assistant" and one.text.strip()
+    asked = [message.text for message in messages if message.role == "user" and message.text.strip()]
+    last_answers = [
+        message.text[:MAX_REDACTED_CHARS]
+        for message in messages[-MAX_ENDING_MESSAGES:]
+        if message.role == "assistant" and message.text.strip()
     ]
-    answers = await run_in_thread(lambda: [strip_chatter(text) for text in last])
+    answers = await run_in_thread(lambda: [strip_chatter(text) for text in last_answers])
     ended = next((text for text in reversed(answers) if len(text) >= MIN_ENDING_CHARS), "")
     parts = [_shorten_redacted(summary, MAX_SUMMARY_CHARS)] if summary else []
     if not summary and asked:
@@ -102,7 +101,7 @@ async def _record_episode(
     if not parts:
         return None
     item: dict[str, Any] = {"event_type": "episode", "content": " ".join(parts), "session_id": session}
-    if not (summary or ended or found or await store.database.read(partial(_has_work, call.scope, session))):
+    if not (summary or ended or has_candidates or await store.database.read(partial(_has_work, call.scope, session))):
         item["metadata"] = {IDLE_KEY: True}
     return (await events.record_events(store, [item], call))[0].id
 
@@ -111,37 +110,39 @@ async def _has_work(scope: Scope, session: str, tx: Transaction) -> bool:
     return await rows.session_has_type(tx, scope.with_kind("event"), session, WORK_EVENT_TYPES)
 
 
-def _shorten_redacted(text: str, longest: int) -> str:
-    """Return the beginning of a text, without the secrets that only the whole of it shows."""
-    return shorten_text(redaction.redact(text[:MAX_REDACTED_CHARS]).text, longest)
+def _shorten_redacted(text: str, max_chars: int) -> str:
+    """Redact a text, then shorten it: half a secret would not be recognized."""
+    return shorten_text(redaction.redact(text[:MAX_REDACTED_CHARS]).text, max_chars)
 
 
-async def _is_known(store: Store, one: Candidate, call: Call) -> bool:
-    """Tell whether a memory says what a candidate says; a person who says it otherwise has changed their mind."""
-    from athena.memory.sessions.extract import split_sentences  # slow to load
+async def _is_known(store: Store, candidate: Candidate, call: Call) -> bool:
+    """Return whether a memory says the same; a user who says it differently has changed their mind."""
+    from athena.memory.sessions.extract import split_sentences  # compiling its patterns takes long
 
-    text = redaction.redact(one.text).text
-    found = await recall_without_use(store, call.scope, text, 3)
-    known = [part for hit in found for part in (hit.content, *split_sentences(hit.content)) if _is_alike(text, part)]
-    return any(one.role != "user" or not _is_different(text, part) for part in known)
+    text = redaction.redact(candidate.text).text
+    hits = await recall_without_use(store, call.scope, text, 3)
+    parts = [part for hit in hits for part in (hit.content, *split_sentences(hit.content))]
+    similar = [part for part in parts if _is_similar(text, part)]
+    return any(candidate.role != "user" or not _is_different(text, part) for part in similar)
 
 
-def _is_alike(one: str, other: str) -> bool:
-    words, theirs = extract_words(one), extract_words(other)
-    return measure_overlap(words, theirs) >= KNOWN_OVERLAP or (
-        bool(words) and len(words & theirs) >= KNOWN_COVERAGE * len(words)
+def _is_similar(text: str, other: str) -> bool:
+    words, other_words = extract_words(text), extract_words(other)
+    return measure_overlap(words, other_words) >= KNOWN_OVERLAP or (
+        bool(words) and len(words & other_words) >= KNOWN_COVERAGE * len(words)
     )
 
 
-def _is_different(one: str, other: str) -> bool:
-    """Tell whether each of two texts that are alike names what the other does not, or one denies the other."""
-    from athena.memory.consolidation.contradictions import are_consistent  # slow to load
+def _is_different(text: str, other: str) -> bool:
+    """Return whether each of two similar texts names something that the other does not, or they contradict."""
+    from athena.memory.consolidation.contradictions import are_consistent  # compiling its patterns takes long
 
-    mine, theirs = find_specific_words(one), find_specific_words(other)
-    return bool(mine - theirs and theirs - mine) or not are_consistent(one, other)
+    words, other_words = find_specific_words(text), find_specific_words(other)
+    return bool(words - other_words and other_words - words) or not are_consistent(text, other)
 
 
-def _create_candidate_draft(one: Candidate, session: str) -> Draft:
-    # The session is its source, and not its session_id: the same text in two sessions is one memory.
-    facts = {"source": f"session {session}", "role": one.role}
-    return inputs.create_draft(one.text, [AUTO_TAG, one.kind], one.kind, facts, IMPORTANCE_BY_ROLE[one.role])
+def _create_candidate_draft(candidate: Candidate, session: str) -> Draft:
+    # The session goes to `source`, not to `session_id`: the same text in two sessions must be one memory.
+    facts = {"source": f"session {session}", "role": candidate.role}
+    kind = candidate.kind
+    return inputs.create_draft(candidate.text, [AUTO_TAG, kind], kind, facts, IMPORTANCE_BY_ROLE[candidate.role])

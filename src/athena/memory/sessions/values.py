@@ -1,13 +1,13 @@
-"""An event: something that happened, in a session where it belongs to one."""
+"""Values of events, sessions, timelines and briefings."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from athena.memory.values import MOMENT_KEY, Memory, strip_reserved_keys
 
-OUTCOME_KEY, SESSION_KEY, DURATION_KEY = "outcome", "session_id", "duration_ms"  # where the metadata keeps them
-IDLE_KEY = "idle"  # in the metadata of an episode: the session came to nothing
-# Outcomes that mean the same; the first of each is what Athena calls it.
+OUTCOME_KEY, SESSION_KEY, DURATION_KEY = "outcome", "session_id", "duration_ms"  # keys of an event's metadata
+IDLE_KEY = "idle"  # key of an episode's metadata: the session had no result
+# Outcomes that mean the same; the first one is canonical.
 FAILURE_OUTCOMES = (
     "failure", "failed", "fail", "fails", "failing", "error", "errors", "errored", "exception", "timeout", "timed out",
     "crash", "crashed", "aborted", "broken", "ko", "unsuccessful",
@@ -16,11 +16,11 @@ SUCCESS_OUTCOMES = (
     "success", "succeeded", "successful", "succeeds", "ok", "okay", "pass", "passed", "passes", "done", "completed",
     "complete", "worked", "green",
 )  # fmt: skip
-FAILED_EVENT_TYPES = ("error", "exception", "failure", "crash")  # events that are failures though they name no outcome
+FAILED_EVENT_TYPES = ("error", "exception", "failure", "crash")  # failures even without an outcome
 
 
 def list_outcome_synonyms(outcome: str) -> tuple[str, ...]:
-    """Return the outcomes that mean the same as one, itself among them."""
+    """Return the outcomes that mean the same as this one, including itself."""
     return next((group for group in (FAILURE_OUTCOMES, SUCCESS_OUTCOMES) if outcome.casefold() in group), (outcome,))
 
 
@@ -37,14 +37,14 @@ class Event:
     happened: float
     created: float
     project: str
-    score: float | None = None  # how well it fits, where something was asked
+    score: float | None = None  # only if a question was asked
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded(Event):
-    """An event as it is now kept."""
+    """An event that was just stored."""
 
-    redacted: tuple[str, ...] = ()  # the kinds of secrets that were taken out of the text
+    redacted: tuple[str, ...] = ()  # the kinds of secrets that were removed from the text
 
 
 def event_from_memory(memory: Memory, score: float | None = None) -> Event:
@@ -57,8 +57,8 @@ def event_from_memory(memory: Memory, score: float | None = None) -> Event:
 
 
 def to_stored_event(memory: Memory, redacted: tuple[str, ...]) -> Recorded:
-    made = event_from_memory(memory)
-    return Recorded(**{name: getattr(made, name) for name in Event.__dataclass_fields__}, redacted=redacted)
+    event = event_from_memory(memory)
+    return Recorded(**{name: getattr(event, name) for name in Event.__dataclass_fields__}, redacted=redacted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """A part of a timeline: a day, or a session."""
+    """The entries of one day or one session of a timeline."""
 
     name: str | None
     started: float
     ended: float
     entries: tuple[Entry, ...]
-    left_out: int = 0  # entries beyond this chapter that did not fit: before the first, or after the last
+    left_out: int = 0  # entries before the first or after the last chapter that did not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """What the texts of a session name, the most often named first."""
+    """Files and names in the texts of a session, the most frequent first."""
 
     files: tuple[str, ...]
     names: tuple[str, ...]
@@ -105,7 +105,7 @@ class Mentions:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A session in a few of its own words."""
+    """A session, summarized by quotations."""
 
     session_id: str
     started: float
@@ -120,32 +120,32 @@ class Summary:
 
 
 class GitContext(NamedTuple):
-    """What is being worked on, as the version control sees it."""
+    """What the user works on, as git sees it."""
 
     branch: str | None = None
-    files: tuple[str, ...] = ()  # that were changed
-    commits: tuple[str, ...] = ()  # what the last ones say
+    files: tuple[str, ...] = ()  # changed files
+    commits: tuple[str, ...] = ()  # subjects of the last commits
 
 
 class BriefingTurn(NamedTuple):
-    """When a session is told something: at which event, and after what."""
+    """Which session gets a briefing, and at which hook event."""
 
     session: str
     event: str
-    after: int  # the last thing that it had been told, when it was decided what to tell
-    afresh: bool = False  # it does not know any more what it was told before
-    key: str | None = None  # of whoever asks: what was found under the same one was not heard, as they ask again
+    after: int  # id of the session's last log entry when the briefing was composed
+    afresh: bool = False  # the session has lost its context, so that items may come again
+    key: str | None = None  # idempotency key; a retry replaces the entries of the same key
 
 
 class Utterance(NamedTuple):
-    """Something that was said, and by whom: user or assistant."""
+    """A message of a conversation."""
 
-    role: str
+    role: str  # user, assistant
     text: str
 
 
 class Candidate(NamedTuple):
-    """A sentence that may be worth keeping."""
+    """A sentence that may be worth storing."""
 
     text: str
     kind: str  # decision, preference, convention, fact, fix
@@ -154,33 +154,33 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One thing that a session is told."""
+    """One item of a briefing."""
 
     kind: str  # memory, event, task
     id: int
     hash: str
     reason: str
-    score: float  # what it is worth, from 0 to 1
+    score: float  # its worth, from 0 to 1
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Briefing:
-    text: str  # what the model reads; empty where nothing is worth it
+    text: str  # empty if no item is worth its tokens
     tokens: int
-    direct: int  # tokens that the same things cost as results of a tool
+    direct: int  # tokens that the same items would cost as results of a tool
     told: tuple[Told, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Something that a session was told: when, at which event, why."""
+    """An entry of the briefing log."""
 
     at: float
     session_id: str
     event: str
     id: int
-    hash: str | None  # none where it is gone
+    hash: str | None  # None if the memory was deleted
     text: str
     reason: str
     score: float

@@ -83,7 +83,7 @@ class McpHandlers:
 
     async def list_tools(self, ctx: McpContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         surface = self._get_peer(ctx).surface
-        offered = mcp_tools.select_tools(self._dispatcher.catalog, surface)
+        offered = mcp_tools.select_tools(self._dispatcher.load_catalog(), surface)
         by_name = {mcp_tools.get_tool_name(one): one for one in offered}
         some, following = _select_page(list(by_name), params, self._page_size)
         tools = [types.Tool.model_validate(mcp_tools.define_tool(by_name[name], surface)) for name in some]
@@ -112,11 +112,12 @@ class McpHandlers:
         )
 
     def _find_tool(self, surface: str, name: str) -> AnyOperation:
-        for one in mcp_tools.select_tools(self._dispatcher.catalog, surface):
-            if mcp_tools.get_tool_name(one) == name:
-                return one
+        catalog = self._dispatcher.load_catalog()
+        for operation in mcp_tools.select_tools(catalog, surface):
+            if mcp_tools.get_tool_name(operation) == name:
+                return operation
         near = "it is an operation: call it in a program, with execute_code"
-        if name not in self._dispatcher.catalog:
+        if name not in catalog:
             near = "search_tools finds what there is"
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name:.80}; {near}", {"hint": near})
 
@@ -130,7 +131,7 @@ class McpHandlers:
         """
         if operation.approval:  # only a program can wait for a person
             arguments = {"code": f"{operation.path}(**{dict(arguments)!r})"}
-            operation = self._dispatcher.catalog.get_operation("execute_code")
+            operation = self._dispatcher.load_catalog().get_operation("execute_code")
         caller = self._caller_factory(visit.project, visit.workspace)
         task = asyncio.create_task(self._dispatcher.dispatch(operation, arguments, caller))
         _running_calls.add(task)
@@ -199,7 +200,8 @@ class McpHandlers:
 
     async def _call_by_name(self, name: str, visit: McpPeer, **arguments: Any) -> Any:
         caller = self._caller_factory(visit.project, visit.workspace)
-        return await self._dispatcher.dispatch(self._dispatcher.catalog.get_operation(name), arguments, caller)
+        operation = self._dispatcher.load_catalog().get_operation(name)
+        return await self._dispatcher.dispatch(operation, arguments, caller)
 
     # --- prompts ------------------------------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ def format_run(done: Result) -> str:
     if done.result is not None:
         value = done.result if isinstance(done.result, str) else _dump_json(done.result)
         value = f"result: {value}" if output.strip() else value
-    room = MAX_ANSWER_TOKENS - sum(tokens.count_tokens(line) + 1 for line in last)
+    room = tokens.reduce_budget(MAX_ANSWER_TOKENS) - sum(tokens.count_tokens(line) + 1 for line in last)
     value = _cut_to_tokens(
         value, max(room // 2, room - tokens.count_tokens(output)), RESULT_CUT_HINT if done.handle is None else ""
     )
@@ -101,7 +101,7 @@ def _format_list(operation: AnyOperation, arguments: Mapping[str, Any], items: A
     for item in items:
         line = write(item)
         spent += tokens.count_tokens(line[:MAX_COUNTED_CHARS]) + 1
-        if spent > MAX_ANSWER_TOKENS and lines:
+        if spent > tokens.reduce_budget(MAX_ANSWER_TOKENS) and lines:
             break
         lines.append(line)
     cut = [WHOLE_MEMORY_HINT] if any(line.endswith("…") for line in lines) and isinstance(items[0], Memory) else []
