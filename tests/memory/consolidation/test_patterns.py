@@ -112,8 +112,8 @@ def test_newer_statement_contradicts_older() -> None:
         MinedMemory(1, START_TIME_S, "Billing is deployed on Fridays."),
         MinedMemory(3, START_TIME_S, "Search is deployed on Mondays."),
     ]
-    found = [one for one in contradictions.find_contradictions(notes) if one.confidence >= 0.5]
-    assert [(one.evidence, one.details["older"]) for one in found] == [((1, 2), 1)]
+    patterns = [one for one in contradictions.find_contradictions(notes) if one.confidence >= 0.5]
+    assert [(one.evidence, one.details["older"]) for one in patterns] == [((1, 2), 1)]
 
 
 def test_statement_has_subject_and_value() -> None:
@@ -167,11 +167,11 @@ def test_opposite_actions_are_different_kinds() -> None:
 
 def test_recurring_episode_text_is_true() -> None:
     events = week(START_TIME_S)
-    found = sequences.find_recurring(*group_events(events))
-    assert found
-    for one in found:
+    patterns = sequences.find_recurring(*group_events(events))
+    assert patterns
+    for one in patterns:
         assert one.support == len(one.evidence) == int(one.summary.split()[0])
-    said = {one.summary.rpartition(": ")[2]: one.support for one in found}
+    said = {one.summary.rpartition(": ")[2]: one.support for one in patterns}
     for text in (
         CARELESS,
         TESTS,
@@ -186,18 +186,18 @@ def test_recurring_episode_text_is_true() -> None:
 
 @pytest.mark.parametrize(("one", "other"), AGREED)
 def test_other_subject_or_notation_no_contradiction(one: str, other: str) -> None:
-    found = contradictions.find_contradictions(
+    patterns = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
-    assert [p.confidence for p in found if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == []
+    assert [p.confidence for p in patterns if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == []
 
 
 @pytest.mark.parametrize(("one", "other"), OPPOSED)
 def test_different_statement_is_contradiction(one: str, other: str) -> None:
-    found = contradictions.find_contradictions(
+    patterns = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
-    assert [p.evidence for p in found if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == [(1, 2)]
+    assert [p.evidence for p in patterns if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == [(1, 2)]
     assert (
         not contradictions.are_consistent(one, other) or "moved" in one or "owns" in one
     )  # a paraphrase may use other words

@@ -123,10 +123,10 @@ def test_program_syncs_before_foreign_call(app: App, disk: Disk) -> None:
     async def tell(ctx: Any, arguments: dict[str, Any]) -> Any:
         seen.append(disk.pending)
 
-    told = ForeignOperation(
+    tool = ForeignOperation(
         ToolDefinition("others", "tell", "Tell them.", arguments={"type": "object", "properties": {}}), tell
     )
-    app.catalog.replace_category("others", "Somebody else.", [told])
+    app.catalog.replace_category("others", "Somebody else.", [tool])
     program = """
 for i in range(3):
     graph.create_entities(entities=[{"name": f"Ann {i}", "entityType": "person", "observations": []}])
