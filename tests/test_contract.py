@@ -69,9 +69,9 @@ def test_hook_client_has_the_same_constants() -> None:
 # Modules loaded beyond those of a bare interpreter: ours, and all.
 BUDGETS = {
     "import athena.api": (12, 57),
-    "import athena.fallback": (17, 59),
+    "import athena.fallback": (17, 60),
     "import athena.cli.mcp_proxy": (8, 12),
-    "from athena.cli.commands import athena": (199, 376),
+    "from athena.cli.commands import athena": (195, 376),
 }
 
 
