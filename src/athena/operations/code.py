@@ -46,7 +46,7 @@ async def list_runs(
     ctx: Context,
     limit: params.Limit = 20,
     status: Annotated[
-        Literal["running", "done", "failed", "needs_approval", "unknown"] | None, Param("Only these.")
+        Literal["running", "done", "failed", "needs_approval", "unknown"] | None, Param("Only runs with this status.")
     ] = None,
 ) -> list[Past]:
     """List runs of programs, the latest first.
@@ -62,9 +62,9 @@ async def list_runs(
     "show the result of the run; is it still running",
 )
 async def get_run(ctx: Context, run_id: RunId) -> Past:
-    """Say how a run stands, and what came of it if that is kept.
+    """Show the status of a run, and its answer while that is stored.
 
-    Answers are kept for a day: of runs that waited for a person, and of calls with an idempotency key.
+    Answers are stored for a day: of runs that waited for a person, and of calls with an idempotency key.
 
     >>> code.get_run(run_id="0123456789abcdef")
     """
@@ -80,12 +80,12 @@ async def get_run(ctx: Context, run_id: RunId) -> Past:
 async def approve_run(
     ctx: Context,
     run_id: RunId,
-    refuse: Annotated[bool, Param("Say no: the program is told, and goes on.")] = False,
-    reason: Annotated[str, Param("Why not.", most=500)] = "",
+    refuse: Annotated[bool, Param("Refuse the call: the program gets an error and goes on.")] = False,
+    reason: Annotated[str, Param("Why it is refused.", most=500)] = "",
 ) -> Result:
     """Let a waiting program go on; for people.
 
-    Only the command line may: `athena approve`. Whoever runs programs must not approve what they ask for.
+    Only the command line can call it: `athena approve`. An agent must not approve the calls of its own programs.
 
     >>> code.approve_run(run_id="0123456789abcdef", refuse=True)
     """

@@ -15,7 +15,7 @@ from athena.operations.context import Context
     "servers online; what services am I hooked up to; status of the connections",
 )
 async def list_servers(ctx: Context) -> list[ConnectedServer]:
-    """List connected MCP servers and how they are.
+    """List connected MCP servers and their status.
 
     >>> servers.list_servers()
     """
@@ -32,7 +32,7 @@ async def list_servers(ctx: Context) -> list[ConnectedServer]:
 async def server_tools(
     ctx: Context, name: Annotated[str, Param("The server's name.", least=1, most=100)]
 ) -> list[ServerTool]:
-    """List what a server offers, as a program calls it.
+    """List the tools of a server, as programs call them.
 
     >>> servers.server_tools(name="github")
     """

@@ -46,7 +46,9 @@ async def save_skill(
 )
 async def find_skills(
     ctx: Context,
-    query: Annotated[str | None, Param("What it should do; without it, all.", least=1, most=20_000)] = None,
+    query: Annotated[
+        str | None, Param("What the skill should do; without it, all are listed.", least=1, most=20_000)
+    ] = None,
     k: params.Limit = 10,
 ) -> list[FoundSkill]:
     """Find skills by what they do.

@@ -22,12 +22,12 @@ Path = Annotated[str, Param("Where, e.g. 'reports/week.json'.", least=1, most=1_
 async def write_file(
     ctx: Context,
     path: Path,
-    content: Annotated[Content, Param("Text, or values to be written as JSON, in a .csv file as rows.")],
+    content: Annotated[Content, Param("Text, or values that are written as JSON, in a .csv file as rows.")],
     workspace: params.Workspace = None,
 ) -> File:
-    """Write a file, whole.
+    """Write a whole file.
 
-    It takes the place of a file that was there, of which nothing is kept.
+    It replaces an existing file, of which nothing is kept.
 
     >>> workspace.write(path="notes.txt", content="hello")
     """
@@ -48,7 +48,7 @@ async def read_file(
     workspace: params.Workspace = None,
     offset: params.Offset = 0,
     limit: Annotated[int | None, Param("How many characters, items or keys; else all.", least=1)] = None,
-    raw: Annotated[bool, Param("The text as it is, also of .json and .csv.")] = False,
+    raw: Annotated[bool, Param("Return the text unparsed, also of .json and .csv.")] = False,
 ) -> Any:
     """Read a file; JSON and CSV are parsed.
 

@@ -1,1 +1,1 @@
-"""Programs of agents: run in the sandbox with the operations at hand, recorded, and gone on with after an approval."""
+"""Programs of agents: run them in the sandbox, store their runs, go on after an approval; skills and workspaces."""
