@@ -663,11 +663,11 @@ def test_call_ends_with_its_program(home: GatewayApp) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-from gateway_tools import House, given
-house = House(Path(sys.argv[1]))
+from gateway_tools import GatewayApp, server_entry
+app = GatewayApp(Path(sys.argv[1]))
 for kind in ("stubborn", "leaves-a-child", "hangs"):
-    house.add(kind, given(kind))
-    house.call(f"{kind.replace('-', '_')}.echo", text="x")
+    app.add(kind, server_entry(kind))
+    app.call(f"{kind.replace('-', '_')}.echo", text="x")
 print("up", flush=True)
 time.sleep(60)
 """
