@@ -36,8 +36,8 @@ def serve(host: str | None, port: int | None, no_auth: bool, allow_host: tuple[s
             settings.port if port is None else port,
             auth=auth,
             hosts=allow_host,
-            consolidating=settings.consolidate,
-            serves=partial(is_same_store, settings),
+            consolidate_strategy=settings.consolidate,
+            is_same_store=partial(is_same_store, settings),
         )
     except BaseException:
         app.close()
