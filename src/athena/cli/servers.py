@@ -11,6 +11,7 @@ import click
 from athena.app import connect
 from athena.cli import output
 from athena.cli.invoke import invoke_operation, json_option
+from athena.client import AthenaClient
 from athena.core import redaction
 from athena.core.home import lock
 from athena.core.threads import run_sync
@@ -177,8 +178,6 @@ def fetch_server_problems(home: str) -> dict[str, str]:
 
 
 def _fetch_servers(url: str) -> list[dict[str, Any]]:
-    from athena.client import AthenaClient  # imports http.client; only where another process serves
-
     try:
         with AthenaClient(url, timeout=SERVER_STATUS_TIMEOUT_S) as client:
             listed = client.call_tool("list_servers")
