@@ -18,7 +18,18 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "athena"
 MAX_SMALL_MODULE_LINES = 120
 # Why an import of our own code stands inside a function: module that imports, module imported, reason.
-LAZY_IMPORTS: dict[tuple[str, str], str] = {}
+LAZY_IMPORTS: dict[tuple[str, str], str] = {
+    (
+        "athena.cli",
+        "athena.cli.commands",
+    ): "imports click: 70 ms that `athena mcp` and `athena --version` need not wait",
+    ("athena.cli", "athena.cli.mcp"): "imports asyncio and the server, only where `athena mcp` finds no daemon",
+    ("athena.cli", "athena.cli.mcp_proxy"): "needed by `athena mcp` alone",
+    ("athena.cli.commands", "athena.cli.output"): "imports the values of memories, only to print an error",
+    ("athena.cli.commands", "athena.operations"): "imports all operations, only for an unknown command",
+    ("athena.cli.mcp_proxy", "athena.core.home.daemon"): "only where no daemon runs: `athena mcp` must start fast",
+    ("athena.cli.serve", "athena.server.serve"): "imports Starlette and uvicorn, which `athena token` does not need",
+}
 
 
 class Metric(NamedTuple):

@@ -8,10 +8,10 @@ import pytest
 
 from athena.app.compose import App
 from athena.cli.evaluate import (
-    Answered,
     Collection,
+    CollectionItem,
     EvaluationQuestion,
-    Item,
+    QuestionResult,
     compute_ndcg_at_10,
     compute_recall,
     compute_reciprocal_rank,
@@ -162,16 +162,16 @@ def test_recall_strengthens_and_disuse_fades(engine: Engine) -> None:
 
 
 def test_measures_match_definitions() -> None:
-    one = Answered("x", (0, 4), 4, 0.001)
+    one = QuestionResult("x", (0, 4), 4, 0.001)
     assert compute_recall(5, one) == 0.5
     assert compute_recall(1, one) == 0.25
-    assert compute_reciprocal_rank(Answered("x", (2,), 1, 0.0)) == pytest.approx(1 / 3)
-    assert compute_ndcg_at_10(Answered("x", (0,), 1, 0.0)) == 1
+    assert compute_reciprocal_rank(QuestionResult("x", (2,), 1, 0.0)) == pytest.approx(1 / 3)
+    assert compute_ndcg_at_10(QuestionResult("x", (0,), 1, 0.0)) == 1
     assert summarise_results([one] * 10).means["R@5"] == 0.5
 
 
 def test_trial_uses_operations_and_counts_ranks() -> None:
-    items = [Item(str(i), note) for i, note in enumerate(NOTES)]
+    items = [CollectionItem(str(i), note) for i, note in enumerate(NOTES)]
     questions = [
         EvaluationQuestion("which message broker", frozenset({"3"}), "a"),
         EvaluationQuestion("peanuts", frozenset({"1"}), "b"),

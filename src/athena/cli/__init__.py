@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _serve_in_process(project: str) -> socket:
-    from athena.cli.mcp import serve_in_process  # imports asyncio and click; only where no daemon can be used
+    from athena.cli.mcp import serve_in_process  # imports asyncio and the server; only where no daemon can be used
 
     return serve_in_process(project)
 

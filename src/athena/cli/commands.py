@@ -42,7 +42,7 @@ SUBCOMMANDS = {
     "approve": LazyCommand(
         "programs", "approve", "Let a program go on that waits for a person; without an ID, list those that wait."
     ),
-    "call": LazyCommand("memory", "call_operation", "Call any operation; prints JSON."),
+    "call": LazyCommand("memory", "call", "Call any operation; prints JSON."),
     "consolidate": LazyCommand(
         "memory", "consolidate", "Find patterns in the last days, and merge, strengthen or fade memories accordingly."
     ),

@@ -1,24 +1,25 @@
-"""`athena doctor`: does everything work here, and if not, what to do."""
+"""`athena doctor`: check the installation, and say what to do about each problem."""
 
 import os
 import platform
 import sys
 import time
 
+import apsw
 import click
 
 from athena.app import connect
 from athena.app import settings as configuration
 from athena.cli import output, servers
-from athena.cli.daemon import count_fallbacks, format_failure, hooks_log_path
-from athena.cli.daemon import format_daemon as said_of
-from athena.cli.invoke import json_option
-from athena.core.home import daemon as warm
+from athena.cli.daemon import count_fallbacks, format_daemon, format_failure, hooks_log_path
+from athena.cli.invoke import call_operation, json_option
+from athena.core.home import daemon as daemon_process
 from athena.core.home import lock
 from athena.core.home.paths import current_project, home_folder
 from athena.core.threads import run_sync
 from athena.core.version import __version__
 from athena.errors import AthenaError
+from athena.programs.sandbox import jail
 
 
 @click.command()
@@ -40,8 +41,6 @@ def doctor(json_output: bool) -> None:
 
 
 def _run_checks() -> list[tuple[str, bool, str]]:
-    import apsw  # here to name its version
-
     home = home_folder()
     rows = [
         ("athena", True, f"{__version__}, Python {platform.python_version()}, {platform.platform(terse=True)}"),
@@ -54,28 +53,27 @@ def _run_checks() -> list[tuple[str, bool, str]]:
         file = os.path.join(home, configuration.CONFIG_FILE)
         rows.append(("config", True, file if os.path.exists(file) else f"there is no {file}, so all is as by default"))
     except AthenaError as error:
-        rows.append(("config", False, f"{error}; {error.hint or 'mend it'}; until then no hook says anything"))
+        rows.append(("config", False, f"{error}; {error.hint or 'repair it'}; until then hooks return nothing"))
         return rows
-    connection = connect.AppConnection(connect.shared_app, None, "cli")
     rows += _check_daemon(home)
     try:
-        began = time.perf_counter()
-        health = run_sync(connection.call("health", {})).data
-        took = (time.perf_counter() - began) * 1000
-        found = f"{health['location']}, {output.format_count(health['count'])} here"
-        rows.append(("store", health["status"] != "error", found))
+        start = time.perf_counter()
+        health = call_operation("health")
+        elapsed_ms = (time.perf_counter() - start) * 1000
+        detail = f"{health['location']}, {output.format_count(health['count'])} here"
+        rows.append(("store", health["status"] != "error", detail))
         if health["backend"] != "sqlite" and os.path.isabs(current_project()):
             rows.append(
                 ("sharing", True, "this project is named by its path; to share it, set ATHENA_PROJECT to a name")
             )
-        trouble = "; ".join(health["problems"])
-        rows.append(("model", health["status"] == "healthy", trouble or f"{health['model']} (ready in {took:.0f} ms)"))
-        verdict = run_sync(connection.call("verify", {})).data
-        every = output.format_count(verdict["checked"].get("memories", 0))
-        sound = f"{every} of all projects checked, forgotten ones too; all parts agree"
-        rows.append(("integrity", verdict["ok"], "; ".join(verdict["problems"]) or sound))
-        names = {one["name"] for one in run_sync(connection.call("list_projects", {})).data}
-        rows += _check_hooks(settings, names)
+        problems = "; ".join(health["problems"])
+        model = f"{health['model']} (ready in {elapsed_ms:.0f} ms)"
+        rows.append(("model", health["status"] == "healthy", problems or model))
+        report = call_operation("verify")
+        count = output.format_count(report["checked"].get("memories", 0))
+        summary = f"{count} of all projects checked, forgotten ones too; all parts agree"
+        rows.append(("integrity", report["ok"], "; ".join(report["problems"]) or summary))
+        rows += _check_hooks(settings, {project["name"] for project in call_operation("list_projects")})
         rows += _check_sandbox()
         rows += _check_servers()
     except AthenaError as error:
@@ -84,72 +82,74 @@ def _run_checks() -> list[tuple[str, bool, str]]:
 
 
 def _check_daemon(home: str) -> list[tuple[str, bool, str]]:
-    """Say what serves this home; that nothing does is no fault, since hooks start one."""
+    """Check the running server; none is no problem, since hooks start one."""
     facts = lock.find_server(home)
     if facts is None:
         return [("daemon", True, "none runs; hooks and athena mcp start one")]
-    good = warm.is_responding(home)
-    return [("daemon", good, said_of(facts) + ("" if good else "; it does not answer: athena daemon stop ends it"))]
+    responds = daemon_process.is_responding(home)
+    problem = "" if responds else "; it does not answer: athena daemon stop ends it"
+    return [("daemon", responds, format_daemon(facts) + problem)]
 
 
-def _check_hooks(settings: configuration.Settings, names: set[str]) -> list[tuple[str, bool, str]]:
-    """Say whether hooks are on, what is switched off that is not there, and why one had no answer."""
-    strange = [one for one in settings.hooks_projects if one not in names and not os.path.isdir(one)]
-    if strange:
-        known = "neither a folder nor a project; projects are listed by athena projects"
-        return [("hooks", False, f"hooks.projects names {', '.join(map(repr, strange))}: {known}")]
-    said = "on" if settings.hooks_enabled else f"off; {settings.hooks_mcp_url or 'nobody'} is asked"
+def _check_hooks(settings: configuration.Settings, projects: set[str]) -> list[tuple[str, bool, str]]:
+    """Check that hooks.projects names projects that exist; say whether hooks are on, and why one had no answer."""
+    unknown = [name for name in settings.hooks_projects if name not in projects and not os.path.isdir(name)]
+    if unknown:
+        problem = "neither a folder nor a project; athena projects lists these"
+        return [("hooks", False, f"hooks.projects names {', '.join(map(repr, unknown))}: {problem}")]
+    detail = "on" if settings.hooks_enabled else f"off; {settings.hooks_mcp_url or 'nobody'} is asked"
     if settings.hooks_off:
-        said += f", without {', '.join(sorted(settings.hooks_off))}"
-    silent = count_fallbacks(settings.home)[1]
-    if silent:
-        said += f"; the last one without an answer: {format_failure(silent)} (see {hooks_log_path(settings.home)})"
-    return [("hooks", True, said)]
+        detail += f", without {', '.join(sorted(settings.hooks_off))}"
+    failure = count_fallbacks(settings.home)[1]
+    if failure:
+        detail += f"; the last one without an answer: {format_failure(failure)} (see {hooks_log_path(settings.home)})"
+    return [("hooks", True, detail)]
 
 
 def _check_sandbox() -> list[tuple[str, bool, str]]:
-    """Say behind which walls programs run; with bare workers that is said loudly."""
-    from athena.programs.sandbox.jail import list_layer_choices
-
+    """Check the engines that run programs, and say which layers of isolation each has."""
     rows: list[tuple[str, bool, str]] = []
-    every = [list(one) for one in list_layer_choices()]
+    choices = [list(layers) for layers in jail.list_layer_choices()]
     for name, engine in connect.shared_app().programs.sandbox.probe_engines().items():
         layers = engine["layers"]
-        walls = ", ".join("namespaces" if one == "ns" else one for one in layers) or "NO WALLS AROUND IT"
-        if layers in every:
-            walls += f" (choice {every.index(layers) + 1} of {len(every)}, the strongest first)"
-        said = f"{engine['version']}: {walls}" if engine["works"] else f"{engine['why']} ({_explain_jail_failure()})"
-        rows.append((name, engine["works"], said))
+        isolation = ", ".join("namespaces" if layer == "ns" else layer for layer in layers) or "NO ISOLATION"
+        if layers in choices:
+            isolation += f" (choice {choices.index(layers) + 1} of {len(choices)}, the strongest first)"
+        if engine["works"]:
+            detail = f"{engine['version']}: {isolation}"
+        else:
+            detail = f"{engine['why']} ({_explain_jail_failure()})"
+        rows.append((name, engine["works"], detail))
     return rows
 
 
 def _check_servers() -> list[tuple[str, bool, str]]:
-    """Connect every server that a person has approved, and say how each is."""
+    """Connect every approved server, and return the state of each."""
     app = connect.shared_app()
     try:
         app.catalog.refresh()
-        if not (found := app.gateway.list_servers()):
+        if not (listed := app.gateway.list_servers()):
             return []
     except AthenaError as error:
         return [("servers", False, f"{error}; {error.hint or ''}")]
-    wrong = run_sync(app.gateway.check_servers())
-    elsewhere = servers.fetch_server_problems(str(home_folder()))
+    problems = run_sync(app.gateway.check_servers())
+    daemon_problems = servers.fetch_server_problems(str(home_folder()))
     rows = []
-    for one in app.gateway.list_servers() if wrong else found:
-        bad = wrong.get(one.name) or one.detail or elsewhere.get(one.name, "")
-        rows.append((f"mcp {one.name}", not bad or one.status == "disabled", bad or f"{one.status}, {one.tools} tools"))
+    for server in app.gateway.list_servers() if problems else listed:
+        problem = problems.get(server.name) or server.detail or daemon_problems.get(server.name, "")
+        is_ok = not problem or server.status == "disabled"
+        rows.append((f"mcp {server.name}", is_ok, problem or f"{server.status}, {server.tools} tools"))
     return rows
 
 
 def _explain_jail_failure() -> str:
-    from athena.programs.sandbox import jail  # only where something is wrong
-
-    tried = [f"{'+'.join(one['layers'])}: {one['why']}" for one in jail.probe_layers()["tried"] if not one["works"]]
-    return "; ".join(tried) or "Python itself starts there"
+    attempts = jail.probe_layers()["tried"]
+    failures = [f"{'+'.join(attempt['layers'])}: {attempt['why']}" for attempt in attempts if not attempt["works"]]
+    return "; ".join(failures) or "Python itself starts there"
 
 
 def _is_writable(folder: str) -> bool:
-    """Tell whether we can write there, or create it."""
+    """Return whether the folder can be written, or created."""
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
     return os.access(folder, os.W_OK) and sys.platform in ("linux", "darwin")

@@ -1,12 +1,13 @@
 """`athena hook`: answer an event of a coding agent's session, and show what sessions were told."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from athena.app import settings as configuration
+from athena.cli import output
+from athena.cli.invoke import invoke_operation
 from athena.core.home.paths import HOOK_SOCKET, home_folder, socket_path
 from athena.errors import AthenaError
 from athena.hooks import client, fallback
@@ -53,15 +54,7 @@ def hook(event: str, many: int, session: str | None, json_output: bool) -> None:
 
 def _print_briefing_log(limit: int, session: str | None, json_output: bool) -> None:
     """Print the memories that sessions were told, the last first."""
-    # imported here, because a hook itself must start fast
-    from athena.cli import output
-    from athena.cli.invoke import invoke_operation
-
-    entries = (
-        _find_session_entries(invoke_operation, limit, session)
-        if session
-        else invoke_operation("list_injections", limit=limit)
-    )
+    entries = _find_session_entries(limit, session) if session else invoke_operation("list_injections", limit=limit)
     if json_output:
         return output.print_json(entries)
     for entry in entries:
@@ -74,7 +67,7 @@ def _print_briefing_log(limit: int, session: str | None, json_output: bool) -> N
     return None
 
 
-def _find_session_entries(invoke_operation: Callable[..., Any], limit: int, session: str) -> Any:
+def _find_session_entries(limit: int, session: str) -> Any:
     """Return the entries of a session by its id, else of those whose ids begin with it."""
     if entries := invoke_operation("list_injections", session_id=session, limit=limit):
         return entries

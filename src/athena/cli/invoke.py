@@ -16,12 +16,16 @@ project_option = click.option(
 
 
 def invoke_operation(operation: str, project: str | None = None, /, **arguments: Any) -> Any:
-    """Call an operation and return its result as plain JSON values."""
-    connection = connect.AppConnection(connect.shared_app, project, "cli")
-    result = run_sync(connection.call(operation, arguments)).data
+    """Call an operation and return its result as plain JSON values; warn if the model does not work."""
+    result = call_operation(operation, project, **arguments)
     if connect.shared_app().store.encoder.last_error is not None:
         click.echo("search by meaning is off, words still work: see athena doctor", err=True)
     return result
+
+
+def call_operation(operation: str, project: str | None = None, /, **arguments: Any) -> Any:
+    """Call an operation and return its result as plain JSON values."""
+    return run_sync(connect.AppConnection(connect.shared_app, project, "cli").call(operation, arguments)).data
 
 
 def parse_json_object(text: str) -> dict[str, Any]:

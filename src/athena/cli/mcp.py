@@ -9,6 +9,9 @@ import click
 
 from athena.app import connect
 from athena.cli import mcp_proxy
+from athena.server.admission import CallDispatcher
+from athena.server.mcp.socket import McpSocketServer
+from athena.server.mcp.workspaces import WorkspacePool
 
 if TYPE_CHECKING:
     import _socket
@@ -43,11 +46,6 @@ def serve_in_process(project: str) -> "_socket.socket":
 
 
 async def _serve_connection(app: Any, project: str, connection: socket.socket) -> None:
-    # the server's packages are not needed where a daemon serves
-    from athena.server.admission import CallDispatcher
-    from athena.server.mcp.socket import McpSocketServer
-    from athena.server.mcp.workspaces import WorkspacePool
-
     calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=MAX_CONCURRENT_CALLS)
 
     def create_context(client_project: str | None, workspace: str | None) -> Any:

@@ -180,7 +180,7 @@ def undo(project: str | None, json_output: bool) -> None:
 @click.argument("name")
 @click.option("--json", "arguments", default="{}", help="The arguments, as a JSON object; '-' reads them.")
 @project_option
-def call_operation(name: str, arguments: str, project: str | None) -> None:
+def call(name: str, arguments: str, project: str | None) -> None:
     """Call any operation; prints JSON.
 
     Example: athena call recall --json '{"query": "deploy", "k": 3}'
