@@ -10,7 +10,7 @@ from bench import corpus
 from bench.result import Result, Row, Table
 from bench.run import Run
 from bench.stores import FILE
-from bench.timing import process, python
+from bench.timing import python_command, run_process
 
 BAR = 250_000_000
 PROGRAM = """
@@ -40,12 +40,12 @@ KINDS = (
 def run(run: Run) -> Result:
     home = run.stores.home(run.ordinary)
     copy = run.stores.copy(run.ordinary)
-    asked = json.dumps(corpus.queries(20, run.ordinary))
-    ran = process([*python(PROGRAM), asked], run.environment(copy), str(run.folder))
+    asked = json.dumps(corpus.make_queries(20, run.ordinary))
+    ran = run_process([*python_command(PROGRAM), asked], run.environment(copy), str(run.folder))
     bare, after = json.loads(ran.output)
     count = run.ordinary
     disk = os.path.getsize(home / FILE)
-    characters = sum(map(len, corpus.notes(count))) / count
+    characters = sum(map(len, corpus.load_notes(count))) / count
     parts = _parts(home / FILE)
     lines = [(name, _kb(size), f"{size / count:,.0f} bytes", f"{size / disk:.0%}") for name, size in parts.items()]
     return Result(

@@ -14,7 +14,7 @@ from athena.core.threads import run_sync
 from bench.machine import ROOT
 from bench.result import Result, Row, Table
 from bench.run import PROJECT, Run
-from bench.timing import clocked, ms
+from bench.timing import format_ms, time_call
 
 sys.path.append(str(ROOT / "scripts"))
 
@@ -23,7 +23,7 @@ from reference_server import Reference
 
 PAIRS = 50
 AHEAD_SMALL, AHEAD_LARGE, GROWTH = 5.0, 50.0, 1.5
-TOGETHER = 8  # concurrent callers
+CONCURRENT_CALLERS = 8  # concurrent callers
 _serial = itertools.count()
 
 
@@ -48,8 +48,8 @@ def run(run: Run) -> Result:
             _table(times),
             "Every write of ours waits until the disk has it; the reference writes its file without asking for that, "
             f"so a busy disk slows only us. 'Disk alone' is {PAIRS} appends of 4 KB, each synced: the least that as "
-            f"many durable writes can take. 'At once' is the same work by {TOGETHER} callers, whose writes share "
-            "commits; the reference would lose observations that way, since each call rewrites the whole file.",
+            f"many durable writes can take. 'At once' is the same work by {CONCURRENT_CALLERS} callers, whose writes "
+            "share commits; the reference would lose observations that way, since each call rewrites the whole file.",
         ],
     )
 
@@ -72,7 +72,7 @@ def _rows(times: dict[int, dict[str, list[float]]], sizes: tuple[int, ...], abse
 
 def _table(times: dict[int, dict[str, list[float]]]) -> Table:
     lines = [
-        (f"{size:,}", name, ms(min(values)), ms(median(values)))
+        (f"{size:,}", name, format_ms(min(values)), format_ms(median(values)))
         for size, found in times.items()
         for name, values in found.items()
     ]
@@ -81,9 +81,9 @@ def _table(times: dict[int, dict[str, list[float]]]) -> Table:
 
 def _measure(run: Run, size: int, rounds: int, command: list[str] | None) -> dict[str, list[float]]:
     file = run.folder / f"graph-{size}.jsonl"
-    found: dict[str, list[float]] = {"one caller": [], f"{TOGETHER} at once": [], "disk alone": []}
-    with run.opened(run.folder / f"graph-{size}") as app:
-        ours = Ours(app)
+    found: dict[str, list[float]] = {"one caller": [], f"{CONCURRENT_CALLERS} at once": [], "disk alone": []}
+    with run.open_store(run.folder / f"graph-{size}") as app:
+        ours = AthenaGraph(app)
         ours.fill(size)
         theirs = None
         if command is not None:
@@ -100,24 +100,24 @@ def _measure(run: Run, size: int, rounds: int, command: list[str] | None) -> dic
     return found
 
 
-def _round(folder: Path, ours: "Ours", theirs: Reference | None, size: int) -> dict[str, float]:
+def _round(folder: Path, ours: "AthenaGraph", theirs: Reference | None, size: int) -> dict[str, float]:
     taken = {
-        "one caller": clocked(_pairs, ours.call, size),
-        f"{TOGETHER} at once": clocked(ours.together, size),
-        "disk alone": clocked(_disk, folder),
+        "one caller": time_call(_pairs, ours.call, size),
+        f"{CONCURRENT_CALLERS} at once": time_call(ours.together, size),
+        "disk alone": time_call(_disk, folder),
     }
     if theirs is not None:
-        taken["reference"] = clocked(_pairs, theirs.call, size)
+        taken["reference"] = time_call(_pairs, theirs.call, size)
     return taken
 
 
 def _pairs(call: Any, size: int) -> None:
     for i in range(PAIRS):
-        for name, arguments in pair(i * 37 % size):
+        for name, arguments in make_pair(i * 37 % size):
             call(name, arguments)
 
 
-def pair(number: int) -> list[tuple[str, dict[str, Any]]]:
+def make_pair(number: int) -> list[tuple[str, dict[str, Any]]]:
     """Return two calls: open one entity, and add a new observation to it."""
     name = f"entity {number}"
     new = {"entityName": name, "contents": [f"seen at the harbour for the {next(_serial)}th time"]}
@@ -132,7 +132,7 @@ def _disk(folder: Path) -> None:
             sync(file.fileno())
 
 
-class Ours:
+class AthenaGraph:
     """Run the graph operations in this process."""
 
     def __init__(self, app: Any) -> None:
@@ -162,10 +162,10 @@ class Ours:
 
         async def work() -> None:
             for i in waiting:
-                for name, arguments in pair(i * 37 % size):
+                for name, arguments in make_pair(i * 37 % size):
                     await self._connection.call(name, arguments)
 
-        await asyncio.gather(*(work() for _ in range(TOGETHER)))
+        await asyncio.gather(*(work() for _ in range(CONCURRENT_CALLERS)))
 
 
 def _entity(i: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 
 
-def facts() -> list[tuple[str, str]]:
+def describe_machine() -> list[tuple[str, str]]:
     """Return the machine, the versions and the commit."""
     import apsw
 

@@ -109,7 +109,7 @@ def _speed(run: Run) -> tuple[Row, Table]:
     """Time a run over many events, and a second run over the same events."""
     home = run.folder / "patterns"
     home.mkdir()
-    with run.opened(home) as app:
+    with run.open_store(home) as app:
         scope = app.create_context(PROJECT, "bench").scope
         call = Call("consolidate", "bench", scope, app.store.clock())
         shift = app.store.clock() - START_TIME_S - (DAYS - 1) * 86_400

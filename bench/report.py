@@ -20,7 +20,7 @@ put together at random but always alike (`bench/corpus.py`). In a store of 100,0
 """
 
 
-def page(results: Mapping[str, Result], loads: Mapping[str, str], facts: Iterable[tuple[str, str]]) -> str:
+def render_page(results: Mapping[str, Result], loads: Mapping[str, str], facts: Iterable[tuple[str, str]]) -> str:
     """Return the whole page as Markdown."""
     facts = list(facts)
     when = dict(facts).get("date", "").partition(" ")[0]
@@ -31,9 +31,9 @@ def page(results: Mapping[str, Result], loads: Mapping[str, str], facts: Iterabl
     ]
     pieces = [
         FOREWORD,
-        table(Table(("what", "bar", "measured", "met?", "details"), promised)),
+        render_table(Table(("what", "bar", "measured", "met?", "details"), promised)),
         "## Machine\n",
-        table(Table(("", ""), facts)),
+        render_table(Table(("", ""), facts)),
     ]
     for name, result in results.items():
         pieces.append(
@@ -41,11 +41,11 @@ def page(results: Mapping[str, Result], loads: Mapping[str, str], facts: Iterabl
             f"Run by `python -m bench --only {name}` on {when}; {loads[name]}.\n"
         )
         pieces += [f"![{_alt(image)}](images/{image})\n" for image in result.images]
-        pieces += [table(piece) if isinstance(piece, Table) else piece + "\n" for piece in result.details]
+        pieces += [render_table(piece) if isinstance(piece, Table) else piece + "\n" for piece in result.details]
     return "\n".join(pieces)
 
 
-def merged(old: str, new: str, order: Iterable[str]) -> str:
+def merge_pages(old: str, new: str, order: Iterable[str]) -> str:
     """Replace the sections of a page that were measured again."""
     before, now = _parts(old), _parts(new)
     names = [name for name in order if name in before.sections or name in now.sections]
@@ -67,7 +67,7 @@ def _parts(written: str) -> _Parts:
     return _Parts(head, [line for line in head.splitlines() if "(#" in line], sections)
 
 
-def table(content: Table) -> str:
+def render_table(content: Table) -> str:
     """Return a table as Markdown."""
     lines = [content.head, tuple("---" for _ in content.head), *content.lines]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)

@@ -39,7 +39,7 @@ class Run:
         }
 
     @contextmanager
-    def opened(self, home: Path) -> Generator["App"]:
+    def open_store(self, home: Path) -> Generator["App"]:
         """Make `athena.api` use this store in this process."""
         os.environ["ATHENA_HOME"] = str(home)
         try:

@@ -18,11 +18,11 @@ from athena.storage.sqlite.store import Sqlite
 from bench import corpus
 
 FILE = "athena.db"
-AT_ONCE = 1000
+EMBED_BATCH_SIZE = 1000
 NOISE = 0.3  # relative to the vector's length: a cosine of 0.96 to the original
 
 
-class Imitation(MiniLM):
+class ImitatingEmbedder(MiniLM):
     """Embed the first texts with the model, and imitate it for the rest."""
 
     def __init__(self, real: int) -> None:
@@ -52,7 +52,7 @@ class Stores:
 
     def __init__(self, folder: Path, real: int) -> None:
         self._folder = folder
-        self._embedder = Imitation(real)
+        self._embedder = ImitatingEmbedder(real)
         self._built: dict[int, Path] = {}
         self._copies = 0
 
@@ -75,11 +75,11 @@ class Stores:
         return home
 
     def _grow(self, home: Path, smaller: int, size: int) -> None:
-        texts = corpus.notes(size)
+        texts = corpus.load_notes(size)
         app = App(Sqlite(home / FILE), self._embedder)
         try:
             with connect.use_app(app):
-                for first in range(smaller, size, AT_ONCE):
-                    api.store_batch(texts[first : min(size, first + AT_ONCE)])
+                for first in range(smaller, size, EMBED_BATCH_SIZE):
+                    api.store_batch(texts[first : min(size, first + EMBED_BATCH_SIZE)])
         finally:
             app.close()

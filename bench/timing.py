@@ -12,7 +12,7 @@ from typing import NamedTuple, ParamSpec
 P = ParamSpec("P")
 
 
-class Ran(NamedTuple):
+class FinishedProcess(NamedTuple):
     """A finished process."""
 
     wall: float  # seconds
@@ -21,7 +21,7 @@ class Ran(NamedTuple):
     errors: str
 
 
-def process(command: Sequence[str], environment: Mapping[str, str], folder: str) -> Ran:
+def run_process(command: Sequence[str], environment: Mapping[str, str], folder: str) -> FinishedProcess:
     """Run a process and time it; raise if it fails."""
     with tempfile.TemporaryFile() as errors:  # a file, since a full pipe that nobody reads would block the child
         began = time.perf_counter()
@@ -36,25 +36,27 @@ def process(command: Sequence[str], environment: Mapping[str, str], folder: str)
         said = errors.read().decode(errors="replace")
     if child.returncode:
         raise SystemExit(f"{command[-1]!r} ended with {child.returncode}:\n{said}")
-    return Ran(wall, usage.ru_utime + usage.ru_stime, output.decode(), said)
+    return FinishedProcess(wall, usage.ru_utime + usage.ru_stime, output.decode(), said)
 
 
-def python(program: str) -> list[str]:
+def python_command(program: str) -> list[str]:
     return [sys.executable, "-c", program]
 
 
-def interleaved(contestants: Mapping[str, Callable[[], Ran]], rounds: int) -> dict[str, list[Ran]]:
+def run_interleaved(
+    contestants: Mapping[str, Callable[[], FinishedProcess]], rounds: int
+) -> dict[str, list[FinishedProcess]]:
     """Run the contestants in turn, round after round, so that other load affects all alike."""
     for run in contestants.values():  # the first run fills the disk cache and writes the bytecode
         run()
-    results: dict[str, list[Ran]] = {name: [] for name in contestants}
+    results: dict[str, list[FinishedProcess]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, run in contestants.items():
             results[name].append(run())
     return results
 
 
-def clocked(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> float:
+def time_call(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> float:
     """Return the seconds that a call takes."""
     began = time.perf_counter()
     function(*args, **kwargs)
@@ -67,11 +69,11 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def ms(seconds: float) -> str:
+def format_ms(seconds: float) -> str:
     """Format seconds as milliseconds with significant digits only."""
     value = seconds * 1000
     return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
 
 
-def least_and_median(values: Sequence[float]) -> str:
-    return f"{ms(min(values))} (median {ms(median(values))})"
+def format_least_and_median(values: Sequence[float]) -> str:
+    return f"{format_ms(min(values))} (median {format_ms(median(values))})"

@@ -21,7 +21,7 @@ from athena.storage.sqlite.store import Sqlite
 FULL = os.environ.get("ATHENA_TEST_FULL") == "1"
 HERE = Path(__file__).parent
 # Tests that touch no store, or test one engine only.
-ON_ONE = (
+ONE_ENGINE = (
     "api/test_broken_stores.py",
     "api/test_imports.py",
     "cli/test_evaluate.py",
@@ -44,12 +44,12 @@ ON_ONE = (
     "test_architecture.py",
     "test_contract.py",
     "test_docs.py",
-    "test_sql.py",
+    "storage/test_sql.py",
 )
-SOON = 0.1  # delay of deferred writes in tests, in seconds
-MANY = 1_000  # a table with this many rows is truncated, a smaller one is emptied with DELETE
+DEFERRED_DELAY_S = 0.1  # delay of deferred writes in tests, in seconds
+TRUNCATE_ROWS = 1_000  # a table with this many rows is truncated, a smaller one is emptied with DELETE
 # Tests of arguments, time, threads and processes: other tests run the same tables on both engines.
-QUICKLY_ON_ONE = (
+ONE_ENGINE_WHEN_QUICK = (
     ()
     if FULL
     else (
@@ -70,7 +70,7 @@ def rounds(quick: int, full: int) -> int:
     return full if FULL else quick
 
 
-def missing(what: str) -> NoReturn:
+def skip_or_fail(what: str) -> NoReturn:
     """Skip a test that needs something this machine lacks; in CI, fail instead."""
     if os.environ.get("CI"):
         pytest.fail(what)
@@ -83,12 +83,12 @@ class Engine:
     kind = "sqlite"
 
     def open(self, file: Path | str) -> Database:
-        return Sqlite(file, soon=SOON)
+        return Sqlite(file, defer_delay_s=DEFERRED_DELAY_S)
 
     def in_memory(self) -> Database:
-        return Sqlite(IN_MEMORY_PATH, soon=SOON)
+        return Sqlite(IN_MEMORY_PATH, defer_delay_s=DEFERRED_DELAY_S)
 
-    def written(self, home: Path) -> bytes:
+    def read_all_bytes(self, home: Path) -> bytes:
         """Return all bytes that the store has written."""
         connect.close()
         return b"".join(file.read_bytes() for file in sorted(home.iterdir()))
@@ -102,12 +102,12 @@ class PostgresEngine(Engine):
         self._connection = psycopg.connect(url, autocommit=True)
 
     def open(self, file: Path | str) -> Database:
-        return Postgres(self.url, soon=SOON)
+        return Postgres(self.url, defer_delay_s=DEFERRED_DELAY_S)
 
     def in_memory(self) -> Database:
-        return Postgres(self.url, soon=SOON)
+        return Postgres(self.url, defer_delay_s=DEFERRED_DELAY_S)
 
-    def written(self, home: Path) -> bytes:
+    def read_all_bytes(self, home: Path) -> bytes:
         connect.close()
         tables = self._connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'athena'").fetchall()
         rows = [self._connection.execute(f"SELECT t::text FROM athena.{name} t".encode()) for (name,) in tables]
@@ -131,12 +131,12 @@ class PostgresEngine(Engine):
         drop = "".join(f"DROP INDEX athena.{row[0]};" for row in graphs.fetchall())
         # TRUNCATE recreates the files of each table and index, so DELETE is faster for few rows.
         count = "SELECT '{0}', (SELECT count(*) FROM (SELECT FROM athena.{0} LIMIT {1}) AS first)"
-        counts = " UNION ALL ".join(count.format(row[0], MANY) for row in rows)
+        counts = " UNION ALL ".join(count.format(row[0], TRUNCATE_ROWS) for row in rows)
         held = [(name, many) for name, many in self._connection.execute(counts.encode()).fetchall() if many]
-        large = ", ".join(f"athena.{name}" for name, many in held if many == MANY)
+        large = ", ".join(f"athena.{name}" for name, many in held if many == TRUNCATE_ROWS)
         truncate = f"TRUNCATE {large} CASCADE;" if large else ""
         # other tables refer to scopes
-        small = sorted((name for name, many in held if many < MANY), key="scopes".__eq__)
+        small = sorted((name for name, many in held if many < TRUNCATE_ROWS), key="scopes".__eq__)
         delete = "".join(f"DELETE FROM athena.{name};" for name in small)
         statements = f"""{drop} {truncate} {delete}
             SELECT setval(format('athena.%I', sequencename)::regclass, start_value, false)
@@ -150,7 +150,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that uses a store on both engines."""
     where = metafunc.definition.path.relative_to(HERE).as_posix()
     only = metafunc.definition.get_closest_marker("sqlite_only")
-    if "engine" in metafunc.fixturenames and not where.startswith(ON_ONE + QUICKLY_ON_ONE) and only is None:
+    if "engine" in metafunc.fixturenames and not where.startswith(ONE_ENGINE + ONE_ENGINE_WHEN_QUICK) and only is None:
         metafunc.parametrize("engine", ["sqlite", "postgres"], indirect=True, scope="function")
 
 
@@ -163,18 +163,18 @@ def server() -> Generator[postgres.Server]:
 
 @pytest.fixture(scope="session")
 def _postgres_engine(server: postgres.Server) -> Generator[PostgresEngine]:
-    made = PostgresEngine(server.create("athena"))
-    yield made
-    made.close()
+    postgres_engine = PostgresEngine(server.create("athena"))
+    yield postgres_engine
+    postgres_engine.close()
 
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Engine:
     if getattr(request, "param", "sqlite") == "sqlite":
         return Engine()
-    made: PostgresEngine = request.getfixturevalue("_postgres_engine")
-    made.empty()
-    return made
+    postgres_engine: PostgresEngine = request.getfixturevalue("_postgres_engine")
+    postgres_engine.empty()
+    return postgres_engine
 
 
 @pytest.fixture(autouse=True)

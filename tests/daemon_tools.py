@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from athena.core.home import daemon, lock
 from athena.errors import Conflict
 from athena.hooks import launcher
-from patience import LONG, until
+from wait_tools import LONG, wait_until
 
-PATIENT = {"ATHENA_HOOKS_TIMEOUT_MS": "60000"}  # the longest timeout, so that a slow machine does not matter
-KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
-_ours: list[lock.ServerLock] = []  # locks on homes that keep later daemons from starting
+LONG_TIMEOUT = {"ATHENA_HOOKS_TIMEOUT_MS": "60000"}  # the longest timeout, so that a slow machine does not matter
+INHERITED = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
+_held_locks: list[lock.ServerLock] = []  # locks on homes that keep later daemons from starting
 
 
-class Said(NamedTuple):
+class HookResult(NamedTuple):
     """Result of a hook process."""
 
     code: int
@@ -40,15 +40,15 @@ class Home:
         self.path = path
         path.mkdir(mode=0o700, exist_ok=True)
 
-    def around(self, **more: str) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-        return kept | PATIENT | {"ATHENA_HOME": str(self.path)} | more
+    def environ(self, **more: str) -> dict[str, str]:
+        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        return inherited | LONG_TIMEOUT | {"ATHENA_HOME": str(self.path)} | more
 
-    def athena(self, *words: str, given: bytes = b"", project: str = "harbour") -> str:
+    def athena(self, *argv: str, stdin: bytes = b"", project: str = "harbour") -> str:
         """Run a command and assert that it succeeds."""
-        command = [sys.executable, "-m", "athena", *words]
+        command = [sys.executable, "-m", "athena", *argv]
         done = subprocess.run(
-            command, input=given, env=self.around(ATHENA_PROJECT=project), capture_output=True, timeout=100
+            command, input=stdin, env=self.environ(ATHENA_PROJECT=project), capture_output=True, timeout=100
         )
         assert done.returncode == 0, done
         return done.stdout.decode()
@@ -56,13 +56,13 @@ class Home:
     def install(self, python: str | None = None, timeout_ms: int = 5_000) -> None:
         launcher.install_launchers(str(self.path), python, timeout_ms)
 
-    def hook(self, event: str, given: bytes = b"{}", **more: str) -> Said:
+    def hook(self, event: str, stdin: bytes = b"{}", **more: str) -> HookResult:
         """Run a hook to its end, as a client does."""
         began = time.monotonic()
         command = [str(self.path / "bin" / "athena-hook"), event]
-        done = subprocess.run(command, input=given, env=self.around(**more), capture_output=True, timeout=100)
+        done = subprocess.run(command, input=stdin, env=self.environ(**more), capture_output=True, timeout=100)
         assert done.stderr == b"", done
-        return Said(done.returncode, done.stdout, time.monotonic() - began)
+        return HookResult(done.returncode, done.stdout, time.monotonic() - began)
 
     def settings(self, text: str) -> None:
         (self.path / "config.toml").write_text(text)
@@ -78,16 +78,16 @@ class Home:
         return [line["link"] for line in self.lines]
 
     @property
-    def served(self) -> dict[str, Any] | None:
+    def server_info(self) -> dict[str, Any] | None:
         return lock.find_server(str(self.path))
 
     @property
     def pid(self) -> int:
-        found = self.served
-        assert found is not None
-        return int(found["pid"])
+        info = self.server_info
+        assert info is not None
+        return int(info["pid"])
 
-    def starts(self) -> int:
+    def start_count(self) -> int:
         """Return the number of daemon starts."""
         log = self.path / "logs" / daemon.DAEMON_LOG_FILE
         return log.read_text().count('"event": "serving"') if log.exists() else 0
@@ -96,16 +96,16 @@ class Home:
         """Start the daemon, or find it, and return its process id."""
         return int(daemon.start_daemon(str(self.path), LONG)["pid"])
 
-    def until(self, *, served: bool) -> None:
-        until(lambda: (self.served is not None) == served)
+    def wait_until(self, *, served: bool) -> None:
+        wait_until(lambda: (self.server_info is not None) == served)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop the daemon and hold its lock, so that no other can start."""
-        until(self._taken)
+        wait_until(self._take_lock)
 
-    def _taken(self) -> bool:
+    def _take_lock(self) -> bool:
         try:
-            _ours.append(lock.ServerLock(str(self.path)))
+            _held_locks.append(lock.ServerLock(str(self.path)))
         except Conflict:
             with contextlib.suppress(OSError, ValueError, KeyError):
                 os.kill(json.loads((self.path / lock.LOCK_FILE).read_text())["pid"], signal.SIGKILL)
@@ -115,10 +115,10 @@ class Home:
 
 def assert_gone(pid: int) -> None:
     """Wait until a process has ended."""
-    until(lambda: not _lives(pid))
+    wait_until(lambda: not _is_alive(pid))
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -5,7 +5,7 @@ from typing import Any
 from athena.core.foreign_operation import ForeignOperation, ToolDefinition
 
 
-def tool(path: str, summary: str, **parameters: str) -> ForeignOperation:
+def make_tool(path: str, summary: str, **parameters: str) -> ForeignOperation:
     async def run(ctx: Any, arguments: dict[str, Any]) -> Any:
         return arguments
 

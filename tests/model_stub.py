@@ -49,15 +49,15 @@ class _Asked(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        given = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        data = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
         for part, write in (("GenerateContent", _gemini), ("/responses", _openai)):
             if part in self.path:
-                self.server.requests.append(given)
+                self.server.requests.append(data)
                 return self._answer(write(self.server.says.pop(0) if self.server.says else "Very well."), EVENTS)
         if not self.path.startswith("/v1/messages") or "count_tokens" in self.path:
             return self._answer(b'{"input_tokens": 1}', "application/json")
-        self.server.requests.append(given)
-        with_tools = bool(given.get("tools"))
+        self.server.requests.append(data)
+        with_tools = bool(data.get("tools"))
         says = self.server.says.pop(0) if with_tools and self.server.says else "Very well."
         return self._answer(b"".join(_events(says)), EVENTS)
 

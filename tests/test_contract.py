@@ -18,23 +18,25 @@ from athena.hooks import client, launcher
 
 
 @cache
-def current(name: str) -> Any:
+def current_contract(name: str) -> Any:
     return json.loads(json.dumps(contract.structure() if name == "structure" else contract.wording()))
 
 
-def recorded(name: str) -> Any:
+def recorded_contract(name: str) -> Any:
     return json.loads((contract.FOLDER / f"{name}.json").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("part", list(recorded("structure")))
+@pytest.mark.parametrize("part", list(recorded_contract("structure")))
 def test_contract_structure_is_unchanged(part: str) -> None:
-    assert current("structure")[part] == recorded("structure")[part], (
+    assert current_contract("structure")[part] == recorded_contract("structure")[part], (
         "if this change is meant, run `python scripts/contract.py`"
     )
 
 
 def test_contract_wording_is_unchanged() -> None:
-    assert current("wording") == recorded("wording"), "if this change is meant, run `python scripts/contract.py`"
+    assert current_contract("wording") == recorded_contract("wording"), (
+        "if this change is meant, run `python scripts/contract.py`"
+    )
 
 
 def test_entry_points_load() -> None:

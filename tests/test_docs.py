@@ -46,7 +46,7 @@ def run(*command: str, folder: Path) -> str:
     return done.stdout
 
 
-def blocks(kind: str) -> list[str]:
+def readme_blocks(kind: str) -> list[str]:
     return [match["body"] for match in BLOCK.finditer(README) if match["kind"] == kind]
 
 
@@ -79,14 +79,14 @@ def test_schema_names_are_unique(reference: ModuleType) -> None:
 
 
 def test_readme_starts_with_setup_and_tests() -> None:
-    first = blocks("sh")[0]
+    first = readme_blocks("sh")[0]
     assert "make run" in first
     assert "make test" in first
     assert README.index("make run") < 200
 
 
 def test_readme_python_prints_its_comments(tmp_path: Path) -> None:
-    source = "\n".join(blocks("python"))
+    source = "\n".join(readme_blocks("python"))
     expected = re.findall(r"  # -> (.+)$", source, re.MULTILINE)
     printed = run(sys.executable, "-c", source, folder=tmp_path).splitlines()
     assert len(expected) >= 5
@@ -105,9 +105,9 @@ def test_pages_python_prints_its_comments(tmp_path: Path, name: str) -> None:
 
 
 def test_readme_commands_print_shown_output(tmp_path: Path) -> None:
-    shown = iter(blocks("text"))
+    shown = iter(readme_blocks("text"))
     ran = 0
-    for block in blocks("sh"):
+    for block in readme_blocks("sh"):
         if commands := COMMAND.findall(block):
             written = [run(sys.executable, "-m", "athena", *shlex.split(one), folder=tmp_path) for one in commands]
             assert without_scores_and_days("".join(written)) == without_scores_and_days(next(shown))
@@ -214,7 +214,7 @@ def test_links_resolve(page: Path) -> None:
         file = page.parent / name if name else page
         assert file.exists(), f"{page.name} links to {target}, which is not there"
         if place:
-            assert place in places(file), f"{page.name} links to {target}, which has no such heading"
+            assert place in heading_anchors(file), f"{page.name} links to {target}, which has no such heading"
 
 
 def test_pages_are_reachable_from_readme() -> None:
@@ -229,7 +229,7 @@ def test_pages_are_reachable_from_readme() -> None:
     assert [page.name for page in ROOT.glob("docs/**/*.md") if page.resolve() not in seen] == []
 
 
-def places(page: Path) -> set[str]:
+def heading_anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text("utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -251,11 +251,11 @@ def test_index_lists_decisions() -> None:
 
 
 def test_registry_name_and_version_agree() -> None:
-    made = json.loads((ROOT / "server.json").read_text("utf-8"))
-    (package,) = made["packages"]
-    assert f"mcp-name: {made['name']} " in README
-    assert made["version"] == package["version"] == __version__
-    assert len(made["description"]) <= 100
+    data = json.loads((ROOT / "server.json").read_text("utf-8"))
+    (package,) = data["packages"]
+    assert f"mcp-name: {data['name']} " in README
+    assert data["version"] == package["version"] == __version__
+    assert len(data["description"]) <= 100
     assert [word["value"] for word in package["packageArguments"]] == ["mcp"]
     ours = json.loads((ROOT / ".mcp.json").read_text("utf-8"))["mcpServers"]["athena"]
     assert (ours["command"], ours["args"]) == (".venv/bin/athena", ["mcp"])

@@ -43,7 +43,7 @@ def run(script: str, timeout: float = 60) -> list[str]:
     return done.stdout.split()
 
 
-def kept() -> set[str]:
+def stored_hashes() -> set[str]:
     assert run_sync(connect.AppConnection(connect.shared_app, None, "test").call("verify", {})).data["ok"]
     return {memory.hash for memory in api.search_iter("anything")}
 
@@ -64,7 +64,7 @@ def test_forked_child_and_parent_both_work() -> None:
         """
     )
     assert len(stored) == 3
-    assert kept() == set(stored)
+    assert stored_hashes() == set(stored)
 
 
 def test_parent_and_children_store_concurrently() -> None:
@@ -83,7 +83,7 @@ def test_parent_and_children_store_concurrently() -> None:
         """
     )
     assert len(set(stored)) == 80
-    assert kept() > set(stored)
+    assert stored_hashes() > set(stored)
 
 
 def test_child_works_after_parent_closes() -> None:
@@ -109,7 +109,7 @@ def test_child_works_after_parent_closes() -> None:
         """
     )
     assert len(stored) == 7
-    assert kept() == set(stored)
+    assert stored_hashes() == set(stored)
 
 
 def test_parent_works_after_child_closes() -> None:
@@ -127,7 +127,7 @@ def test_parent_works_after_child_closes() -> None:
         assert api.health().count == 7
         """
     )
-    assert kept() == set(stored)
+    assert stored_hashes() == set(stored)
 
 
 def test_child_forked_during_write_can_store() -> None:
@@ -162,7 +162,7 @@ def test_child_forked_during_write_can_store() -> None:
         """
     )
     assert len(stored) == 3
-    assert kept() == set(stored)
+    assert stored_hashes() == set(stored)
 
 
 def test_child_forked_during_call_log_works() -> None:

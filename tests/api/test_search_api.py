@@ -107,24 +107,24 @@ def test_long_memory_does_not_crowd_results(isolated: App, monkeypatch: pytest.M
     api.store(" ".join(f"On day {i} the weather was fine and the wind came from the west." for i in days))
     api.store_batch(["Deploys run on Fridays", "The cat sleeps", "Ann likes tea", "Invoices are due monthly"])
     wait_for_vectors()
-    found = api.search("how was the weather", limit=5)
-    assert found.total == 5
-    assert len(found.memories) == 5
+    results = api.search("how was the weather", limit=5)
+    assert results.total == 5
+    assert len(results.memories) == 5
     assert len(list(api.search_iter("how was the weather"))) == 5
 
 
 def test_search_without_match_returns_nothing(isolated: App) -> None:
-    found = api.search("anything")
-    assert found == ((), 0, "anything")
-    assert str(found) == "nothing found"
+    results = api.search("anything")
+    assert results == ((), 0, "anything")
+    assert str(results) == "nothing found"
 
 
 def test_filters_apply_before_ranking(isolated: App) -> None:
     fill(rounds(115, 295))
     rare = api.store_batch([{"content": f"rare bird {i}", "tags": ["ornithology", "misc"]} for i in range(5)])
-    found = api.search("deploy the database on friday", limit=5, tags="Ornithology")
-    assert set(hashes(found.memories)) == set(rare)
-    assert found.total == 5
+    results = api.search("deploy the database on friday", limit=5, tags="Ornithology")
+    assert set(hashes(results.memories)) == set(rare)
+    assert results.total == 5
     api.update(rare[0], memory_type="sighting")
     assert hashes(api.search("deploy the database", limit=5, memory_type="sighting").memories) == [rare[0]]
 
@@ -139,9 +139,9 @@ def test_search_matches_any_tag(isolated: App) -> None:
 def test_min_score_drops_weak_hits(isolated: App) -> None:
     fill(50)
     best = api.store("The zyzzyva is a tropical weevil")
-    found = api.search("zyzzyva weevil", limit=51, min_score=0.8)
-    assert hashes(found.memories) == [best]
-    assert found.total == 1
+    results = api.search("zyzzyva weevil", limit=51, min_score=0.8)
+    assert hashes(results.memories) == [best]
+    assert results.total == 1
 
 
 def test_min_score_agrees_with_shown_score(isolated: App) -> None:
@@ -164,8 +164,8 @@ def test_tag_search_matches_any_or_all(isolated: App) -> None:
 
 def test_tag_search_pages_and_counts(isolated: App) -> None:
     fill(30, tags=["t"])
-    found = api.search_by_tag("t")
-    assert (len(found.memories), found.total, found.query) == (10, 30, "t")
+    results = api.search_by_tag("t")
+    assert (len(results.memories), results.total, results.query) == (10, 30, "t")
     assert len(api.search_by_tag("t", limit=30).memories) == 30
 
 
@@ -217,10 +217,10 @@ def test_time_in_query_filters(wednesday: None) -> None:
         ("lunch with Bob", "2026-03-11"),
     ):
         api.store(text, metadata={"date": day})
-    found = api.recall("what we decided about auth last week")
-    assert found.memories[0].preview == "we decided to use tokens for auth"
-    assert texts(found.memories) == {"we decided to use tokens for auth", "lunch with Bob"}
-    assert found.query == "what we decided about auth last week"
+    results = api.recall("what we decided about auth last week")
+    assert results.memories[0].preview == "we decided to use tokens for auth"
+    assert texts(results.memories) == {"we decided to use tokens for auth", "lunch with Bob"}
+    assert results.query == "what we decided about auth last week"
     assert texts(api.recall("last week").memories) == {"we decided to use tokens for auth", "lunch with Bob"}
     assert len(api.recall("auth", limit=2).memories) == 2
     assert len(api.search("auth last week").memories) == 3
@@ -229,9 +229,9 @@ def test_time_in_query_filters(wednesday: None) -> None:
 def test_search_batch_answers_in_order(isolated: App) -> None:
     fill(50)
     queries = ["piano music", "friday deploy", "nothing like it"]
-    found = api.search_batch(queries, limit=3)
-    assert [one.query for one in found] == queries
-    assert found == [api.search(query, limit=3) for query in queries]
+    batches = api.search_batch(queries, limit=3)
+    assert [one.query for one in batches] == queries
+    assert batches == [api.search(query, limit=3) for query in queries]
     assert api.search_batch([]) == []
     api.store("tagged", "t")
     assert [one.total for one in api.search_batch(queries, tags="t", min_score=0.0)] == [1, 1, 1]
@@ -266,5 +266,5 @@ def test_forgotten_scores_do_not_linger(isolated: App) -> None:
     fill(100)
     for memory in api.search("piano", limit=40).memories:
         api.delete(memory.hash)
-    found = api.search("piano", limit=100)
-    assert (len(found.memories), found.total) == (60, 60)
+    results = api.search("piano", limit=100)
+    assert (len(results.memories), results.total) == (60, 60)

@@ -19,7 +19,7 @@ import pytest
 from athena import AthenaClient
 from athena.core.home import daemon, lock
 from athena.core.home.paths import MCP_SOCKET, socket_path
-from patience import LONG, held, until
+from wait_tools import LONG, pausing_code, wait_until
 
 pytestmark = pytest.mark.sqlite_only("each has a file of its own")
 
@@ -36,7 +36,7 @@ def call(number: Any, tool: str, **arguments: Any) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
 
 
-def piped(*lines: str, words: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
+def run_proxy(*lines: str, words: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a process with all its lines on standard input at once, as a shell pipe does."""
     return subprocess.run(
         [*ATHENA, *words],
@@ -83,8 +83,8 @@ def home() -> Generator[Path]:
     """Yield a home, and stop its server at the end."""
     path = Path(os.environ["ATHENA_HOME"])
     yield path
-    if found := lock.find_server(str(path)):
-        lock.stop_server(str(path), found, 20)
+    if info := lock.find_server(str(path)):
+        lock.stop_server(str(path), info, 20)
 
 
 @pytest.fixture
@@ -95,28 +95,28 @@ def client() -> Generator[Client]:
 
 
 def test_proxy_starts_daemon_and_shares_it(home: Path) -> None:
-    first = piped(*BEGIN, call(1, "remember", content="Tea is at four"), call(2, "execute_code", code="6 * 7"))
+    first = run_proxy(*BEGIN, call(1, "remember", content="Tea is at four"), call(2, "execute_code", code="6 * 7"))
     assert (first.returncode, first.stderr) == (0, "")
     assert answers(first)[1].endswith(" kept")
     assert answers(first)[2] == "42"
     server = lock.find_server(str(home))
     assert server
-    second = piped(*BEGIN, call(1, "recall", query="When is tea?"))
+    second = run_proxy(*BEGIN, call(1, "recall", query="When is tea?"))
     assert answers(second)[1].endswith("Tea is at four")
     assert lock.find_server(str(home)) == server
     other = home.parent / "other.db"
-    third = piped(*BEGIN, call(1, "recall", query="When is tea?"), ATHENA_DB_PATH=str(other))
+    third = run_proxy(*BEGIN, call(1, "recall", query="When is tea?"), ATHENA_DB_PATH=str(other))
     assert answers(third) == {1: "nothing found"}
     assert "another store" in third.stderr
     assert other.exists()
-    everything = piped(
+    everything = run_proxy(
         *BEGIN, '{"jsonrpc":"2.0","id":1,"method":"tools/list"}', words=("--tools", "all", "--project=x")
     )
     assert "forget_by_tag" in everything.stdout
 
 
 def test_in_memory_store_needs_no_daemon(home: Path) -> None:
-    done = piped(*BEGIN, call(1, "remember", content="Kept nowhere"), ATHENA_DB_PATH=":memory:")
+    done = run_proxy(*BEGIN, call(1, "remember", content="Kept nowhere"), ATHENA_DB_PATH=":memory:")
     assert answers(done)[1].endswith(" kept")
     assert done.returncode == 0
     assert lock.find_server(str(home)) is None
@@ -128,9 +128,9 @@ def test_client_survives_killed_server(home: Path, client: Client) -> None:
     assert not client.read()["result"]["isError"]
     server = lock.find_server(str(home))
     assert server
-    client.send(call(2, "execute_code", code=held()), call("three", "execute_code", code="1"))
+    client.send(call(2, "execute_code", code=pausing_code()), call("three", "execute_code", code="1"))
     with AthenaClient(server["url"]) as looking:
-        until(lambda: looking.call_tool("list_files", workspace="signals"))
+        wait_until(lambda: looking.call_tool("list_files", workspace="signals"))
     time.sleep(0.3)
     os.kill(server["pid"], signal.SIGKILL)
     lost = [client.read(), client.read()]
@@ -155,13 +155,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
 
 
 @pytest.fixture
-def warm(server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def warm_home(server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a home with a running server that the tests share."""
     monkeypatch.setenv("ATHENA_HOME", str(server))
     return server
 
 
-def test_proxy_exits_when_client_stops_reading(warm: Path) -> None:
+def test_proxy_exits_when_client_stops_reading(warm_home: Path) -> None:
     client = Client()
     client.send(*BEGIN)
     assert client.read()["id"] == "first"
@@ -171,11 +171,11 @@ def test_proxy_exits_when_client_stops_reading(warm: Path) -> None:
     client.close()
 
 
-def test_long_lines_pass_and_oversized_fail(warm: Path) -> None:
+def test_long_lines_pass_and_oversized_fail(warm_home: Path) -> None:
     long = "word " * 40_000
     odd = [json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in (1.5, True, None)]
     tell, run = call(1, "remember", content=long), call(2, "execute_code", code="len('ab')")
-    done = piped(*BEGIN, tell, "x" * (17 << 20), *odd, run)
+    done = run_proxy(*BEGIN, tell, "x" * (17 << 20), *odd, run)
     assert done.returncode == 0, done.stderr  # it does not wait for an answer that never comes
     assert answers(done)[1].endswith(" kept")
     assert answers(done)[2] == "2"
@@ -185,37 +185,37 @@ def test_long_lines_pass_and_oversized_fail(warm: Path) -> None:
 def test_settings_error_is_reported(home: Path) -> None:
     home.mkdir(parents=True)
     (home / "config.toml").write_text("nonsense = 1")
-    done = piped(*BEGIN)
+    done = run_proxy(*BEGIN)
     assert done.returncode == 8
     assert "there is no setting 'nonsense'" in done.stderr
 
 
 def test_unknown_options_are_refused() -> None:
     for words in (("--tools", "most"), ("--nonsense",), ("more",)):
-        done = piped(words=words)
+        done = run_proxy(words=words)
         assert (done.returncode, done.stdout) == (2, ""), words
 
 
 def test_help_has_example() -> None:
-    done = piped(words=("--help",))
+    done = run_proxy(words=("--help",))
     assert "claude mcp add athena -- athena mcp" in done.stdout
     assert "--folder" in done.stdout
 
 
-def test_project_is_that_of_folder(warm: Path, tmp_path: Path) -> None:
+def test_project_is_that_of_folder(warm_home: Path, tmp_path: Path) -> None:
     (tmp_path / "quay" / ".git").mkdir(parents=True)
     no = {"ATHENA_PROJECT": ""}
     tell = call(1, "remember", content="The quay has two cranes")
-    inside = piped(*BEGIN, tell, words=("--tools", "default", "--folder", str(tmp_path / "quay")), **no)
+    inside = run_proxy(*BEGIN, tell, words=("--tools", "default", "--folder", str(tmp_path / "quay")), **no)
     assert (answers(inside)[1][-4:], inside.stderr) == ("kept", "")
-    found = piped(*BEGIN, call(1, "recall", query="cranes"), words=("--project", str(tmp_path / "quay")))
+    found = run_proxy(*BEGIN, call(1, "recall", query="cranes"), words=("--project", str(tmp_path / "quay")))
     assert "two cranes" in answers(found)[1]
-    nowhere = piped(*BEGIN, call(1, "recall", query="cranes"), words=("--folder=${workspaceFolder}",), **no)
+    nowhere = run_proxy(*BEGIN, call(1, "recall", query="cranes"), words=("--folder=${workspaceFolder}",), **no)
     assert "two cranes" not in answers(nowhere)[1]
     assert "there is no folder ${workspaceFolder}; memories are those of the project" in nowhere.stderr
 
 
-def test_proxy_imports_little(warm: Path) -> None:
+def test_proxy_imports_little(warm_home: Path) -> None:
     command = [
         sys.executable,
         "-X",

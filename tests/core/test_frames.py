@@ -7,6 +7,6 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[2] / "scripts" / "count_frames.py"
 
 
-def test_recall_over_http_stays_within_its_frames() -> None:
+def test_http_recall_stays_within_frame_budget() -> None:
     done = subprocess.run([sys.executable, SCRIPT], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

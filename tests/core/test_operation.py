@@ -15,7 +15,7 @@ from athena.errors import Denied, InvalidInput, NotFound
 from athena.operations import CATALOG
 
 
-class Visitor:
+class FakeContext:
     surface = "test"
 
     def __init__(self, *effects: Effect) -> None:
@@ -23,7 +23,9 @@ class Visitor:
         self.calls: list[str] = []
 
     @asynccontextmanager
-    async def record_call(self, name: str, effect: Effect, arguments: Mapping[str, Any]) -> AsyncGenerator["Visitor"]:
+    async def record_call(
+        self, name: str, effect: Effect, arguments: Mapping[str, Any]
+    ) -> AsyncGenerator["FakeContext"]:
         self.calls.append(name)
         yield self
 
@@ -41,7 +43,7 @@ Count = Annotated[int, Param("How many.", least=1, most=10)]
 
 @operation(Effect.READ, short="add")
 async def add_points(
-    ctx: Visitor,
+    ctx: FakeContext,
     points: list[Point],
     count: Count = 3,
     mode: Literal["fast", "slow"] = "fast",
@@ -56,19 +58,19 @@ async def add_points(
     return {"points": points, "count": count, "mode": mode, "weight": weight}
 
 
-def call(raw: dict[str, Any], visitor: Visitor | None = None) -> Any:
-    return run_sync(add_points(visitor or Visitor(Effect.READ), **raw))
+def call(raw: dict[str, Any], visitor: FakeContext | None = None) -> Any:
+    return run_sync(add_points(visitor or FakeContext(Effect.READ), **raw))
 
 
 def test_call_is_checked_recorded_and_run() -> None:
-    visitor = Visitor(Effect.READ)
+    visitor = FakeContext(Effect.READ)
     result = call({"points": [{"x": 1, "label": "a"}], "count": 4, "weight": 2}, visitor)
     assert result == {"points": [{"x": 1, "label": "a"}], "count": 4, "mode": "fast", "weight": 2.0}
     assert visitor.calls == ["add_points"]
 
 
 def test_caller_without_permission_is_denied() -> None:
-    visitor = Visitor(Effect.WRITE)
+    visitor = FakeContext(Effect.WRITE)
     with pytest.raises(Denied, match="may not read"):
         call({"points": []}, visitor)
     assert visitor.calls == []
@@ -162,7 +164,7 @@ def test_duplicate_operation_name_is_refused() -> None:
 def test_invoke_returns_plain_values() -> None:
     catalog = Catalog()
     catalog.add(add_points)
-    assert run_sync(invoke(catalog, "add_points", {"points": []}, Visitor(Effect.READ)))["points"] == []
+    assert run_sync(invoke(catalog, "add_points", {"points": []}, FakeContext(Effect.READ)))["points"] == []
 
 
 @pytest.mark.parametrize("one", list(CATALOG), ids=lambda o: o.name)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from athena.core.threads import ThreadFuture, ThreadPool, run_in_thread, run_sync, start_in_thread
-from patience import LONG, until
+from wait_tools import LONG, wait_until
 
 
 async def slow_double(number: int) -> int:
@@ -112,7 +112,7 @@ def test_job_does_not_wait_behind_another() -> None:
     queue: Any = Stopping()
     crew._jobs = queue
     first, second = threading.Event(), threading.Event()
-    crew.submit(lambda: until(first.is_set))
+    crew.submit(lambda: wait_until(first.is_set))
     assert queue.taken.wait(LONG)
     crew.submit(second.set)
     queue.go.set()

@@ -74,12 +74,12 @@ def random_texts() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("name", "text"), random_texts().items(), ids=list(random_texts()))
-def test_a_budget_holds_for_odd_texts_too(name: str, text: str) -> None:
+def test_budget_holds_for_unusual_texts(name: str, text: str) -> None:
     """What fills a reduced budget by the estimate stays within the budget by the count, or nearly so."""
     assert tokens.reduce_budget(tokens.count_tokens_exactly(text)) <= tokens.count_tokens(text) * 1.05
 
 
-def test_estimate_is_within_a_tenth_on_our_own_pages() -> None:
+def test_estimate_of_docs_within_tenth() -> None:
     pages = [path.read_text()[:8_000] for path in sorted((Path(__file__).parents[2] / "docs").rglob("*.md"))]
     assert pages
     errors = sorted(abs(tokens.count_tokens(page) / tokens.count_tokens_exactly(page) - 1) for page in pages)

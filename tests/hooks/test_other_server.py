@@ -53,8 +53,8 @@ def test_prompt_secrets_are_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with HTTPServer(("127.0.0.1", 0), Other) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("ATHENA_HOOKS_MCP_URL", f"http://127.0.0.1:{server.server_port}/mcp")
-        given = json.dumps({"prompt": f"why is {SECRET} refused? {'x' * 1_950} {SECRET}"}).encode()
-        found = fallback.answer_without_daemon("user-prompt-submit", given, "hooks are off", time.monotonic() + 10)
+        payload = json.dumps({"prompt": f"why is {SECRET} refused? {'x' * 1_950} {SECRET}"}).encode()
+        found = fallback.answer_without_daemon("user-prompt-submit", payload, "hooks are off", time.monotonic() + 10)
         server.shutdown()
     assert b"found" in found.output
     assert "refused?" in Other.asked[-1]
@@ -96,14 +96,15 @@ def test_memories_are_found_in_answers(said: str) -> None:
 def test_answer_stays_within_budget() -> None:
     program = (
         "import json, sys\n"
-        "from athena.hooks.other_server import format_memories as told\n"
+        "from athena.hooks.other_server import format_memories\n"
         "texts, budgets = json.load(sys.stdin)\n"
-        "print(json.dumps([[told('SessionStart', [text], one).decode() for one in budgets] for text in texts]))"
+        "answers = [[format_memories('SessionStart', [text], one).decode() for one in budgets] for text in texts]\n"
+        "print(json.dumps(answers))"
     )
     budgets = (60, 900, 20_000)
-    given = json.dumps([list(STRANGE.values()), budgets])
+    payload = json.dumps([list(STRANGE.values()), budgets])
     done = subprocess.run(
-        [sys.executable, "-c", program], input=given, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], input=payload, capture_output=True, text=True, timeout=60, check=True
     )
     for name, answers in zip(STRANGE, json.loads(done.stdout), strict=True):
         for budget, answer in zip(budgets, answers, strict=True):

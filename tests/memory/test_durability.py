@@ -13,7 +13,7 @@ from athena.core.threads import run_sync
 from athena.storage.database import Transaction
 from athena.storage.sqlite.store import Sqlite
 from conftest import MODEL, rounds
-from patience import LONG
+from wait_tools import LONG
 
 WRITER = """
 import sys
@@ -55,7 +55,7 @@ def test_acknowledged_memories_survive_kill(tmp_path: Path, number: int) -> None
         assert writer.stdin is not None
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    _kill_after(writers[0], random.Random(number).uniform(0.02, many / 200))
+    kill_after(writers[0], random.Random(number).uniform(0.02, many / 200))
     said = [writer.communicate(timeout=300)[0].splitlines() for writer in writers]
     assert writers[1].returncode == 0
     acknowledged = [line.partition(" ") for lines in said for line in lines if len(line) > 40]
@@ -93,7 +93,7 @@ def _nearest(app: App, vector: Any) -> Any:
     return work
 
 
-def _kill_after(process: subprocess.Popen[str], seconds: float) -> None:
+def kill_after(process: subprocess.Popen[str], seconds: float) -> None:
     """Kill a process with SIGKILL after a delay, or return early if it ends before."""
     try:
         process.wait(seconds)

@@ -10,7 +10,7 @@ import pytest
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from conftest import MODEL, Engine
-from patience import until
+from wait_tools import wait_until
 
 NOON = datetime(2026, 3, 18, 12).timestamp()
 DAY = 86_400
@@ -49,14 +49,14 @@ def test_expertise_grades_topics_with_evidence(app: App) -> None:
 
 
 def test_recalled_topic_is_not_stale(app: App) -> None:
-    found = call(app, "recall", query="page 3 of the old press", k=1)[0]
-    until(lambda: call(app, "stats")["most_recalled"])  # usage is recorded in the background
+    hits = call(app, "recall", query="page 3 of the old press", k=1)[0]
+    wait_until(lambda: call(app, "stats")["most_recalled"])  # usage is recorded in the background
     (topic,) = [one for one in call(app, "expertise").well_covered if one.topic == "print"]
-    assert (topic.days_since_recalled, topic.evidence[0]) == (0.0, found.id)
+    assert (topic.days_since_recalled, topic.evidence[0]) == (0.0, hits.id)
     assert topic.strength > 0
     recalled = call(app, "stats")["most_recalled"]
-    assert [one["id"] for one in recalled] == [found.id]
-    assert recalled[0]["preview"] == found.content
+    assert [one["id"] for one in recalled] == [hits.id]
+    assert recalled[0]["preview"] == hits.content
 
 
 def test_topic_is_tag_or_search(app: App) -> None:
@@ -105,8 +105,8 @@ def test_stats_count_entities_separately(app: App) -> None:
     call(app, "remember", content="a slip")
     call(app, "undo")
     assert call(app, "stats")["forgotten"] == 0, "what was undone was never forgotten"
-    kept = call(app, "remember", content="to be forgotten")
-    call(app, "forget", memory_id=kept.id)
+    memory = call(app, "remember", content="to be forgotten")
+    call(app, "forget", memory_id=memory.id)
     assert call(app, "stats")["forgotten"] == 1
     call(app, "undo")
     assert call(app, "stats")["forgotten"] == 0

@@ -38,8 +38,8 @@ class Broken:
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         self.load()
-        made = np.array([[len(t), t.count("a"), t.count("e"), 1] for t in texts], np.float32)
-        unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+        vectors = np.array([[len(t), t.count("a"), t.count("e"), 1] for t in texts], np.float32)
+        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit
 
 

@@ -23,7 +23,7 @@ from athena.memory.ranking import Weights
 from athena.storage.sqlite.connection import IN_MEMORY_PATH
 from athena.storage.sqlite.store import Sqlite
 from conftest import MODEL, Engine
-from patience import until
+from wait_tools import wait_until
 
 NOTES = [
     "The deployment pipeline runs on Fridays at three.",
@@ -42,7 +42,7 @@ def call(app: App, name: str, **arguments: Any) -> Any:
     return run_sync(app.catalog.get_operation(name)(app.create_context("p", "test"), **arguments))
 
 
-def store(items: list[Any], weights: Weights = Weights(recency=0, strength=0)) -> App:  # noqa: B008
+def store_notes(items: list[Any], weights: Weights = Weights(recency=0, strength=0)) -> App:  # noqa: B008
     app = App(Sqlite(IN_MEMORY_PATH), MODEL, weights=weights)
     call(app, "remember_batch", items=items)
     while call(app, "reembed", limit=256).remaining:
@@ -50,7 +50,7 @@ def store(items: list[Any], weights: Weights = Weights(recency=0, strength=0)) -
     return app
 
 
-def found(app: App, question: str, k: int = 3) -> list[str]:
+def recall_texts(app: App, question: str, k: int = 3) -> list[str]:
     return [hit.content for hit in call(app, "recall", query=question, k=k)]
 
 
@@ -58,24 +58,24 @@ def test_insertion_order_does_not_matter() -> None:
     expected = None
     for seed in range(4):
         notes = random.Random(seed).sample(NOTES, len(NOTES))
-        app = store(notes)
-        answers = [found(app, question) for question in QUESTIONS]
+        app = store_notes(notes)
+        answers = [recall_texts(app, question) for question in QUESTIONS]
         assert expected in (None, answers)
         expected = answers
         app.close()
 
 
 def test_unrelated_memories_keep_first_answer() -> None:
-    few = store(NOTES)
-    many = store([*NOTES, *(f"Invoice {i} for garden furniture was paid in cash." for i in range(300))])
+    few = store_notes(NOTES)
+    many = store_notes([*NOTES, *(f"Invoice {i} for garden furniture was paid in cash." for i in range(300))])
     for question in QUESTIONS:
-        assert found(many, question, 1) == found(few, question, 1)
+        assert recall_texts(many, question, 1) == recall_texts(few, question, 1)
     few.close()
     many.close()
 
 
 def test_batch_and_single_store_rank_equally() -> None:
-    together, apart = store(NOTES), App(Sqlite(IN_MEMORY_PATH), MODEL, weights=Weights(recency=0, strength=0))
+    together, apart = store_notes(NOTES), App(Sqlite(IN_MEMORY_PATH), MODEL, weights=Weights(recency=0, strength=0))
     for note in NOTES:
         call(apart, "remember", content=note)
     for question in QUESTIONS:
@@ -98,8 +98,8 @@ def test_scores_survive_restart(tmp_path: Path) -> None:
 def test_turn_is_found_by_previous_turn() -> None:
     talk = ["What is your favourite dish?", "Probably lasagne.", "And for dessert?", "Anything with lemon."]
     others = [f"Item {i} of the agenda was moved to next week." for i in range(30)]
-    app = store([{"content": t, "metadata": {"session_id": "s1", "speaker": "Ann"}} for t in talk] + others)
-    assert "Probably lasagne." in found(app, "favourite dish", 2)
+    app = store_notes([{"content": t, "metadata": {"session_id": "s1", "speaker": "Ann"}} for t in talk] + others)
+    assert "Probably lasagne." in recall_texts(app, "favourite dish", 2)
     app.close()
 
 
@@ -122,16 +122,16 @@ def test_persons_words_rank_before_echo() -> None:
         *NOTES,
     ]
     question = "your flight to Oslo leaves when?"
-    app = store(items)
-    assert found(app, question, 1)[0].startswith("My flight")
+    app = store_notes(items)
+    assert recall_texts(app, question, 1)[0].startswith("My flight")
     app.close()
-    app = store(items, Weights(role=0, personal=0, recency=0, strength=0))
-    assert found(app, question, 1)[0].startswith("Noted")
+    app = store_notes(items, Weights(role=0, personal=0, recency=0, strength=0))
+    assert recall_texts(app, question, 1)[0].startswith("Noted")
     app.close()
 
 
 def test_hit_explains_its_score() -> None:
-    app = store(NOTES, Weights())
+    app = store_notes(NOTES, Weights())
     hits = call(app, "recall", query="when do we ship on Fridays", k=3, explain=True)
     terms = {"words", "meaning", "tokens", "length", "role", "personal", "recency", "strength"}
     assert len(hits) == 3
@@ -153,7 +153,7 @@ def test_recall_strengthens_and_disuse_fades(engine: Engine) -> None:
         hit = call(app, "recall", query="red key", k=1, explain=True)[0]
         return hit if hit.why["strength"] else None
 
-    strong = until(strengthened)  # usage is recorded in the background
+    strong = wait_until(strengthened)  # usage is recorded in the background
     assert strong.id == one.id
     assert strong.why["strength"] > 0.02
     now[0] += 365 * 86_400

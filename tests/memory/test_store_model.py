@@ -83,15 +83,15 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
     def search_finds_exactly_what_holds_the_word(self, word: str) -> None:
         pattern = re.compile(rf"(?<!\w){word}(?!\w)")
         holding = {n for n, m in self.live.items() if pattern.search(m["content"])}
-        found = self.call("recall", query=word, k=1000)
-        assert holding <= {hit.id for hit in found}
-        assert {hit.id for hit in found} == set(self.live), "meaning ranks everything that is there"
-        assert all(0 <= hit.score <= 1 for hit in found)
+        hits = self.call("recall", query=word, k=1000)
+        assert holding <= {hit.id for hit in hits}
+        assert {hit.id for hit in hits} == set(self.live), "meaning ranks everything that is there"
+        assert all(0 <= hit.score <= 1 for hit in hits)
 
     @rule(tag=st.sampled_from(["RED", "blue", "green"]))
     def tags_find_what_has_them(self, tag: str) -> None:
-        found = self.call("search_by_tag", tags=tag, k=1000)
-        assert {memory.id for memory in found} == {n for n, m in self.live.items() if tag.casefold() in m["tags"]}
+        hits = self.call("search_by_tag", tags=tag, k=1000)
+        assert {memory.id for memory in hits} == {n for n, m in self.live.items() if tag.casefold() in m["tags"]}
 
     @invariant()
     def everything_agrees(self) -> None:

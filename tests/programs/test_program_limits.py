@@ -17,7 +17,7 @@ from athena.programs import host_calls, run_record
 from athena.programs import workspace as workspace_files
 from athena.storage import runs
 from conftest import MODEL, Engine
-from patience import held, until
+from wait_tools import pausing_code, wait_until
 
 KEY = bytes(range(32))
 SLOW = "def slow(s: float = 0.0) -> int:\n    import time\n    time.sleep(s)\n    return 1"
@@ -31,13 +31,13 @@ def writes(n: int = 1) -> int:
 """
 
 
-def opened(engine: Engine, file: Path, key: bytes = KEY) -> App:
+def open_app(engine: Engine, file: Path, key: bytes = KEY) -> App:
     return App(engine.open(file), MODEL, key=lambda: key)
 
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
-    made = opened(engine, tmp_path / "athena.db")
+    made = open_app(engine, tmp_path / "athena.db")
     yield made
     made.close()
 
@@ -160,7 +160,7 @@ def test_program_runner_cannot_approve(app: App, surface: str) -> None:
 
 def test_failed_approval_can_be_repeated(app: App, engine: Engine, tmp_path: Path) -> None:
     waits = run(app, "memory.purge(expect=0)")
-    other = opened(engine, tmp_path / "athena.db", key=bytes(32))
+    other = open_app(engine, tmp_path / "athena.db", key=bytes(32))
     with pytest.raises(InvalidInput):
         approve(other, waits.run_id)
     other.close()
@@ -236,8 +236,8 @@ def test_programs_write_no_handles(app: App) -> None:
 
 
 def test_busy_workspace_times_out(app: App) -> None:
-    job = start_in_thread(run, app, f"{held()}7")
-    until(lambda: call(app, "list_files", workspace="signals"))
+    job = start_in_thread(run, app, f"{pausing_code()}7")
+    wait_until(lambda: call(app, "list_files", workspace="signals"))
     with pytest.raises(LimitExceeded, match="nothing was run"):
         run(app, "1 + 1", timeout_s=0.5)  # while the first still runs
     call(app, "write_file", path="go", content="x", workspace="signals")
@@ -247,7 +247,7 @@ def test_busy_workspace_times_out(app: App) -> None:
 
 def test_two_processes_keep_both_variables(app: App, engine: Engine, tmp_path: Path) -> None:
     run(app, "base = 1")
-    other = opened(engine, tmp_path / "athena.db")
+    other = open_app(engine, tmp_path / "athena.db")
     code = """
     import time
     {name} = [1]

@@ -21,12 +21,12 @@ from athena.core.types import to_json
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.storage import copying, runs, workspaces
 from conftest import MODEL, Engine
-from patience import held, until
+from wait_tools import pausing_code, wait_until
 
 KEY = bytes(range(32))
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -38,10 +38,10 @@ class Terminal:
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self._capture = capture
 
-    def __call__(self, *words: str) -> Said:
+    def __call__(self, *words: str) -> CommandResult:
         self._capture.readouterr()
         code = athena(args=list(words), prog_name="athena", standalone_mode=False)
-        return Said(code, *self._capture.readouterr())
+        return CommandResult(code, *self._capture.readouterr())
 
 
 @pytest.fixture
@@ -49,13 +49,13 @@ def terminal(isolated: App, capsys: pytest.CaptureFixture[str]) -> Terminal:
     return Terminal(capsys)
 
 
-def opened(engine: Engine, file: Path, key: bytes = KEY) -> App:
+def open_app(engine: Engine, file: Path, key: bytes = KEY) -> App:
     return App(engine.open(file), MODEL, key=lambda: key)
 
 
 @pytest.fixture
 def app(tmp_path: Path, engine: Engine) -> Generator[App]:
-    made = opened(engine, tmp_path / "athena.db")
+    made = open_app(engine, tmp_path / "athena.db")
     yield made
     made.close()
 
@@ -115,7 +115,7 @@ def test_program_loops_over_records(app: App) -> None:
         "waiting": None,
     }
     assert "status: processed" in call(app, "open_nodes", names=["server 3"])["entities"][0]["observations"]
-    until(lambda: len(calls_of(app, done.run_id)) == 11)  # reads are recorded in the background
+    wait_until(lambda: len(calls_of(app, done.run_id)) == 11)  # reads are recorded in the background
     assert set(calls_of(app, done.run_id)) == {
         ("read_graph", "program", "done"),
         ("open_nodes", "program", "done"),
@@ -219,7 +219,7 @@ def test_variables_survive_restart(app: App, engine: Engine, tmp_path: Path) -> 
     assert run(app, "rows", workspace="other").error.type == "NameError"
     assert run(app, "rows", "q", workspace="w").error.type == "NameError"
     app.close()
-    again = opened(engine, tmp_path / "athena.db")
+    again = open_app(engine, tmp_path / "athena.db")
     assert value(again, "[rows, twice(4)]", workspace="w") == [[1, 2, 6], 8]
     assert value(again, "import decimal\n[rows, twice(5)]", workspace="w", engine="python") == [[1, 2, 6], 10]
     again.close()
@@ -228,7 +228,7 @@ def test_variables_survive_restart(app: App, engine: Engine, tmp_path: Path) -> 
 def test_plain_variables_survive_lost_key(app: App, engine: Engine, tmp_path: Path) -> None:
     run(app, "rows = [1, {'a': None}]\nclass Odd: pass\nodd = Odd()")
     app.close()
-    other = opened(engine, tmp_path / "athena.db", b"x" * 32)
+    other = open_app(engine, tmp_path / "athena.db", b"x" * 32)
     assert value(other, "rows") == [1, {"a": None}]
     assert run(other, "odd").error.type == "NameError"
     other.close()
@@ -278,7 +278,7 @@ def test_awaited_program_does_not_block_loop(app: App) -> None:
         async def ask(name: str, **arguments: Any) -> Any:
             return await app.catalog.get_operation(name)(app.create_context("p", "test"), **arguments)
 
-        slow = asyncio.ensure_future(ask("execute_code", code=f"{held()}7"))
+        slow = asyncio.ensure_future(ask("execute_code", code=f"{pausing_code()}7"))
         while not await ask("list_files", workspace="signals"):
             assert not slow.done(), slow.result()
             await asyncio.sleep(0.01)
@@ -313,7 +313,7 @@ def test_paused_call_resumes_in_other_process(app: App, engine: Engine, tmp_path
     assert done.run_id in done.error.hint
     assert call(app, "stats")["forgotten"] == 1
     app.close()
-    again = opened(engine, tmp_path / "athena.db")
+    again = open_app(engine, tmp_path / "athena.db")
     waiting = call(again, "list_runs", status="needs_approval")
     assert [(one.run_id, one.engine) for one in waiting] == [(done.run_id, "python" if head else "monty")]
     went_on = call(again, "approve_run", run_id=done.run_id)
@@ -372,7 +372,7 @@ def test_paused_outside_skill_leaves_no_variables(app: App, head: str) -> None:
     assert (inside.status, "approval" in inside.error.message) == ("failed", True)
 
 
-def test_wrong_call_does_not_pause(app: App) -> None:
+def test_cpython_run_pauses_for_each_call(app: App) -> None:
     code = """
         import statistics
         for name in ("one", "two"):
@@ -391,7 +391,7 @@ def test_wrong_call_does_not_pause(app: App) -> None:
     assert call(app, "get_run", run_id=first.run_id).answer.output == last.output
 
 
-def test_a_replay_that_makes_other_calls_is_refused(app: App) -> None:
+def test_replay_with_other_calls_is_refused(app: App) -> None:
     code = "import uuid\nmemory.remember(content=f'note {uuid.uuid4()}')\nmemory.purge(expect=0)"
     waits = run(app, code)
     assert waits.status == "needs_approval"
@@ -404,7 +404,7 @@ def test_a_replay_that_makes_other_calls_is_refused(app: App) -> None:
 
 
 @pytest.mark.sqlite_only("the process that dies has a file of its own")
-def test_killing_the_process_between_approval_and_call_leaves_an_unknown_run(tmp_path: Path) -> None:
+def test_kill_after_approval_leaves_unknown_run(tmp_path: Path) -> None:
     home = tmp_path / "home"
     environment = os.environ | {"ATHENA_HOME": str(home)}
     athena = [sys.executable, "-m", "athena"]
@@ -415,7 +415,7 @@ def test_killing_the_process_between_approval_and_call_leaves_an_unknown_run(tmp
     app = App(Sqlite(home / "athena.db"), MODEL)
     [waits] = call(app, "list_runs", "test", status="needs_approval")
     child = subprocess.Popen([*athena, "approve", waits.run_id], env=environment, stdout=subprocess.DEVNULL)
-    until(lambda: call(app, "get_run", "test", run_id=waits.run_id).status == "running")
+    wait_until(lambda: call(app, "get_run", "test", run_id=waits.run_id).status == "running")
     child.kill()  # while the program is replayed
     child.wait()
     assert call(app, "get_run", "test", run_id=waits.run_id).status == "unknown"
@@ -425,7 +425,7 @@ def test_killing_the_process_between_approval_and_call_leaves_an_unknown_run(tmp
     app.close()
 
 
-def test_a_wrong_call_does_not_wait_for_anybody(app: App) -> None:
+def test_wrong_call_does_not_pause(app: App) -> None:
     done = run(app, "n = 'many'\nmemory.purge(expect=n)")
     assert (done.status, done.error.type) == ("failed", "ToolError")
 
@@ -520,11 +520,11 @@ def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
         if not file.exists():
             return []
         app = App(Sqlite(file), MODEL)
-        found = call(app, "list_memories", "test")
+        memories = call(app, "list_memories", "test")
         app.close()
-        return found
+        return memories
 
-    until(kept)
+    wait_until(kept)
     child.kill()
     child.wait()
     app = App(Sqlite(file), MODEL)
@@ -539,19 +539,19 @@ def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
 def test_programs_run_from_cli(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text("memory.remember(content='from a file')\nprint('done')\n{'a': [1]}")
-    said = terminal("run", str(file))
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("done\n")
-    assert json.loads(said.out.removeprefix("done\n")) == {"a": [1]}
+    result = terminal("run", str(file))
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("done\n")
+    assert json.loads(result.out.removeprefix("done\n")) == {"a": [1]}
     file.write_text("print('x')\n[][0]")
-    said = terminal("run", str(file))
-    assert (said.code, said.out) == (1, "x\n")
-    assert "IndexError" in said.err
+    result = terminal("run", str(file))
+    assert (result.code, result.out) == (1, "x\n")
+    assert "IndexError" in result.err
     file.write_text("memory.purge(expect=0)")
-    said = terminal("run", str(file))
-    assert said.code == 5
+    result = terminal("run", str(file))
+    assert result.code == 5
     number = terminal("approve").out.split()[0]
-    assert number in said.err
+    assert number in result.err
     assert terminal("approve", number).out == "0\n"
     assert terminal("approve").err == "nothing waits\n"
     assert terminal("run", str(tmp_path / "none.py")).code == 2
@@ -571,8 +571,8 @@ def test_programs_run_from_cli(terminal: Terminal, tmp_path: Path) -> None:
     terminal("call", "forget", "--json", '{"memory_id": 1}')
     file.write_text("x = 1")
     terminal("run", str(file))
-    said = terminal("purge", "--yes")
-    assert "variables of 1 workspace and 1 waiting program were removed too" in said.out
+    result = terminal("purge", "--yes")
+    assert "variables of 1 workspace and 1 waiting program were removed too" in result.out
     assert terminal("undo").out.startswith("a purge cannot be undone; undo again takes back the change before it\n")
     assert "Needs approval in programs" in terminal("tools", "show", "purge").out
     assert "approval" not in terminal("tools", "show", "forget").out
@@ -613,11 +613,11 @@ def test_shell_keeps_variables_and_completes(
             raise EOFError from None
 
     monkeypatch.setattr("builtins.input", typed)
-    said = terminal("shell")
-    assert said.out.split()[:3] == ["42", "21", "22"]
-    assert "def recall(" in said.out
+    result = terminal("shell")
+    assert result.out.split()[:3] == ["42", "21", "22"]
+    assert "def recall(" in result.out
     assert next(lines) == "never"
-    assert "ZeroDivisionError" in said.err
+    assert "ZeroDivisionError" in result.err
     complete = create_completer()
     assert complete("mem", 0) == "memory."
     assert complete("memory.rec", 0) == "memory.recall("

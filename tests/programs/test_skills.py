@@ -10,7 +10,7 @@ from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.programs import skill_source
 from athena.programs.skill_source import load_shipped_skills
-from patience import until
+from wait_tools import wait_until
 
 TOTAL = '''
 def tagged(tag: str, limit: int = 10) -> list[str]:
@@ -53,7 +53,7 @@ def test_skill_is_called_inside_and_outside(app: App) -> None:
     done = call(app, "run_skill", name="tagged", arguments={"tag": "deploy", "limit": 1})
     assert (done.success, len(done.result), done.calls) == (True, 1, 1)
     assert run(app, "skills.run(name='tagged', arguments={'tag': 'none'})")["result"] == []
-    until(lambda: call(app, "get_skill", name="tagged").uses >= 4)  # usage is recorded in the background
+    wait_until(lambda: call(app, "get_skill", name="tagged").uses >= 4)  # usage is recorded in the background
     assert call(app, "get_skill", name="tagged").uses == 4
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conftest import rounds
-from http_tools import Running, request, running
+from http_tools import RunningServer, request, run_server
 
 pytestmark = pytest.mark.sqlite_only("the server has a store of its own")
 
@@ -55,14 +55,14 @@ HEADERS = [
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    with running(tmp_path_factory.mktemp("fuzz")) as made:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningServer]:
+    with run_server(tmp_path_factory.mktemp("fuzz")) as made:
         yield made
 
 
-def valid(served: Running) -> list[bytes]:
+def valid_requests(served: RunningServer) -> list[bytes]:
     """Return valid requests to mutate."""
-    made = [request("GET", path, served.right) for path in ("/info", "/tools/list?category=memory", "/health")]
+    made = [request("GET", path, served.auth_headers) for path in ("/info", "/tools/list?category=memory", "/health")]
     for name, arguments in (
         ("list_memories", {"k": 3}),
         ("get_memory", {"memory_id": "abc"}),
@@ -72,13 +72,13 @@ def valid(served: Running) -> list[bytes]:
         body = json.dumps(arguments).encode()
         kind = [("Content-Type", "application/json")]
         path = f"/tools/{name}/execute"
-        made.append(request("POST", path, [*served.right, *kind, ("Content-Length", str(len(body)))], body))
+        made.append(request("POST", path, [*served.auth_headers, *kind, ("Content-Length", str(len(body)))], body))
         pieces = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
-        made.append(request("POST", path, [*served.right, *kind, ("Transfer-Encoding", "chunked")], pieces))
+        made.append(request("POST", path, [*served.auth_headers, *kind, ("Transfer-Encoding", "chunked")], pieces))
     return made
 
 
-def broken(chance: random.Random, whole: list[bytes]) -> bytes:
+def damaged_request(chance: random.Random, whole: list[bytes]) -> bytes:
     """Return a request that is damaged in one of many ways, or random bytes."""
     data = bytearray(chance.choice(whole))
     for _ in range(chance.choice((1, 1, 2, 5))):
@@ -104,11 +104,11 @@ def broken(chance: random.Random, whole: list[bytes]) -> bytes:
     return bytes(data)
 
 
-def throw(served: Running, seed: int, count: int) -> Counter[int]:
+def send_damaged(served: RunningServer, seed: int, count: int) -> Counter[int]:
     """Send damaged requests; close each connection when no more data arrives."""
-    chance, whole, statuses = random.Random(seed), valid(served), Counter[int]()
+    chance, whole, statuses = random.Random(seed), valid_requests(served), Counter[int]()
     for _ in range(count):
-        data = broken(chance, whole)
+        data = damaged_request(chance, whole)
         with served.connect() as connection:
             answer = b""
             with suppress(ConnectionResetError, BrokenPipeError):
@@ -123,30 +123,30 @@ def throw(served: Running, seed: int, count: int) -> Counter[int]:
     return statuses
 
 
-def _settled(served: Running) -> int:
+def _settled_memory(served: RunningServer) -> int:
     """Return the memory of a server once it has loaded everything in the background."""
-    seen = [served.resident()]
+    seen = [served.resident_mb()]
     while len(seen) < 60 and (len(seen) < 5 or seen[-1] - seen[-5] > 2):
         time.sleep(0.3)
-        seen.append(served.resident())
+        seen.append(served.resident_mb())
     return seen[-1]
 
 
 @pytest.mark.timeout(rounds(300, 3_600))
-def test_damaged_requests_break_nothing(served: Running) -> None:
-    throw(served, 0, 100)
-    before = _settled(served)
+def test_damaged_requests_break_nothing(served: RunningServer) -> None:
+    send_damaged(served, 0, 100)
+    before = _settled_memory(served)
     each = rounds(3_000, 200_000) // AT_ONCE
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        seen = sum(pool.map(lambda seed: throw(served, seed, each), range(1, AT_ONCE + 1)), Counter[int]())
+        seen = sum(pool.map(lambda seed: send_damaged(served, seed, each), range(1, AT_ONCE + 1)), Counter[int]())
     assert seen[400] > each  # the server rejected them
-    assert served.resident() - before < 100
+    assert served.resident_mb() - before < 100
     assert served.call("remember", content="still here")["hash"]
     assert "Traceback" not in served.log.read_text()
 
 
 @pytest.mark.timeout(rounds(300, 3_600))
-def test_openapi_matches_answers(tmp_path: Path, served: Running) -> None:
+def test_openapi_matches_answers(tmp_path: Path, served: RunningServer) -> None:
     """Let schemathesis make valid and invalid calls from the OpenAPI document and check every reply."""
     program = Path(sys.executable).with_name("schemathesis")
     paths = sorted(served.get("/openapi.json").json["paths"])

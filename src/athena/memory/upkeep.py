@@ -91,7 +91,7 @@ async def collect_stats(store: Store, scope: Scope) -> dict[str, Any]:
             "most_recalled": [_format_recalled(*row) for row in recalled],
             "bytes": await store.database.measure_size(tx),
         }
-        figures["workspaces"], _ = await workspaces.fetch_workspace_usage(tx, scope, besides="")
+        figures["workspaces"], _ = await workspaces.fetch_workspace_usage(tx, scope, excluded_name="")
         figures["waiting_programs"] = await runs.count_runs(tx, scope, "needs_approval")
         return await check_rows.compute_statistics(tx, scope, ages) | figures
 

@@ -13,7 +13,7 @@ import pytest
 
 import model_stub
 from athena.cli.clients import plugin
-from conftest import missing
+from conftest import skip_or_fail
 from daemon_tools import Home
 
 # the first test downloads the client
@@ -43,7 +43,7 @@ class Desk:
 
     def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
-        around = self.athena.around(HOME=str(self.user), PATH=self.path, **quiet, **more)
+        around = self.athena.environ(HOME=str(self.user), PATH=self.path, **quiet, **more)
         return subprocess.run(
             words, cwd=self.project, env=around, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100
         )
@@ -74,17 +74,17 @@ def claude() -> str:
     try:
         return node_packages.command(node_packages.claude_code())[0]
     except node_packages.Unobtainable as error:
-        missing(f"Claude Code is not to be had here: {error}")
+        skip_or_fail(f"Claude Code is not to be had here: {error}")
 
 
 @pytest.fixture
 def desk(claude: str, tmp_path: Path) -> Generator[Desk]:
     made = Desk(tmp_path, claude)
     yield made
-    made.athena.end()
+    made.athena.stop()
 
 
-def told(request: dict[str, Any]) -> str:
+def injected_text(request: dict[str, Any]) -> str:
     """Return the text that hooks added to the prompt."""
     texts = [part["text"] for one in request["messages"] for part in one["content"] if part["type"] == "text"]
     (found,) = [text for text in texts if "<athena-memory>" in text]
@@ -108,12 +108,12 @@ def test_claude_sessions_recall_memories_and_work(desk: Desk, claude: str) -> No
         allowed = ("--allowedTools", f"{TOOL}remember,Bash")
         assert desk.session(model, "Look at the retries", claude, *allowed).strip() == DONE
         first = model.asked("Look at the retries")
-        assert FACT in told(first)
+        assert FACT in injected_text(first)
         tools = {tool["name"].removeprefix(TOOL) for tool in first["tools"] if tool["name"].startswith(TOOL)}
         assert tools == {"search_tools", "execute_code", "remember", "recall"}
 
         desk.session(model, "What next?", claude)
-        second = told(model.asked("What next?"))
+        second = injected_text(model.asked("What next?"))
     assert "retries three times, because the bank rejects a fourth" in second
     assert "Tugs are ordered by radio" in second
     events = [event["content"] for event in desk.call("recall_events", limit=20)]
@@ -204,4 +204,4 @@ def test_plugin_folder_is_found_without_command(claude: str, tmp_path: Path) -> 
         assert not (desk.user / ".claude" / "skills" / "athena").exists()
         assert desk.settings.read_text() == SETTINGS
     finally:
-        desk.athena.end()
+        desk.athena.stop()

@@ -48,10 +48,10 @@ def summary(engine: Engine, tmp_path: Path, url: str) -> str:
     app = App(engine.open(tmp_path / "athena.db"), MODEL, chat=Chat(url, "small", "k3y"))
     for text in OPPOSED:
         call(app, "remember", content=text)
-    found = call(app, "consolidate").patterns
+    patterns = call(app, "consolidate").patterns
     app.close()
-    assert [one.type for one in found] == ["contradiction"]
-    return str(found[0].summary)
+    assert [one.type for one in patterns] == ["contradiction"]
+    return str(patterns[0].summary)
 
 
 def test_model_rewords_pattern(engine: Engine, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from shop_week import CARELESS, TESTS, week
 from athena.memory.consolidation import contradictions, sequences, stages
 from athena.memory.consolidation.events import compute_signature, group_events
 from athena.memory.consolidation.statements import parse_statement
-from athena.memory.consolidation.values import Event, MinedMemory
+from athena.memory.consolidation.values import MinedEvent, MinedMemory
 from conftest import rounds
 
 SIZES = (200, 600, 1_500)
@@ -100,7 +100,9 @@ def test_weekly_event_names_weekday() -> None:
 
 
 def test_quick_retry_counts_once() -> None:
-    again = [Event(i, START_TIME_S + i * 20, "action", "upload of chunk 7 retried", "failure", "s1") for i in range(9)]
+    again = [
+        MinedEvent(i, START_TIME_S + i * 20, "action", "upload of chunk 7 retried", "failure", "s1") for i in range(9)
+    ]
     found, vocabulary, background = group_events(again)
     assert len(found[0].occasions) == 1
     assert sequences.find_recurring(found, vocabulary, background) == []
@@ -112,8 +114,8 @@ def test_newer_statement_contradicts_older() -> None:
         MinedMemory(1, START_TIME_S, "Billing is deployed on Fridays."),
         MinedMemory(3, START_TIME_S, "Search is deployed on Mondays."),
     ]
-    found = [one for one in contradictions.find_contradictions(notes) if one.confidence >= 0.5]
-    assert [(one.evidence, one.details["older"]) for one in found] == [((1, 2), 1)]
+    patterns = [one for one in contradictions.find_contradictions(notes) if one.confidence >= 0.5]
+    assert [(one.evidence, one.details["older"]) for one in patterns] == [((1, 2), 1)]
 
 
 def test_statement_has_subject_and_value() -> None:
@@ -145,7 +147,7 @@ def test_cause_of_failure_is_found() -> None:
     assert sure[0].details["otherwise"] == [others.count("failure"), len(others)]
 
 
-def _runs(events: list[Event]) -> list[tuple[bool, str | None]]:
+def _runs(events: list[MinedEvent]) -> list[tuple[bool, str | None]]:
     """Return for each test run whether the edit before it was careless, and its outcome."""
     before = [event for event in events if event.event_type == "test" or event.text == CARELESS]
     return [
@@ -160,18 +162,18 @@ def test_opposite_actions_are_different_kinds() -> None:
         CARELESS, "edited billing/models.py", "read billing/models.py", "edited api/routes.py", "wrote a migration",
         "skipped the migration", "applied the migration", "ran the unit tests", "ran the integration tests",
     ]  # fmt: skip
-    events = [Event(i, START_TIME_S + i * DAY, "action", text, None, f"s{i}") for i, text in enumerate(texts * 5)]
+    events = [MinedEvent(i, START_TIME_S + i * DAY, "action", text, None, f"s{i}") for i, text in enumerate(texts * 5)]
     found = [sorted({event.text for event in kind.events}) for kind in group_events(events)[0]]
     assert sorted(found) == sorted([text] for text in texts)
 
 
 def test_recurring_episode_text_is_true() -> None:
     events = week(START_TIME_S)
-    found = sequences.find_recurring(*group_events(events))
-    assert found
-    for one in found:
+    patterns = sequences.find_recurring(*group_events(events))
+    assert patterns
+    for one in patterns:
         assert one.support == len(one.evidence) == int(one.summary.split()[0])
-    said = {one.summary.rpartition(": ")[2]: one.support for one in found}
+    said = {one.summary.rpartition(": ")[2]: one.support for one in patterns}
     for text in (
         CARELESS,
         TESTS,
@@ -186,18 +188,18 @@ def test_recurring_episode_text_is_true() -> None:
 
 @pytest.mark.parametrize(("one", "other"), AGREED)
 def test_other_subject_or_notation_no_contradiction(one: str, other: str) -> None:
-    found = contradictions.find_contradictions(
+    patterns = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
-    assert [p.confidence for p in found if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == []
+    assert [p.confidence for p in patterns if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == []
 
 
 @pytest.mark.parametrize(("one", "other"), OPPOSED)
 def test_different_statement_is_contradiction(one: str, other: str) -> None:
-    found = contradictions.find_contradictions(
+    patterns = contradictions.find_contradictions(
         [MinedMemory(1, START_TIME_S, one), MinedMemory(2, START_TIME_S + DAY, other)]
     )
-    assert [p.evidence for p in found if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == [(1, 2)]
+    assert [p.evidence for p in patterns if p.confidence >= planted.MIN_REPORTED_CONFIDENCE] == [(1, 2)]
     assert (
         not contradictions.are_consistent(one, other) or "moved" in one or "owns" in one
     )  # a paraphrase may use other words

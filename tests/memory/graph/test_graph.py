@@ -42,10 +42,10 @@ def relation(source: str, kind: str, target: str, **when: Any) -> dict[str, Any]
 
 @pytest.fixture
 def graph(app: App) -> Caller:
-    made = Caller(app)
-    made.create_entities(entities=[ANN, BOB, ACME])
-    made.create_relations(relations=[relation("Ann", "works at", "Acme"), relation("Bob", "knows", "Ann")])
-    return made
+    caller = Caller(app)
+    caller.create_entities(entities=[ANN, BOB, ACME])
+    caller.create_relations(relations=[relation("Ann", "works at", "Acme"), relation("Bob", "knows", "Ann")])
+    return caller
 
 
 def test_graph_is_read_in_creation_order(graph: Caller) -> None:
@@ -254,10 +254,15 @@ def test_merge_keeps_relations_and_times(graph: Caller) -> None:
 
 
 def test_upsert_creates_or_adds(graph: Caller) -> None:
-    made = graph.create_entity(name="Zoe", entity_type="Task", metadata={"source": "chat"})
-    assert (made["name"], made["entityType"], made["observations"], made["outcome"]) == ("Zoe", "Task", [], "new")
+    entity = graph.create_entity(name="Zoe", entity_type="Task", metadata={"source": "chat"})
+    assert (entity["name"], entity["entityType"], entity["observations"], entity["outcome"]) == (
+        "Zoe",
+        "Task",
+        [],
+        "new",
+    )
     again = graph.create_entity(name="Zoe", entity_type="Task", observations=["is due"])
-    assert (again["id"], again["observations"], again["outcome"]) == (made["id"], ["is due"], "known")
+    assert (again["id"], again["observations"], again["outcome"]) == (entity["id"], ["is due"], "known")
     assert graph.verify().ok
 
 
@@ -388,7 +393,7 @@ print("merged", flush=True)
 @pytest.mark.sqlite_only("what is killed is a process with the file open")
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.4, 0.6, 0.8])
 def test_killed_merge_is_atomic(tmp_path: Path, part: float) -> None:
-    from test_durability import _kill_after
+    from test_durability import kill_after
 
     from athena.storage.sqlite.store import Sqlite
     from conftest import MODEL
@@ -408,7 +413,7 @@ def test_killed_merge_is_atomic(tmp_path: Path, part: float) -> None:
     merger = subprocess.Popen([sys.executable, "-c", MERGER, str(path)], stdout=subprocess.PIPE, text=True)
     assert merger.stdout is not None
     assert merger.stdout.readline() == "ready\n"
-    _kill_after(merger, 0.01 + part * 0.25)
+    kill_after(merger, 0.01 + part * 0.25)
     merger.stdout.close()
     app = App(Sqlite(path), MODEL)
     graph = Caller(app)
@@ -480,7 +485,7 @@ def test_later_entity_links_to_earlier_memory(graph: Caller) -> None:
     assert graph.mentions(name="phod") == []
 
 
-def times(shown: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def relation_years(shown: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [
         tuple(one.get(end) and time.gmtime(one[end] + 43_200).tm_year for end in ("since", "until")) for one in shown
     ]
@@ -490,16 +495,18 @@ def test_relation_may_hold_several_times(graph: Caller) -> None:
     job = "Ann", "works at", "Globex"
     graph.create_relations(relations=[relation(*job, since="2024")])
     made = graph.create_relations(relations=[relation(*job, since="2020", until="2021")])
-    assert times(made) == [(2020, 2022)], "until the end of 2021"
-    assert times(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
+    assert relation_years(made) == [(2020, 2022)], "until the end of 2021"
+    assert relation_years(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
     assert graph.create_relations(relations=[relation(*job)]) == [], "known, whenever it holds"
     assert graph.create_relations(relations=[relation(*job, since="2020", until="2021")]) == []
     graph.create_relations(relations=[relation(*job, until="2025")])
-    assert times(graph.read_graph()["relations"][2:]) == [(2020, 2022), (2024, 2026)], "the one that holds then ends"
+    assert relation_years(graph.read_graph()["relations"][2:]) == [(2020, 2022), (2024, 2026)], (
+        "the one that holds then ends"
+    )
     graph.undo()
-    assert times(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
+    assert relation_years(graph.read_graph()["relations"][2:]) == [(2024, None), (2020, 2022)]
     graph.create_relations(relations=[relation(*job, since="2021")])
-    assert times(graph.read_graph()["relations"][2:]) == [(2021, None)], "told anew: it held all the time"
+    assert relation_years(graph.read_graph()["relations"][2:]) == [(2021, None)], "told anew: it held all the time"
     graph.undo()
     graph.delete_relations(relations=[relation(*job)])
     assert len(graph.read_graph()["relations"]) == 2

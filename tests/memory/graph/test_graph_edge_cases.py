@@ -17,7 +17,7 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.errors import Conflict, InvalidInput, NotFound
 from athena.memory import rows as memory_rows
-from patience import sometimes
+from wait_tools import succeeds_once
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "abcdef"
 
@@ -126,10 +126,10 @@ def test_hash_prefers_memory_and_is_unique(app: App) -> None:
     with pytest.raises(Conflict, match="could be any of"):
         call.forget(memory_id=shared)
     number = 0
-    while not (made := call.remember(content=f"memory {number}")).hash.startswith(shared):
+    while not (memory := call.remember(content=f"memory {number}")).hash.startswith(shared):
         number += 1
     assert call.forget(memory_id=shared) is True
-    assert call.restore_memory(memory_id=made.id) is True
+    assert call.restore_memory(memory_id=memory.id) is True
 
 
 def test_entity_is_forgotten_as_whole(app: App) -> None:
@@ -166,7 +166,7 @@ def test_search_does_not_wait_for_writer(tmp_path: Path) -> None:
         return time.monotonic() - began < BUSY_TIMEOUT_S / 2
 
     try:
-        assert sometimes(at_once)
+        assert succeeds_once(at_once)
     finally:
         other.execute("ROLLBACK")
         other.close()
@@ -218,10 +218,10 @@ def test_invalid_outcome_session_time_refused(app: App) -> None:
     for bad in ({"outcome": 5}, {"session_id": {"a": 1}}, {"session_id": 7}, {"duration_ms": "long"}, {"date": True}):
         with pytest.raises(InvalidInput, match="must be"):
             call.record_event(event_type="a", content="x", metadata=bad)
-    made = call.record_event(
+    event = call.record_event(
         event_type="a", content="x", metadata={"outcome": "ok", "session_id": "s", "duration_ms": 5}
     )
-    assert (made.outcome, made.session_id, made.duration_ms) == ("ok", "s", 5)
+    assert (event.outcome, event.session_id, event.duration_ms) == ("ok", "s", 5)
     for when in ({"since": 1e300}, {"until": -1e300}):
         with pytest.raises(InvalidInput, match="out of range"):
             call.create_relations(relations=[relation("A", "knows", "B", **when)])

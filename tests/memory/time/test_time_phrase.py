@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from athena.errors import InvalidInput
 from athena.memory.time.phrase import Period, find_phrase, parse_period
-from patience import sometimes
+from wait_tools import succeeds_once
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 3, 18, 15, 30, tzinfo=BERLIN)
@@ -609,13 +609,13 @@ def test_bare_time_is_parsed_exactly(text: str, start: str, end: str) -> None:
 
 
 @pytest.mark.parametrize(("start", "texts"), WRITTEN)
-def test_a_written_date_is_read_as_its_day_or_moment(start: str, texts: str) -> None:
+def test_written_date_is_parsed(start: str, texts: str) -> None:
     for text in texts.split("|"):
         assert parse_period(text, NOW).start == epoch(start), text
 
 
 @pytest.mark.parametrize("text", NOT_WRITTEN.split("|"))
-def test_a_text_like_a_date_is_refused(text: str) -> None:
+def test_date_like_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         parse_period(text, NOW)
 
@@ -783,4 +783,4 @@ def test_parse_time_is_linear(unit: str) -> None:
             # Twice the text may take twice as long; the rest is tolerance for a busy machine.
             return twice < 3.5 * once + 0.005
 
-        assert sometimes(in_proportion)
+        assert succeeds_once(in_proportion)

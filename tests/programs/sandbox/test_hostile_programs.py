@@ -49,7 +49,7 @@ def traps(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Path, Pat
     os.unlink(path)
 
 
-def resident() -> int:
+def resident_mb() -> int:
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) >> 10
 
@@ -62,16 +62,16 @@ def test_hostile_program_is_contained(
     assert run(sandbox, "1 + 1").result == 2
     code = program.code.replace("CANARY'", f"{traps[0]}'").replace("SOCKET'", f"{traps[1]}'")
     code = code.replace("PARENT", str(os.getpid()))
-    before, began = resident(), time.monotonic()
+    before, began = resident_mb(), time.monotonic()
     done = run(sandbox, code, World(), engine=engine_name, timeout_s=WALL_S)
     took = time.monotonic() - began
-    check(done, program)
+    assert_contained(done, program)
     assert took < 15 * WALL_S
-    assert resident() - before < 100, "the host keeps its memory"
+    assert resident_mb() - before < 100, "the host keeps its memory"
     assert run(sandbox, "1 + 1").result == 2
 
 
-def check(done: Run, program: Hostile) -> None:
+def assert_contained(done: Run, program: Hostile) -> None:
     assert SECRET not in repr(done)
     assert "root:x" not in repr(done)
     assert not list(Path("/tmp").glob("athena-escaped*"))

@@ -14,8 +14,8 @@ from small_world import KEY, run
 
 from athena.errors import Misconfigured
 from athena.programs.sandbox import Limits, Sandbox, jail
-from conftest import missing
-from patience import until
+from conftest import skip_or_fail
+from wait_tools import wait_until
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the launcher is for Linux")
 COMPILER = shutil.which("cc") or shutil.which("gcc")
@@ -67,7 +67,7 @@ def test_hostile_native_program_is_contained(
     hostile: Path, victims: tuple[int, Path, str], layers: jail.Layers, profile: str
 ) -> None:
     if "bwrap" in layers and shutil.which("bwrap") is None:
-        missing("bubblewrap is not installed")
+        skip_or_fail("bubblewrap is not installed")
     pid, secret, named = victims
     readable = jail.build_monty_spec(str(hostile)).readable
     cell = jail.WorkerSpec(profile, (str(hostile), str(pid), str(secret), named), readable, cpu_s=5, memory_mb=256)
@@ -148,7 +148,7 @@ def test_program_needs_jail_unless_allowed() -> None:
 @pytest.mark.parametrize("layers", [*jail.LINUX_LAYERS[:3], ("bwrap", "seccomp")], ids="+".join)
 def test_engines_work_with_every_isolation(layers: jail.Layers) -> None:
     if layers not in jail.list_layer_choices():
-        missing("bubblewrap is not installed")
+        skip_or_fail("bubblewrap is not installed")
     sandbox = Sandbox(Limits(), key=KEY, jails=(layers,))
     report = sandbox.probe_engines()
     unreadable = os.geteuid() == 0 and not os.stat(Path(sys.base_prefix)).st_mode & 0o005
@@ -182,11 +182,11 @@ def test_worker_has_no_privileges() -> None:
 
 
 def _workers_of(sandbox: Sandbox) -> list[int]:
-    from test_sandbox_kill import children
+    from test_sandbox_kill import child_processes
 
     def in_their_cells() -> list[int]:
         with suppress(OSError):  # a process has just ended
-            names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in sorted(children(os.getpid()))}
+            names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in sorted(child_processes(os.getpid()))}
             workers = [pid for pid, words in names.items() if b"launcher.py" not in words and b"sleep" not in words]
             done = all("\nSeccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text() for pid in workers)
             return workers if done and len(workers) >= 2 else []
@@ -194,5 +194,5 @@ def _workers_of(sandbox: Sandbox) -> list[int]:
 
     sandbox.probe_engines()
     run(sandbox, "1")
-    found: list[int] = until(in_their_cells)
+    found: list[int] = wait_until(in_their_cells)
     return found

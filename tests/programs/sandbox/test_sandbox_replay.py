@@ -5,13 +5,13 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from small_world import KEY, NAMES, Held, World, run
+from small_world import KEY, NAMES, HeldWorld, World, run
 
 from athena.errors import Conflict, InvalidInput
 from athena.programs.sandbox import Limits, Program, Run, Sandbox
 from athena.programs.sandbox.state import pack_content, read_pause, seal, unpack_content
 from athena.programs.sandbox.values import HostCall
-from patience import until
+from wait_tools import wait_until
 
 PAYING = """
 import statistics
@@ -37,7 +37,7 @@ def resume(sandbox: Sandbox, paused: Run, world: HostCall, **more: Any) -> Run:
     return sandbox.resume(paused.pause.snapshot, world, NAMES, **({"approved": True} | more))
 
 
-def test_a_run_waits_and_goes_on_in_another_sandbox(sandbox: Sandbox) -> None:
+def test_run_resumes_in_other_sandbox(sandbox: Sandbox) -> None:
     world = World()
     done = run(sandbox, PAYING, world)
     assert (done.engine, done.status, done.output, done.error) == ("python", "needs_approval", "before\n", None)
@@ -55,7 +55,7 @@ def test_a_run_waits_and_goes_on_in_another_sandbox(sandbox: Sandbox) -> None:
     other.close()
 
 
-def test_a_run_can_wait_several_times(sandbox: Sandbox) -> None:
+def test_run_can_pause_several_times(sandbox: Sandbox) -> None:
     world = World()
     code = """
 import statistics
@@ -89,7 +89,7 @@ class Approving:
         return self.world(path, arguments)
 
 
-def test_a_refusal_can_be_caught_and_is_replayed(sandbox: Sandbox) -> None:
+def test_caught_refusal_is_replayed(sandbox: Sandbox) -> None:
     code = """
 import statistics
 try:
@@ -118,25 +118,25 @@ answer + [bank.pay(amount=2)]
         ("import time\n1 / (time.time() < LATER)\nbank.pay(amount=1)", "not made now (ZeroDivisionError: "),
     ],
 )
-def test_a_program_that_makes_other_calls_than_before_is_refused(sandbox: Sandbox, code: str, said: str) -> None:
+def test_changed_calls_in_replay_are_refused(sandbox: Sandbox, code: str, said: str) -> None:
     world = World()
     later = time.time() + 4
     done = run(sandbox, f"import statistics\nx = 5\n{code.replace('LATER', repr(later))}", world)
     assert done.status == "needs_approval", done.error
     world.approved = True
-    made = len(world.log)
+    call_count = len(world.log)
     if "LATER" in code:
-        until(lambda: time.time() > later)
+        wait_until(lambda: time.time() > later)
     end = resume(sandbox, done, world)
     assert end.error is not None
     assert (end.status, end.error["type"], end.engine) == ("failed", "ReplayDiffers", "python")
     assert end.error["message"].startswith("the program made other calls than before it waited: ")
     assert said in end.error["message"]
     assert "variables are as before this run" in str(end.error["hint"])
-    assert len(world.log) == made, "nothing was called"
+    assert len(world.log) == call_count, "nothing was called"
 
 
-def test_the_order_of_a_set_is_the_same_in_a_replay(sandbox: Sandbox) -> None:
+def test_set_order_is_stable_in_replay(sandbox: Sandbox) -> None:
     code = "import statistics\nfor word in {f'word {n}' for n in range(50)}: memory.remember(word)\nbank.pay(amount=1)"
     world = World()
     done = run(sandbox, code, world)
@@ -163,8 +163,8 @@ large = parallel([memory.remember("x" * 400_000) for _ in range(6)])
     assert len(world.log) == made + 1
 
 
-def test_a_run_waits_for_the_calls_under_way_before_it_pauses(sandbox: Sandbox) -> None:
-    world = Held(at_once=1)
+def test_pause_waits_for_running_calls(sandbox: Sandbox) -> None:
+    world = HeldWorld(at_once=1)
     code = """
 import asyncio
 task = asyncio.create_task(slow.wait(seconds=0.2, value=7))
@@ -181,7 +181,7 @@ paid = bank.pay(amount=1)
     assert world.count("slow.wait") == 1
 
 
-def test_approval_inside_of_parallel_is_an_error_of_that_call(sandbox: Sandbox) -> None:
+def test_approval_in_parallel_is_error(sandbox: Sandbox) -> None:
     done = run(sandbox, "import statistics\nparallel([bank.pay(amount=1)], return_errors=True)")
     assert done.engine == "python"
     assert "cannot wait" in done.result[0]["error"]
@@ -205,7 +205,7 @@ for call in (lambda: graph.open_nodes(names=['zed']), lambda: getattr(graph, 'no
     assert len(world.log) == made + 1
 
 
-def test_a_journal_that_is_too_large_ends_the_run_with_the_limit() -> None:
+def test_oversized_journal_ends_run() -> None:
     sandbox = Sandbox(Limits(journal_bytes=5_000), key=KEY)
     code = "import statistics\nfor n in range({times}): memory.recall('alice')\nbank.pay(amount=1)"
     assert run(sandbox, code.format(times=3)).status == "needs_approval"
@@ -216,7 +216,7 @@ def test_a_journal_that_is_too_large_ends_the_run_with_the_limit() -> None:
     sandbox.close()
 
 
-def test_variables_and_inputs_are_those_of_the_start(sandbox: Sandbox) -> None:
+def test_replay_uses_initial_variables(sandbox: Sandbox) -> None:
     state = run(sandbox, "import heapq\nxs = [1]\ndef double(n): return n * 2", engine="python").state
     world = World()
     code = "import statistics\nxs.append(double(more))\nbank.pay(amount=xs[-1])\nxs"
@@ -229,7 +229,7 @@ def test_variables_and_inputs_are_those_of_the_start(sandbox: Sandbox) -> None:
     assert run(sandbox, "xs", state=end.state).result == [1, 8]
 
 
-def test_a_changed_pause_is_refused(sandbox: Sandbox) -> None:
+def test_tampered_pause_is_refused(sandbox: Sandbox) -> None:
     done = run(sandbox, PAYING)
     assert done.pause is not None
     whole = done.pause.snapshot
@@ -242,7 +242,7 @@ def test_a_changed_pause_is_refused(sandbox: Sandbox) -> None:
         sandbox.resume(whole, World(), NAMES, approved=True, owner="other")
 
 
-def test_a_pause_of_another_format_is_refused(sandbox: Sandbox) -> None:
+def test_pause_of_other_format_is_refused(sandbox: Sandbox) -> None:
     done = run(sandbox, PAYING)
     assert done.pause is not None
     sandbox.check_paused(done.pause.snapshot, "")
@@ -253,23 +253,23 @@ def test_a_pause_of_another_format_is_refused(sandbox: Sandbox) -> None:
         sandbox.check_paused(other, "")
 
 
-def test_a_worker_that_is_killed_in_a_replay_makes_no_call(sandbox: Sandbox) -> None:
+def test_killed_replay_makes_no_call(sandbox: Sandbox) -> None:
     world = World()
     code = "import time\nmemory.remember('x')\ntime.sleep(1)\nbank.pay(amount=1)"
     done = run(sandbox, code, world, engine="python")
     assert done.pause is not None
     world.approved = True
-    made = len(world.log)
+    call_count = len(world.log)
     running = sandbox.start_resumed(done.pause.snapshot, world, NAMES, approved=True)
-    until(lambda: running._kill is not None)
+    wait_until(lambda: running._kill is not None)
     assert running._kill is not None
     running._kill()
     end = running.result()
     assert (end.status, end.error and end.error["type"]) == ("failed", "WorkerDied")
-    assert len(world.log) == made
+    assert len(world.log) == call_count
 
 
-def test_a_program_inside_of_another_cannot_wait(sandbox: Sandbox) -> None:
+def test_nested_program_cannot_pause(sandbox: Sandbox) -> None:
     world = World()
 
     def call(path: str, arguments: dict[str, Any]) -> Any:
@@ -283,12 +283,12 @@ def test_a_program_inside_of_another_cannot_wait(sandbox: Sandbox) -> None:
     assert "cannot wait" in done.result[1]
 
 
-def test_a_run_that_is_out_of_time_in_its_replay_makes_no_call(sandbox: Sandbox) -> None:
+def test_timed_out_replay_makes_no_call(sandbox: Sandbox) -> None:
     world = World()
     done = run(sandbox, "import statistics, time\ntime.sleep(0.5)\nbank.pay(amount=1)", world)
     assert done.pause is not None
     world.approved = True
-    made = len(world.log)
+    call_count = len(world.log)
     end = sandbox.resume(done.pause.snapshot, world, NAMES, approved=True, timeout_s=0.2)
     assert (end.status, end.error and end.error["type"]) == ("failed", "TimeoutError")
-    assert len(world.log) == made
+    assert len(world.log) == call_count

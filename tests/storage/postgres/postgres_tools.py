@@ -25,7 +25,7 @@ from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.storage.postgres.store import RECONNECT_TIMEOUT_S, Postgres
 from conftest import MODEL
-from patience import LONG
+from wait_tools import LONG
 
 PROJECT = "test"
 
@@ -35,7 +35,7 @@ def new_database(server: postgres.Server) -> str:
     return server.create(f"t{uuid.uuid4().hex[:12]}")
 
 
-def name_of(url: str) -> str:
+def database_name(url: str) -> str:
     """Return the name of the database in a URL."""
     return url.split("/")[3].split("?")[0]
 
@@ -47,7 +47,7 @@ MORTAL = (*DURABLE, "fsync=off", "full_page_writes=off")
 
 
 @contextmanager
-def opened(url: str, patience: float = RECONNECT_TIMEOUT_S, **settings: Any) -> Generator[App]:
+def open_app(url: str, patience: float = RECONNECT_TIMEOUT_S, **settings: Any) -> Generator[App]:
     """Open a store, and close it at the end."""
     app = App(Postgres(url, patience), MODEL, **settings)
     try:
@@ -56,7 +56,7 @@ def opened(url: str, patience: float = RECONNECT_TIMEOUT_S, **settings: Any) -> 
         app.close()
 
 
-def wait_for_it(app: App, seconds: float) -> None:
+def set_timeout(app: App, seconds: float) -> None:
     """Set how long a store waits for a lost server."""
     app.store.database._timeout_s = seconds  # type: ignore[attr-defined]
 
@@ -74,20 +74,20 @@ def query(url: str, sql: str, *values: Any) -> list[Any]:
         return done.fetchall() if done.description else []
 
 
-def begin(script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+def start_script(script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """Start a script in its own process, with pipes."""
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(script), *arguments]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
 
 
-def say(process: subprocess.Popen[str], line: str) -> None:
+def write_line(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdin is not None
     process.stdin.write(line + "\n")
     process.stdin.flush()
 
 
-def hear(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -95,7 +95,7 @@ def hear(process: subprocess.Popen[str]) -> str:
     return line.rstrip("\n")
 
 
-def end(process: subprocess.Popen[str], timeout: float = LONG) -> list[str]:
+def finish_script(process: subprocess.Popen[str], timeout: float = LONG) -> list[str]:
     """Wait for a script, assert that it succeeded without messages, and return the lines that it printed."""
     try:
         out, err = process.communicate(timeout=timeout)
@@ -107,12 +107,12 @@ def end(process: subprocess.Popen[str], timeout: float = LONG) -> list[str]:
     return out.splitlines()
 
 
-def run(script: str, *arguments: str, **environment: str) -> list[str]:
-    return end(begin(script, *arguments, **environment))
+def run_script(script: str, *arguments: str, **environment: str) -> list[str]:
+    return finish_script(start_script(script, *arguments, **environment))
 
 
 ASKING = [(80_877_103).to_bytes(4, "big"), (80_877_104).to_bytes(4, "big")]  # requests to encrypt the connection
-Hook = Callable[["Line", bytes], None]
+Hook = Callable[["ProxyConnection", bytes], None]
 
 
 class Proxy:
@@ -124,7 +124,7 @@ class Proxy:
         self.folder = Path(tempfile.mkdtemp(prefix="athena-px-"))
         self.refusing = False
         self.closed = False
-        self.lines: list[Line] = []
+        self.lines: list[ProxyConnection] = []
         self._hook: Hook | None = None
         self._part = b""
         self._guard = threading.Lock()
@@ -138,7 +138,7 @@ class Proxy:
     def url(self, of: str) -> str:
         """Return the URL of a database through this proxy."""
         if self.tcp:
-            return f"postgresql://postgres@127.0.0.1:{self._listening.getsockname()[1]}/{name_of(of)}"
+            return f"postgresql://postgres@127.0.0.1:{self._listening.getsockname()[1]}/{database_name(of)}"
         return of.replace(quote(str(self.server.folder), safe=""), quote(str(self.folder), safe=""))
 
     def at_commit(self, hook: Hook, part: bytes = b"INSERT INTO memories") -> None:
@@ -184,12 +184,12 @@ class Proxy:
                     client.close()
                     upstream.close()
                     continue
-                line = Line(self, client, upstream)
+                line = ProxyConnection(self, client, upstream)
                 self.lines.append(line)
                 line.start()
 
 
-class Line(threading.Thread):
+class ProxyConnection(threading.Thread):
     """One connection through the proxy: it parses the client's messages and forwards the server's unchanged."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, upstream: socket.socket) -> None:
@@ -266,20 +266,20 @@ class Line(threading.Thread):
                 hook(self, commit)
 
 
-def lose_the_answer(line: Line, commit: bytes) -> None:
+def drop_reply(line: ProxyConnection, commit: bytes) -> None:
     """Let the server commit, but drop its reply."""
     line.upstream.sendall(commit)
     line.upstream.recv(65_536)
     line.cut()
 
 
-def lose_the_commit(line: Line, commit: bytes) -> None:
+def drop_commit(line: ProxyConnection, commit: bytes) -> None:
     """Drop the client's commit."""
     line.cut()
 
 
 @contextmanager
-def proxied(server: postgres.Server, *, tcp: bool = False) -> Generator[Proxy]:
+def run_proxy(server: postgres.Server, *, tcp: bool = False) -> Generator[Proxy]:
     proxy = Proxy(server, tcp)
     try:
         yield proxy
@@ -318,26 +318,26 @@ app.close()
 """
 
 
-class Other:
+class StoreProcess:
     """Another process with the same store open, which runs calls on request."""
 
     def __init__(self, url: str, threads: int = 1) -> None:
-        self.process = begin(OTHER, url, str(threads))
-        assert hear(self.process) == "ready"
+        self.process = start_script(OTHER, url, str(threads))
+        assert read_line(self.process) == "ready"
 
     def open(self) -> None:
-        say(self.process, "open")
+        write_line(self.process, "open")
 
     def wait(self) -> None:
-        assert hear(self.process) == "open"
+        assert read_line(self.process) == "open"
 
     def begin(self, *calls: tuple[str, dict[str, Any]], key: str | None = None, project: str = PROJECT) -> None:
         """Start calls, with as many concurrent as it has threads."""
-        say(self.process, json.dumps([(name, project, key, arguments) for name, arguments in calls]))
+        write_line(self.process, json.dumps([(name, project, key, arguments) for name, arguments in calls]))
 
     def results(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(hear(self.process))
-        return found
+        data: list[dict[str, Any]] = json.loads(read_line(self.process))
+        return data
 
     def call(self, name: str, **arguments: Any) -> Any:
         """Make one call, assert that it succeeds, and return its result."""
@@ -347,9 +347,9 @@ class Other:
 
 
 @contextmanager
-def others(url: str, count: int, threads: int = 1) -> Generator[list[Other]]:
+def start_processes(url: str, count: int, threads: int = 1) -> Generator[list[StoreProcess]]:
     """Start processes that open the store at the same time."""
-    made = [Other(url, threads) for _ in range(count)]
+    made = [StoreProcess(url, threads) for _ in range(count)]
     for one in made:
         one.open()
     for one in made:
@@ -358,4 +358,4 @@ def others(url: str, count: int, threads: int = 1) -> Generator[list[Other]]:
         yield made
     finally:
         for one in made:
-            end(one.process)
+            finish_script(one.process)

@@ -36,8 +36,8 @@ class Scattered:
     def load(self) -> None: ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        made = np.array([_topic(crc32(text.encode()) % 40) + 0.5 * _topic(crc32(text.encode())) for text in texts])
-        unit: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
+        vectors = np.array([_topic(crc32(text.encode()) % 40) + 0.5 * _topic(crc32(text.encode())) for text in texts])
+        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit
 
 

@@ -88,8 +88,8 @@ async def replace_document(store: Store, source: str, drafts: Sequence[Draft], c
                     await write.hide_memory(store, tx, row, now)
             return len(current_ids)
 
-        about = hash_text("".join(digests))
-        return int(await calls.run_once(tx, own_call, replace_pieces, about=about, number=call_id))
+        fingerprint = hash_text("".join(digests))
+        return int(await calls.run_once(tx, own_call, replace_pieces, fingerprint=fingerprint, call_id=call_id))
 
     count = await store.database.write(write_document)
     await encode_missing(store)

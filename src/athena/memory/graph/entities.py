@@ -142,7 +142,7 @@ async def change_graph(store: Store, call: Call, act: Callable[..., Any], fetch:
 
 
 def schedule_indexing(store: Store) -> None:
-    store.database.defer_write(partial(index_batch, store), once="index")
+    store.database.defer_write(partial(index_batch, store), dedupe_key="index")
 
 
 async def index_batch(store: Store, tx: Transaction) -> None:

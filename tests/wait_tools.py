@@ -7,7 +7,7 @@ from typing import Any
 LONG = 60.0  # seconds
 
 
-def until(happened: Callable[[], Any], seconds: float = LONG) -> Any:
+def wait_until(happened: Callable[[], Any], seconds: float = LONG) -> Any:
     """Wait until another thread or process makes a condition true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (found := happened()):
@@ -16,12 +16,12 @@ def until(happened: Callable[[], Any], seconds: float = LONG) -> Any:
     return found
 
 
-def sometimes(works: Callable[[], Any], tries: int = 5) -> bool:
+def succeeds_once(works: Callable[[], Any], tries: int = 5) -> bool:
     """Tell whether a condition holds in one of a few tries: work that is too slow fails each time."""
     return any(works() for _ in range(tries))
 
 
-def held(signals: str = "signals") -> str:
+def pausing_code(signals: str = "signals") -> str:
     """Return the start of a program that writes a file when it starts and waits for another file to go on."""
     return f"""
 import time

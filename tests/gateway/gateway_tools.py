@@ -18,12 +18,12 @@ PROGRAM = str(Path(__file__).with_name("misbehaving.py"))
 MODEL = MiniLM()
 
 
-def given(kind: str, **more: Any) -> dict[str, Any]:
+def server_entry(kind: str, **more: Any) -> dict[str, Any]:
     """Return the configuration entry of a server that misbehaves in one way."""
     return {"command": sys.executable, "args": ["-I", "-S", PROGRAM, kind], **more}
 
 
-class House:
+class GatewayApp:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.app = App(Sqlite(IN_MEMORY_PATH), MODEL, servers=str(home))
@@ -52,9 +52,9 @@ class House:
 
 
 @contextmanager
-def house(home: Path) -> Iterator[House]:
-    made = House(home)
+def open_gateway_app(home: Path) -> Iterator[GatewayApp]:
+    gateway = GatewayApp(home)
     try:
-        yield made
+        yield gateway
     finally:
-        made.app.close()
+        gateway.app.close()

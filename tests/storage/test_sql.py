@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from athena.storage.migrations import STEPS
 
-SOURCE = Path(__file__).parent.parent / "src" / "athena"
+SOURCE = Path(__file__).parents[2] / "src" / "athena"
 STATEMENT = re.compile(r"\bSELECT\s.+\sFROM\s|\bINSERT INTO\s|\bUPDATE\s+\S+\s+SET\s|\bDELETE FROM\s", re.DOTALL)
 TABLE = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE)\s+(\w+|\{\})")
 SCOPE = re.compile(r"\bscopes?\b")
@@ -110,13 +110,13 @@ def names_scope(sql: str) -> bool:
     return bool(SCOPE.search(sql.partition("WHERE")[2]))
 
 
-def test_sql_stands_in_storage_and_in_modules_of_rows() -> None:
+def test_sql_stays_in_storage_and_rows() -> None:
     assert len(STATEMENTS) > 150
     modules = {statement.module for statement in STATEMENTS if not statement.module.startswith("storage/")}
     assert not {module for module in modules if not re.fullmatch(r"(.*/)?(\w+_)?rows", module)}
 
 
-def test_every_statement_on_a_scoped_table_names_the_scope() -> None:
+def test_scoped_statements_name_scope() -> None:
     scoped = list_scoped_tables()
     assert {"memories", "history", "relations", "runs", "files"} <= scoped
     unscoped: dict[str, list[str]] = {}
