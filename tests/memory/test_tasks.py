@@ -195,8 +195,8 @@ def test_dependency_cycle_is_refused(app: App) -> None:
     [
         ({"title": " "}, "title must not be empty"),
         ({"title": "x" * 301}, "at most 300"),
-        ({"due": "some day"}, "due is no time: 'some day'"),
-        ({"due": 1e18}, "due is no time"),
+        ({"due": "some day"}, "due is not a time: 'some day'"),
+        ({"due": 1e18}, "due is not a time"),
         ({"priority": "huge"}, "priority must be one of"),
         ({"kind": "wish"}, "kind must be one of"),
         ({"metadata": {"athena:plan": {}}}, "Athena's own"),

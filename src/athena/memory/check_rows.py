@@ -143,7 +143,7 @@ async def count_by_kind(tx: Transaction, scope: Scope) -> dict[str, int]:
 
 
 async def _count_forgotten(tx: Transaction, scope: Scope) -> int:
-    """Count the rows that were forgotten or merged away and can come back; an undone creation is not among them."""
+    """Count the rows that were forgotten or merged away and can come back; an undone creation does not count."""
     own = join_ids(await scopes.fetch_project_ids(tx, scope))
     stored = f"SELECT count(*) FROM memories WHERE scope IN ({own})"
     # Two counts that an index answers tell cheaply whether there are deleted rows at all.

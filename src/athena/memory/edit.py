@@ -22,7 +22,7 @@ from athena.storage.database import Transaction
 from athena.storage.filters import Filter
 
 PURGED = "purged"
-SUPERSEDED_MESSAGE = "this was made anew since; undo again takes back the change before it"
+SUPERSEDED_MESSAGE = "this was created again since; undo again takes back the change before it"
 
 
 async def update_memory(

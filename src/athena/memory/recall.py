@@ -184,12 +184,12 @@ def extract_time(query: Query, now: float) -> Query:
     from athena.memory.time import phrase  # its tables are slow to load, and most questions name no time
 
     criteria, is_task = query.criteria, query.criteria.scope.kind == "task"
-    found = phrase.find_phrase(query.text, clock.to_local_time(now), ahead=is_task)
-    if found is None or (found.period.start > now and not is_task):  # no memory is of the future: "plan for next week"
+    match = phrase.find_phrase(query.text, clock.to_local_time(now), ahead=is_task)
+    if match is None or (match.period.start > now and not is_task):  # no memory is of the future: "plan for next week"
         return query
-    since = max(found.period.start, criteria.since if criteria.since is not None else float("-inf"))
-    until = min(found.period.end, criteria.until if criteria.until is not None else float("inf"))
-    text = "" if is_task and TASK_FILLER_WORDS.issuperset(tokenize(found.rest)) else found.rest
+    since = max(match.period.start, criteria.since if criteria.since is not None else float("-inf"))
+    until = min(match.period.end, criteria.until if criteria.until is not None else float("inf"))
+    text = "" if is_task and TASK_FILLER_WORDS.issuperset(tokenize(match.rest)) else match.rest
     return query._replace(text=text, criteria=replace(criteria, since=since, until=until))
 
 

@@ -54,7 +54,7 @@ async def remember(store: Store, drafts: Sequence[Draft], call: Call, *, read_fi
         own = await scopes.fetch_own_ids(tx, call.scope)
         memories = await rows.fetch_memories(tx, own, {memory_id for memory_id, _ in outcomes}, forgotten=True)
         if any(memory_id not in memories for memory_id, _ in outcomes):  # the same call again, after a purge
-            raise NotFound("what this call kept was removed for good since", hint="use a new key to keep it again")
+            raise NotFound("a memory that this call stored was purged since", hint="use a new key to store it again")
         stored = [
             extend_memory(Stored, memories[memory_id], outcome, draft.redacted)
             for (memory_id, outcome), draft in zip(outcomes, drafts, strict=True)

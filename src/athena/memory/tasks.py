@@ -89,7 +89,7 @@ def _read_time(parse: Callable[[], float], value: str | float, name: str) -> flo
         moment = float(parse())
         clock.to_local_time(moment)
     except (InvalidInput, OverflowError, ValueError, OSError):
-        raise InvalidInput(f"{name} is no time: {value!r:.60}", hint=TIME_HINT) from None
+        raise InvalidInput(f"{name} is not a time: {value!r:.60}", hint=TIME_HINT) from None
     return moment
 
 

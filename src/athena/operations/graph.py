@@ -70,7 +70,7 @@ async def create_relations(
     relations: Annotated[
         list[NewRelation],
         Param(
-            "Each with from, to and relationType; since and until say when it held true; another time is kept beside.",
+            "Each with from, to and relationType; since and until say when it held; other periods stay.",
             most=10_000,
         ),
     ],
@@ -285,7 +285,7 @@ async def merge_entities(
     source: Annotated[str, Param("The entity that goes.", least=1, most=1_000)],
     into: Annotated[str, Param("The entity that stays.", least=1, most=1_000)],
 ) -> Made:
-    """Make one entity of two; `undo` parts them again.
+    """Merge one entity into another; `undo` separates them again.
 
     >>> graph.merge_entities(source="Bob", into="Ann")
     """

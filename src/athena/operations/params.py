@@ -8,9 +8,9 @@ from athena.core.values import Kind
 Content = Annotated[str, Param("The text to keep. Secrets in it are replaced before anything is stored.")]
 Question = Annotated[str, Param("What to look for, in plain language.", least=1, most=20_000)]
 Limit = Annotated[int, Param("How many to return.", least=1, most=10_000)]
-Offset = Annotated[int, Param("How many to pass over first.", least=0, most=10**15)]
+Offset = Annotated[int, Param("How many to skip first.", least=0, most=10**15)]
 Tags = Annotated[str | list[str] | None, Param("One tag, several between commas, or a list.")]
-Match = Annotated[Literal["any", "all"], Param("Whether one of the tags is enough.")]
+Match = Annotated[Literal["any", "all"], Param("Whether any of the tags is enough, or all are needed.")]
 MemoryType = Annotated[str | None, Param("The kind of memory, e.g. note, decision, preference.")]
 Metadata = Annotated[
     dict[str, Any] | None,
@@ -28,7 +28,7 @@ Refs = Annotated[list[int | str], Param("Ids or hashes.", least=1, most=10_000)]
 Workspace = Annotated[
     str | None, Param("Which workspace; by default the program's own, else 'default'.", least=1, most=100)
 ]
-OfKind = Annotated[Kind | None, Param("What sort of thing the id names; found out without it.")]
+OfKind = Annotated[Kind | None, Param("The kind of thing that the id names; by default any.")]
 Expect = Annotated[int | None, Param("Exactly how many will be affected; without it the error says how many.", least=0)]
 
 

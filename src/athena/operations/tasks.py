@@ -110,7 +110,7 @@ async def complete_task(
     outcome: Annotated[str | None, Param("What came of it.", least=1)] = None,
     force: Force = False,
 ) -> Completed:
-    """Complete a task, and hear which ones can be begun now; `undo` opens it again.
+    """Complete a task and return which tasks can be begun now; `undo` opens it again.
 
     >>> tasks.complete_task(task_id=1, outcome="done on staging and production")
     """

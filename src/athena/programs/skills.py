@@ -72,7 +72,7 @@ async def delete_skill(store: Store, name: str, call: Call) -> bool:
     """Delete a skill of the project; `undo` restores it. Return False if there was none."""
     call = call.with_kind(SKILL_KIND)
 
-    async def find_rows(tx: Transaction) -> list[rows.Kept]:
+    async def find_rows(tx: Transaction) -> list[rows.MemoryRow]:
         scope_ids = await scopes.fetch_own_ids(tx, call.scope)
         versions = await rows.find_memory_rows(tx, scope_ids, "m.session = :name", name=name)
         return [row for row in versions if row.deleted is None]

@@ -91,7 +91,7 @@ def test_undo_skips_entity_recreated_elsewhere(app: App) -> None:
     graph.delete_observations(deletions=[{"entityName": "Shared", "observations": ["o"]}])
     everywhere.delete_entities(entityNames=["Shared"])
     everywhere.create_entities(entities=[entity("Shared", "p")])
-    assert ["made anew" in step.action for step in graph.undo()] == [True]
+    assert ["created again" in step.action for step in graph.undo()] == [True]
     assert everywhere.open_nodes(names=["Shared"])["entities"] == [entity("Shared", "p")]
     assert graph.undo()[0].action == "undid: remembered"
     assert graph.verify().ok

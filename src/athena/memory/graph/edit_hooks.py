@@ -65,10 +65,10 @@ async def _undo_relation(tx: Transaction, change: ChangeRow, now: float) -> Undo
     """Undo the creation or removal of a relation, unless the same relation was created again since."""
     relation_id = (change.before or {})["relation"]
     row_id = -int(relation_id)
-    found = await graph_rows.fetch_relation(tx, change.scope, relation_id)
-    if found is None:
+    stored = await graph_rows.fetch_relation(tx, change.scope, relation_id)
+    if stored is None:
         return UndoneChange(True, row_id, "")
-    edge, removed = found
+    edge, removed = stored
     if change.action == LINKED:
         await graph_rows.set_relation_removed(tx, change.scope, edge.id, now if removed is None else removed)
     else:

@@ -204,7 +204,7 @@ async def _fetch_result(tx: Transaction, call: Call, entity_id: int, outcome: st
     visible = await scopes.fetch_visible_ids(tx, call.scope)
     entities = await fetch_entities(tx, visible, [entity_id])
     if not entities:
-        raise NotFound("what this call made was deleted since", hint="undo brings it back")
+        raise NotFound("the entity of this call was deleted since", hint="undo brings it back")
     metadata = (await fetch_entity_metadata(tx, visible, [entity_id]))[entity_id]
     return {**entities[0], "id": entity_id, "outcome": outcome, "metadata": metadata, "redacted": redacted}
 
