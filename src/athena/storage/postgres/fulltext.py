@@ -186,8 +186,7 @@ class PostgresFullText:
         for stem in set(stem_text(passage.label)):
             positions.setdefault(stem, []).append(f"{MAX_TSVECTOR_POSITION}A")
         return " ".join(
-            f"{_quote_lexeme(scope, stem)}:{','.join(found[:MAX_LEXEME_POSITIONS])}"
-            for stem, found in positions.items()
+            f"{_quote_lexeme(scope, stem)}:{','.join(at[:MAX_LEXEME_POSITIONS])}" for stem, at in positions.items()
         )
 
     async def _record_tally(self, tx: Transaction, scope: int, ids: list[int], sign: int) -> None:
@@ -320,10 +319,11 @@ class PostgresFullText:
                 for (passage, start, length), lexemes in zip(spans, stored, strict=True)
             ]
             wrong = await tx.fetch(
-                """SELECT place FROM unnest(:made::text[], :kept::text[]) WITH ORDINALITY AS t (made, kept, place)
-                   WHERE made::tsvector <> kept::tsvector""",
-                made=[row[1] for row in expected],
-                kept=[row[2] for row in expected],
+                """SELECT ordinal FROM unnest(:expected::text[], :stored::text[])
+                       WITH ORDINALITY AS t (expected, stored, ordinal)
+                   WHERE expected::tsvector <> stored::tsvector""",
+                expected=[row[1] for row in expected],
+                stored=[row[2] for row in expected],
             )
             problems += [f"the words of passage {expected[at - 1][0]} are not those of its text" for (at,) in wrong]
         rows = await tx.fetch(

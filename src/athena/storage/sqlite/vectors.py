@@ -196,10 +196,10 @@ class SqliteVectorIndex:
             nearest = cache.find_nearest_groups(usable, vector, max(limit, MIN_RESCORED_MEMORIES))
             groups = merge_unique(nearest, found_by_text)
             best = cache.best_cosines(groups, usable, vector)
-            kept = best > -1
-            if kept.sum() > limit:
-                kept &= (best >= np.partition(best, -limit)[-limit]) | np.isin(groups, found_by_text, kind="sort")
-            hits.append((cache.owners[groups[kept]], best[kept]))
+            chosen = best > -1
+            if chosen.sum() > limit:
+                chosen &= (best >= np.partition(best, -limit)[-limit]) | np.isin(groups, found_by_text, kind="sort")
+            hits.append((cache.owners[groups[chosen]], best[chosen]))
         spread = np.concatenate(samples)
         mean, deviation = (float(spread.mean()), float(spread.std())) if len(spread) else (0.0, 1.0)
         memories, cosines = (np.concatenate(part) for part in zip(*hits, strict=True))
