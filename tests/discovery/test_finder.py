@@ -57,7 +57,7 @@ class Letters:
         return unit
 
 
-# --- the right tool -------------------------------------------------------------------------------------------------
+# --- recall ---------------------------------------------------------------------------------------------------------
 
 
 def cached_vectors() -> str | None:
@@ -128,7 +128,7 @@ def test_unpopular_tool_is_found(
     assert run_sync(finder.rank(more, "the puppy wants to go out"))[0].path != "pets.feed_cat"
 
 
-# --- words first, meaning soon --------------------------------------------------------------------------------------
+# --- lexical, then semantic -----------------------------------------------------------------------------------------
 
 CAT = make_tool("pets.feed_cat", "Give the cat its dinner")
 DOG = make_tool("pets.walk_dog", "Go round the block with the dog")

@@ -197,7 +197,7 @@ def test_unusable_tool_names_are_replaced(home: GatewayApp) -> None:
     assert home.call("odd.get_issue_2") == "did hostile-names"
 
 
-# --- what is offered ------------------------------------------------------------------------------------------------
+# --- definitions ----------------------------------------------------------------------------------------------------
 
 
 def test_definitions_are_truncated_and_sanitized(home: GatewayApp) -> None:
@@ -247,7 +247,7 @@ def test_no_operation_manages_servers() -> None:
     }
 
 
-# --- pins -----------------------------------------------------------------------------------------------------------
+# --- approvals -----------------------------------------------------------------------------------------------------
 
 
 def test_unapproved_server_cannot_be_called(home: GatewayApp) -> None:
@@ -658,7 +658,7 @@ def test_call_ends_with_its_program(home: GatewayApp) -> None:
     assert time.monotonic() - began < LONG
 
 
-# --- the end --------------------------------------------------------------------------------------------------------
+# --- shutdown -------------------------------------------------------------------------------------------------------
 
 KILLED = """
 import sys, time
