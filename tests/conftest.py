@@ -83,10 +83,10 @@ class Engine:
     kind = "sqlite"
 
     def open(self, file: Path | str) -> Database:
-        return Sqlite(file, soon=DEFERRED_DELAY_S)
+        return Sqlite(file, defer_delay_s=DEFERRED_DELAY_S)
 
     def in_memory(self) -> Database:
-        return Sqlite(IN_MEMORY_PATH, soon=DEFERRED_DELAY_S)
+        return Sqlite(IN_MEMORY_PATH, defer_delay_s=DEFERRED_DELAY_S)
 
     def read_all_bytes(self, home: Path) -> bytes:
         """Return all bytes that the store has written."""
@@ -102,10 +102,10 @@ class PostgresEngine(Engine):
         self._connection = psycopg.connect(url, autocommit=True)
 
     def open(self, file: Path | str) -> Database:
-        return Postgres(self.url, soon=DEFERRED_DELAY_S)
+        return Postgres(self.url, defer_delay_s=DEFERRED_DELAY_S)
 
     def in_memory(self) -> Database:
-        return Postgres(self.url, soon=DEFERRED_DELAY_S)
+        return Postgres(self.url, defer_delay_s=DEFERRED_DELAY_S)
 
     def read_all_bytes(self, home: Path) -> bytes:
         connect.close()

@@ -11,7 +11,7 @@ import random
 from typing import NamedTuple
 
 from athena.memory.consolidation.events import split_words
-from athena.memory.consolidation.values import Event
+from athena.memory.consolidation.values import MinedEvent
 
 DAY_S = 86_400.0
 START_TIME_S = 1_780_000_000.0  # a moment in 2026; only differences matter
@@ -243,7 +243,7 @@ class PlantedPattern(NamedTuple):
 
 class EventStream(NamedTuple):
     seed: int
-    events: list[Event]
+    events: list[MinedEvent]
     planted: list[PlantedPattern]
     steps: list[frozenset[int]]  # events of one kind that recur because sequences are made of them
 
@@ -280,7 +280,7 @@ class _StreamWriter:
     ) -> EventStream:
         order = sorted(range(len(self.events)), key=lambda i: (self.events[i][0], i))
         number = {old: new + 1 for new, old in enumerate(order)}
-        events = [Event(number[i], at, kind, text, outcome, session)
+        events = [MinedEvent(number[i], at, kind, text, outcome, session)
                   for i in order for at, kind, text, outcome, session in [self.events[i]]]  # fmt: skip
         return EventStream(
             seed,

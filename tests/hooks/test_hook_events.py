@@ -50,7 +50,7 @@ def hook(
     app: App, event: str, folder: Path, rules: HookRules = LOUD, hurry: bool = False, **said: Any
 ) -> dict[str, Any]:
     payload = json.dumps({"session_id": "s1", "cwd": str(folder), "hook_event_name": event, **said}).encode()
-    out = run_sync(answer_event(event, payload, app.create_context("daemon", "hook"), rules, hurry=hurry))
+    out = run_sync(answer_event(event, payload, app.create_context("daemon", "hook"), rules, without_model=hurry))
     assert len(out.decode()) <= MAX_ANSWER_CHARS
     data: dict[str, Any] = json.loads(out) if out else {}
     return data
@@ -351,7 +351,7 @@ def test_hostile_input_is_harmless(app: App, repo: Path, monkeypatch: pytest.Mon
                 [raw[: len(raw) // 2], b"\xff\xfe" + raw, b"[" * 5_000, b"", b"null", b'"text"', b"{}{}"]
             )
         out = run_sync(
-            answer_event(event, raw, app.create_context("daemon", "hook"), HookRules(), hurry=number % 2 == 0)
+            answer_event(event, raw, app.create_context("daemon", "hook"), HookRules(), without_model=number % 2 == 0)
         )
         assert len(out.decode()) <= MAX_ANSWER_CHARS
     assert set(os.listdir(repo)) == before
@@ -375,12 +375,12 @@ def test_git_state_is_read(repo: Path, tmp_path: Path) -> None:
     (repo / "new.py").write_text("x")
     run_git(repo, "add", "new.py")
     (repo / "sub").mkdir()
-    seen = git.read_surroundings(str(repo / "sub"), seconds=60)
+    seen = git.read_surroundings(str(repo / "sub"), timeout_s=60)
     assert seen.branch == "fix/card-charges"
     assert set(seen.files) == {"charges.py", "new.py"}
     assert seen.commits == ("Retry card charges",)
     run_git(repo, "worktree", "add", "-q", "-b", "aside", str(tmp_path / "aside"))
-    assert git.read_surroundings(str(tmp_path / "aside"), seconds=60).branch == "aside"
+    assert git.read_surroundings(str(tmp_path / "aside"), timeout_s=60).branch == "aside"
     assert git.read_surroundings(str(tmp_path)) == GitContext()
 
 
@@ -409,7 +409,7 @@ def test_git_binary_of_repository_is_ignored(repo: Path, monkeypatch: pytest.Mon
     (repo / "git").write_text("#!/bin/sh\ntouch ran\n")
     (repo / "git").chmod(0o755)
     monkeypatch.setenv("PATH", path.format(os.environ["PATH"]))
-    git.read_surroundings(str(repo), seconds=20)
+    git.read_surroundings(str(repo), timeout_s=20)
     assert not (repo / "ran").exists()
 
 
@@ -436,7 +436,7 @@ def test_hostile_repository_runs_nothing(repo: Path, tmp_path: Path) -> None:
         run_git(repo, "config", name, "true")
     os.utime(repo / "charges.py", (1, 1))
     mark.unlink(missing_ok=True)
-    seen = git.read_surroundings(str(repo), seconds=60)
+    seen = git.read_surroundings(str(repo), timeout_s=60)
     assert seen.commits == ("Retry card charges",)
     assert not mark.exists(), mark.read_text()
     subprocess.run(["git", "status"], cwd=repo, capture_output=True, timeout=60, check=False)
@@ -457,7 +457,7 @@ def test_stale_file_times_run_no_filter(repo: Path, tmp_path: Path) -> None:
     run_git(repo, "config", "filter.evil.clean", f"touch {mark}; cat")
     mark.unlink(missing_ok=True)
     os.utime(repo / ".git" / "index", (past, past))
-    assert git.read_surroundings(str(repo), seconds=60).commits == ("Retry card charges",)
+    assert git.read_surroundings(str(repo), timeout_s=60).commits == ("Retry card charges",)
     assert not mark.exists()
     subprocess.run(["git", "diff-files"], cwd=repo, capture_output=True, timeout=60, check=False)
     assert mark.exists(), "plain git would have run it"
@@ -472,7 +472,7 @@ def test_hanging_git_does_not_block(repo: Path, tmp_path: Path, monkeypatch: pyt
         fake.write_text(f"#!/bin/sh\nexec {program}\n")
         fake.chmod(0o755)
         began = time.monotonic()
-        seen = git.read_surroundings(str(repo), seconds=0.3)
+        seen = git.read_surroundings(str(repo), timeout_s=0.3)
         assert time.monotonic() - began < LONG / 2
         assert seen.branch == "fix/card-charges"
         assert len(seen.files) <= git.MAX_CHANGED_FILES

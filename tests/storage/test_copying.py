@@ -109,7 +109,7 @@ def _leave_one_unindexed(app: App) -> None:
     wait_until(lambda: not database._deferred)
     run_sync(database.compact())  # after the embedding
     # pretend that a job is scheduled, so that the memory keeps waiting for its passages
-    database._once_names.add("index")
+    database._dedupe_keys.add("index")
     _make_entity(app, "Ann", "waits")
 
 
@@ -117,7 +117,7 @@ def _leave_one_unindexed(app: App) -> None:
 def _filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store in which every operation has been used."""
     path = tmp_path_factory.mktemp("filled") / "athena.db"
-    app = App(Sqlite(path, soon=DEFERRED_DELAY_S), MODEL)
+    app = App(Sqlite(path, defer_delay_s=DEFERRED_DELAY_S), MODEL)
     for text, tags in (
         ("Deploys run on Fridays at 15:00", ["Deploy", "ops"]),
         ("Mara pays the invoices", ["Geld ähm", "日本"]),

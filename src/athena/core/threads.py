@@ -1,9 +1,8 @@
-"""Waiting for work on another thread, with an event loop or without one.
+"""Run coroutines without an event loop, and blocking functions on other threads.
 
-All our functions are coroutines, but a synchronous caller should not pay for an event loop: `drive` runs a
-coroutine on the caller's own thread and lets each wait block it. The same coroutine awaited from asyncio
-yields to the loop instead. Threads are daemons of our own: a `ThreadPoolExecutor` holds up the exit of the
-interpreter until its last job is done.
+All our functions are coroutines, but a synchronous caller should not pay for an event loop: `run_sync` runs a
+coroutine on the caller's thread, where each wait blocks. The same coroutine awaited from asyncio yields to the loop.
+The threads are daemons: those of a `ThreadPoolExecutor` delay the exit of the interpreter until their last job ends.
 """
 
 import os
@@ -29,13 +28,13 @@ _mode = _ThreadMode()
 
 
 def get_running_loop() -> Any:
-    """Return the event loop that this code is awaited from, or None when a caller's thread drives it."""
-    asyncio = sys.modules.get("asyncio")  # if nobody imported it, no loop can be running
+    """Return the event loop that awaits this code, or None inside `run_sync`."""
+    asyncio = sys.modules.get("asyncio")  # without asyncio no loop can run
     return None if _mode.is_sync or asyncio is None else asyncio._get_running_loop()
 
 
 def run_sync(work: Coroutine[Any, Any, T], *, closed_to: str = "") -> T:
-    """Run a coroutine to its end on this thread; `closed_to` forbids waiting and says why."""
+    """Run a coroutine to its end on this thread; `closed_to` is a reason to forbid waits, as in a transaction."""
     before = _mode.is_sync, _mode.no_wait_reason
     _mode.is_sync, _mode.no_wait_reason = True, closed_to or before[1]
     try:
@@ -50,13 +49,13 @@ def run_sync(work: Coroutine[Any, Any, T], *, closed_to: str = "") -> T:
 
 
 def check_may_wait() -> None:
-    """Refuse to wait where that would never end, as inside of a transaction."""
+    """Raise an error where a wait would never end, as inside a transaction."""
     if _mode.no_wait_reason:
         raise RuntimeError(f"no waiting here: {_mode.no_wait_reason}")
 
 
 class ThreadFuture(Generic[T]):
-    """What a thread will deliver: a value or an error, once."""
+    """The future result of a thread: a value or an error, set once."""
 
     __slots__ = ("_error", "_gate", "_guard", "_ready", "_value", "_wake")
 
@@ -78,11 +77,11 @@ class ThreadFuture(Generic[T]):
         self._notify_waiters()
 
     def wait(self, timeout: float = -1) -> bool:
-        """Block until it is there; False when the time ran out."""
+        """Block until it is set; return False after the timeout."""
         check_may_wait()
-        if there := self._gate.acquire(timeout=timeout):
+        if acquired := self._gate.acquire(timeout=timeout):
             self._gate.release()
-        return there
+        return acquired
 
     def result(self) -> T:
         if self._error is not None:
@@ -90,10 +89,10 @@ class ThreadFuture(Generic[T]):
         return self._value  # type: ignore[return-value]  # None only where T allows it
 
     async def wait_async(self, seconds: float) -> bool:
-        """Wait for it so long; False when the time ran out."""
+        """Wait until it is set; return False after the timeout."""
         if get_running_loop() is None:
             return self.wait(seconds)
-        import asyncio  # it runs already
+        import asyncio  # loaded already, since a loop runs
 
         try:
             async with asyncio.timeout(seconds):
@@ -110,7 +109,7 @@ class ThreadFuture(Generic[T]):
         future = loop.create_future()
 
         def wake_loop() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
 
         with self._guard:
@@ -198,7 +197,7 @@ def start_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a blocking function without blocking an event loop; in place where there is none."""
+    """Run a blocking function on another thread if an event loop would be blocked, else on this one."""
     if get_running_loop() is None:
         return function(*args, **kwargs)
     return await start_in_thread(function, *args, **kwargs)
@@ -207,15 +206,15 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
 async def sleep(seconds: float) -> None:
     """Sleep, on an event loop or without one."""
     if get_running_loop() is None:
-        time.sleep(seconds)  # noqa: ASYNC251  # no loop is held up
+        time.sleep(seconds)  # noqa: ASYNC251  # there is no loop to block
     else:
-        import asyncio  # it runs already
+        import asyncio  # loaded already, since a loop runs
 
         await asyncio.sleep(seconds)
 
 
 class SharedLock:
-    """Lets any number of threads through until it is shut."""
+    """A lock that any number of threads hold together, until one takes it exclusively."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -233,7 +232,7 @@ class SharedLock:
             self._changed.notify_all()
 
     def acquire_exclusive(self, timeout: float) -> None:
-        """Let nobody in, and wait until all are out or the time is over."""
+        """Block new holders, and wait until the present ones are gone or the timeout is over."""
         with self._changed:
             self._is_exclusive = True
             self._changed.wait_for(lambda: not self._holders, timeout)

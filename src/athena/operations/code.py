@@ -6,8 +6,8 @@ from athena.core.operation import Effect, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
-from athena.programs import workspace as keeping
 from athena.programs.values import EngineName, Past, Result
+from athena.programs.workspace import clean_name
 
 RunId = Annotated[str, Param("The run's id.", least=1, most=64)]
 
@@ -33,7 +33,7 @@ async def execute_code(
 
     >>> code.execute_code(code="len(memory.list_memories(k=100))")
     """
-    name = keeping.clean_name(ctx.resolve_workspace(workspace))
+    name = clean_name(ctx.resolve_workspace(workspace))
     return await ctx.programs.execute(ctx, code, timeout_s, name, engine)
 
 

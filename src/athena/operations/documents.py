@@ -1,28 +1,16 @@
 """Keep files and folders as memories that can be searched."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
-from athena.core import redaction
 from athena.core.operation import Effect, operation
-from athena.core.threads import run_in_thread
 from athena.core.types import Param
-from athena.memory import inputs
 from athena.memory.documents import ingest
-from athena.memory.documents.ingest import Document
-from athena.memory.documents.read import SkippedFile, find_missing_files, read_files, resolve_path, split_document
+from athena.memory.documents.ingest import Document, Ingested
+from athena.memory.documents.read import resolve_path
 from athena.operations import params
 from athena.operations.context import Context
 
 Source = Annotated[str, Param("The document's path, as list_documents shows it.", least=1, most=4_096)]
-
-
-@dataclass(frozen=True, slots=True)
-class Ingested:
-    documents: int
-    pieces: int
-    skipped: tuple[str, ...]  # each with the reason
-    redacted: tuple[str, ...]  # the kinds of secrets that were taken out
 
 
 @operation(
@@ -42,29 +30,7 @@ async def ingest_document(
 
     >>> documents.ingest_document(path="README.md", tags=["docs"])
     """
-    number = await ingest.record_import(ctx.store, ctx.call)
-    count = pieces = 0
-    skipped: list[str] = []
-    redacted: list[str] = []
-    files = read_files(path)
-    while (one := await run_in_thread(next, files, None)) is not None:
-        if isinstance(one, SkippedFile):
-            skipped.append(f"{one.path}: {one.reason}")
-            continue
-        whole, kinds = redaction.redact(one.text)  # before it is cut: a key may lie across two pieces
-        drafts = [
-            inputs.create_draft(
-                text, tags, ingest.DOCUMENT_TYPE, {"source": one.path, "session_id": one.path, ingest.PIECE_KEY: i}
-            )
-            for i, text in enumerate(split_document(whole))
-        ]
-        redacted += [*kinds, *(kind for made in drafts for kind in made.redacted)]
-        pieces += await ingest.replace_document(ctx.store, one.path, drafts, ctx.call, number)
-        count += 1
-    known = [one.source for one in await ingest.list_documents(ctx.store, ctx.scope)]
-    for source in await run_in_thread(find_missing_files, path, known):
-        await ingest.replace_document(ctx.store, source, [], ctx.call, number)
-    return Ingested(count, pieces, tuple(skipped), tuple(redacted))
+    return await ingest.ingest_path(ctx.store, path, tags, ctx.call)
 
 
 @operation(

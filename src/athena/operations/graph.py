@@ -34,7 +34,6 @@ Name = Annotated[str, Param("The entity's name, exactly.", least=1, most=1_000)]
 Names = Annotated[list[str], Param("Names of entities, exactly.", most=10_000)]
 Type = Annotated[str | None, Param("Only relations of this type.")]
 Direction = Annotated[Literal["both", "out", "in"], Param("Follow relations from an entity, to it, or both.")]
-
 At = Annotated[
     str | float | None,
     Param("Follow relations that held then, in words or seconds since 1970; now by default; 'any' follows all."),
@@ -214,8 +213,8 @@ async def create_entity(
 
     >>> graph.create_entity(name="Bob", entity_type="person", observations=["plays chess"])
     """
-    one: NewEntity = {"name": name, "entityType": entity_type, "observations": observations or []}
-    return await graph_observations.create_entity(ctx.store, one, metadata, ctx.call.with_kind("entity"))
+    entity: NewEntity = {"name": name, "entityType": entity_type, "observations": observations or []}
+    return await graph_observations.create_entity(ctx.store, entity, metadata, ctx.call.with_kind("entity"))
 
 
 @operation(
@@ -249,8 +248,8 @@ async def neighbors(
 
     >>> graph.neighbors(name="Ann", depth=2, at="2025-06-01")
     """
-    way = search.RelationFilter(direction, relation_type, search.parse_relation_time(at, ctx.store.clock()))
-    return await search.find_neighbors(ctx.store, name, depth, way, limit, ctx.scope.with_kind("entity"))
+    allowed = search.RelationFilter(direction, relation_type, search.parse_relation_time(at, ctx.store.clock()))
+    return await search.find_neighbors(ctx.store, name, depth, allowed, limit, ctx.scope.with_kind("entity"))
 
 
 @operation(
@@ -272,8 +271,8 @@ async def find_path(
 
     >>> graph.find_path(source="Ann", target="Acme")
     """
-    way = search.RelationFilter(direction, relation_type, search.parse_relation_time(at, ctx.store.clock()))
-    return await search.find_path(ctx.store, source, target, max_depth, way, ctx.scope.with_kind("entity"))
+    allowed = search.RelationFilter(direction, relation_type, search.parse_relation_time(at, ctx.store.clock()))
+    return await search.find_path(ctx.store, source, target, max_depth, allowed, ctx.scope.with_kind("entity"))
 
 
 @operation(

@@ -36,8 +36,8 @@ async def remember(
 
     >>> memory.remember(content="Deploys run on Fridays at 15:00", tags=["deploy"])
     """
-    made = inputs.create_draft(content, tags, memory_type, metadata, importance)
-    return (await remembering.remember(ctx.store, [made], ctx.call))[0]
+    draft = inputs.create_draft(content, tags, memory_type, metadata, importance)
+    return (await remembering.remember(ctx.store, [draft], ctx.call))[0]
 
 
 @operation(
@@ -81,11 +81,11 @@ async def recall(
 
     >>> memory.recall(query="how do we deploy", k=3)
     """
-    only = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
-    asked = Query(inputs.clean_query(query), only, k, offset, min_score, understand_time, explain)
+    criteria = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
+    parsed = Query(inputs.clean_query(query), criteria, k, offset, min_score, understand_time, explain)
     if kinds is None:
-        return await recalling.recall(ctx.store, asked)
-    return await recalling.recall_kinds(ctx.store, asked, kinds)
+        return await recalling.recall(ctx.store, parsed)
+    return await recalling.recall_kinds(ctx.store, parsed, kinds)
 
 
 @operation(
@@ -119,8 +119,8 @@ async def list_memories(
 
     >>> memory.list_memories(k=10, since="last week")
     """
-    only = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
-    return await lookup.list_newest(ctx.store, only, k, offset)
+    criteria = inputs.create_filter(ctx.scope, tags, memory_type, since, until, now=ctx.store.clock())
+    return await lookup.list_newest(ctx.store, criteria, k, offset)
 
 
 @operation(
@@ -139,8 +139,8 @@ async def search_by_tag(
 
     >>> memory.search_by_tag(tags=["deploy"], match="any")
     """
-    only = inputs.create_tag_filter(ctx.scope, tags, match)
-    return await lookup.list_newest(ctx.store, only, k, offset)
+    criteria = inputs.create_tag_filter(ctx.scope, tags, match)
+    return await lookup.list_newest(ctx.store, criteria, k, offset)
 
 
 @operation(

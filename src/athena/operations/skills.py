@@ -6,9 +6,9 @@ from athena.core.operation import Effect, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
-from athena.programs import skills as storing
-from athena.programs import workspace as keeping
+from athena.programs import skills
 from athena.programs.values import FoundSkill, KeptSkill, Result
+from athena.programs.workspace import clean_name
 
 Name = Annotated[str, Param("The skill's name.", least=1, most=100)]
 
@@ -53,7 +53,7 @@ async def find_skills(
 
     >>> skills.find(query="summary of the week")
     """
-    return (await storing.rank_skills(ctx.store, ctx.scope, query))[:k]
+    return (await skills.rank_skills(ctx.store, ctx.scope, query))[:k]
 
 
 @operation(
@@ -66,7 +66,7 @@ async def get_skill(ctx: Context, name: Name) -> KeptSkill:
 
     >>> skills.get_skill(name="weekly_summary")
     """
-    return await storing.require_skill(ctx.store, ctx.scope, name)
+    return await skills.require_skill(ctx.store, ctx.scope, name)
 
 
 @operation(
@@ -85,9 +85,8 @@ async def run_skill(
 
     >>> skills.run(name="weekly_summary", arguments={"days": 3})
     """
-    skill = await storing.find_fitting_skill(ctx.store, ctx.scope, name, arguments or {})
-    where = keeping.clean_name(ctx.resolve_workspace(workspace))
-    return await ctx.programs.run_skill(ctx, skill, arguments or {}, where)
+    skill = await skills.find_fitting_skill(ctx.store, ctx.scope, name, arguments or {})
+    return await ctx.programs.run_skill(ctx, skill, arguments or {}, clean_name(ctx.resolve_workspace(workspace)))
 
 
 @operation(
@@ -99,8 +98,8 @@ async def delete_skill(ctx: Context, name: Name) -> bool:
 
     >>> skills.delete_skill(name="double")
     """
-    storing.refuse_shipped(name, await storing.find_skill(ctx.store, ctx.scope, name))
-    return await storing.delete_skill(ctx.store, name, ctx.call)
+    skills.refuse_shipped(name, await skills.find_skill(ctx.store, ctx.scope, name))
+    return await skills.delete_skill(ctx.store, name, ctx.call)
 
 
 @operation(
@@ -113,4 +112,4 @@ async def export_skills(ctx: Context) -> dict[str, str]:
 
     >>> skills.export_skills()
     """
-    return await storing.export_sources(ctx.store, ctx.scope)
+    return await skills.export_sources(ctx.store, ctx.scope)

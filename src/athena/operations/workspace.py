@@ -6,7 +6,7 @@ from athena.core.operation import Effect, operation
 from athena.core.types import Param
 from athena.operations import params
 from athena.operations.context import Context
-from athena.programs import workspace as keeping
+from athena.programs import workspace as workspace_files
 from athena.programs.workspace import File
 
 Content = str | list[Any] | dict[str, Any] | int | float | bool | None
@@ -31,7 +31,7 @@ async def write_file(
 
     >>> workspace.write(path="notes.txt", content="hello")
     """
-    return await keeping.write_file(
+    return await workspace_files.write_file(
         ctx.database, ctx.resolve_workspace(workspace), path, content, ctx.store.clock(), ctx.call
     )
 
@@ -55,7 +55,7 @@ async def read_file(
     >>> workspace.read(path="notes.txt")
     """
     name = ctx.resolve_workspace(workspace)
-    return await keeping.read_file(ctx.database, ctx.scope, name, path, offset, limit, raw=raw)
+    return await workspace_files.read_file(ctx.database, ctx.scope, name, path, offset, limit, raw=raw)
 
 
 @operation(
@@ -73,7 +73,7 @@ async def list_files(
 
     >>> workspace.list(prefix="reports/")
     """
-    return await keeping.list_files(ctx.database, ctx.scope, ctx.resolve_workspace(workspace), prefix)
+    return await workspace_files.list_files(ctx.database, ctx.scope, ctx.resolve_workspace(workspace), prefix)
 
 
 @operation(
@@ -87,4 +87,4 @@ async def delete_file(ctx: Context, path: Path, workspace: params.Workspace = No
 
     >>> workspace.delete(path="notes.txt")
     """
-    return await keeping.delete_file(ctx.database, ctx.resolve_workspace(workspace), path, ctx.call)
+    return await workspace_files.delete_file(ctx.database, ctx.resolve_workspace(workspace), path, ctx.call)

@@ -25,7 +25,7 @@ from athena.cli.clients import CLIENTS, hook_entries, json_edit, plugin, toml_ed
 from athena.cli.clients.files import BackupRecord
 from athena.cli.clients.setup import SetupTarget
 from athena.cli.commands import athena
-from athena.cli.init import CLIENT_NAMES, INSTRUCTIONS_TOKENS, SKILL_TOKENS
+from athena.cli.init import INSTRUCTIONS_TOKENS, SKILL_TOKENS
 from athena.core import tokens
 from athena.errors import Conflict, Denied, InvalidInput, Misconfigured, Unavailable
 from athena.hooks import client as hooks_client
@@ -737,7 +737,6 @@ def test_contradictory_options_are_refused(user: Path, capsys: pytest.CaptureFix
 
 
 def test_names_and_hooks_match_clients(tmp_path: Path) -> None:
-    assert tuple(CLIENTS) == CLIENT_NAMES
     place = SetupTarget(str(tmp_path), tmp_path, None, {"PATH": ""})
     with_hooks = [
         name

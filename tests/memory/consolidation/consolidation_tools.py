@@ -7,7 +7,7 @@ from typing import Any
 from athena.app.compose import App
 from athena.core.threads import run_sync
 from athena.core.values import Call
-from athena.memory.consolidation.values import Event
+from athena.memory.consolidation.values import MinedEvent
 from athena.memory.remember import remember
 from athena.memory.values import SERIAL_KEY, Draft
 
@@ -18,7 +18,7 @@ def call(app: App, name: str, **arguments: Any) -> Any:
     return run_sync(app.catalog.get_operation(name)(app.create_context(PROJECT, "test"), **arguments))
 
 
-def record_events(app: App, events: Iterable[Event], shift: float = 0.0) -> list[int]:
+def record_events(app: App, events: Iterable[MinedEvent], shift: float = 0.0) -> list[int]:
     """Record events with shifted times and return their ids."""
     drafts = [
         Draft(

@@ -2,7 +2,7 @@
 
 import random
 
-from athena.memory.consolidation.values import Event
+from athena.memory.consolidation.values import MinedEvent
 
 FILES = (
     "billing/refund.py", "billing/models.py", "api/routes.py", "web/cart.tsx", "auth/session.py", "search/index.py",
@@ -18,16 +18,16 @@ CARELESS = "edited billing/models.py without writing a migration"
 TESTS = "ran the integration tests"
 
 
-def week(end: float, seed: int = 7) -> list[Event]:
+def week(end: float, seed: int = 7) -> list[MinedEvent]:
     """Return the events of the seven days before a time; careless edits make the tests fail."""
     r = random.Random(seed)
-    events: list[Event] = []
+    events: list[MinedEvent] = []
     at, session = 0.0, ""
 
     def add(kind: str, text: str, outcome: str | None = None) -> None:
         nonlocal at
         at += 60 * r.randint(1, 6)
-        events.append(Event(len(events) + 1, at, kind, text, outcome, session))
+        events.append(MinedEvent(len(events) + 1, at, kind, text, outcome, session))
 
     for day in range(7):
         for part in range(4):

@@ -21,7 +21,7 @@ from athena.core.values import Call
 from athena.memory import rows as memory_rows
 from athena.memory.consolidation import run
 from athena.memory.consolidation.stages import STRATEGY_PLANS
-from athena.memory.consolidation.values import Event
+from athena.memory.consolidation.values import MinedEvent
 from athena.memory.rows import CONTRADICTED_BY
 from athena.storage import scopes
 from athena.storage.filters import Filter
@@ -229,7 +229,7 @@ def test_repeated_events_update_pattern(app: App) -> None:
     one = call(app, "list_patterns", type="recurring", min_confidence=0.9)[0]
     example = call(app, "get_pattern", pattern_id=one.id).found_in[0]
     now, kind = app.store.clock(), one.details["event_type"]
-    record_events(app, [Event(0, now - h * 3_600, kind, example.content, None, f"more-{h}") for h in (2, 4, 6)])
+    record_events(app, [MinedEvent(0, now - h * 3_600, kind, example.content, None, f"more-{h}") for h in (2, 4, 6)])
     call(app, "consolidate", days_back=60)
     again = call(app, "get_pattern", pattern_id=one.id)
     assert again.support == one.support + 3

@@ -19,7 +19,7 @@ from athena.memory import rows
 from athena.memory.consolidation import contradictions, run, sequences
 from athena.memory.consolidation import read as consolidation_read
 from athena.memory.consolidation.events import group_events
-from athena.memory.consolidation.values import Event, MinedMemory
+from athena.memory.consolidation.values import MinedEvent, MinedMemory
 from athena.storage.filters import Filter
 from conftest import Engine
 
@@ -142,7 +142,7 @@ def find_lesson(app: App) -> Any:
 def record_more(app: App) -> None:
     now = app.store.clock()
     steps = [("edit", CARELESS, None), ("test", "ran the unit tests", "failed")]
-    record_events(app, [Event(0, now - 60 + i, k, text, how, "more") for i, (k, text, how) in enumerate(steps)])
+    record_events(app, [MinedEvent(0, now - 60 + i, k, text, how, "more") for i, (k, text, how) in enumerate(steps)])
 
 
 def test_forgotten_lesson_stays_forgotten(app: App) -> None:
@@ -263,7 +263,7 @@ def test_scattered_edits_do_not_recur() -> None:
     ]
     deeds = ("edited", "opened", "read", "ran the tests of")
     events = [
-        Event(
+        MinedEvent(
             i,
             START_TIME_S + i * 500,
             chance.choice(("action", "tool")),
@@ -278,7 +278,7 @@ def test_scattered_edits_do_not_recur() -> None:
 
 def test_synonymous_outcomes_are_equal(app: App) -> None:
     record_events(
-        app, [Event(0, app.store.clock(), "test", "ran it", how, "s") for how in ("Failed", "error", "passed")]
+        app, [MinedEvent(0, app.store.clock(), "test", "ran it", how, "s") for how in ("Failed", "error", "passed")]
     )
     read = run_sync(consolidation_read.read_input(app.store, app.create_context(PROJECT, "test").scope, 0.0))
     assert [one.outcome for one in read.events] == ["failure", "failure", "success"]

@@ -9,7 +9,7 @@ from shop_week import CARELESS, TESTS, week
 from athena.memory.consolidation import contradictions, sequences, stages
 from athena.memory.consolidation.events import compute_signature, group_events
 from athena.memory.consolidation.statements import parse_statement
-from athena.memory.consolidation.values import Event, MinedMemory
+from athena.memory.consolidation.values import MinedEvent, MinedMemory
 from conftest import rounds
 
 SIZES = (200, 600, 1_500)
@@ -100,7 +100,9 @@ def test_weekly_event_names_weekday() -> None:
 
 
 def test_quick_retry_counts_once() -> None:
-    again = [Event(i, START_TIME_S + i * 20, "action", "upload of chunk 7 retried", "failure", "s1") for i in range(9)]
+    again = [
+        MinedEvent(i, START_TIME_S + i * 20, "action", "upload of chunk 7 retried", "failure", "s1") for i in range(9)
+    ]
     found, vocabulary, background = group_events(again)
     assert len(found[0].occasions) == 1
     assert sequences.find_recurring(found, vocabulary, background) == []
@@ -145,7 +147,7 @@ def test_cause_of_failure_is_found() -> None:
     assert sure[0].details["otherwise"] == [others.count("failure"), len(others)]
 
 
-def _runs(events: list[Event]) -> list[tuple[bool, str | None]]:
+def _runs(events: list[MinedEvent]) -> list[tuple[bool, str | None]]:
     """Return for each test run whether the edit before it was careless, and its outcome."""
     before = [event for event in events if event.event_type == "test" or event.text == CARELESS]
     return [
@@ -160,7 +162,7 @@ def test_opposite_actions_are_different_kinds() -> None:
         CARELESS, "edited billing/models.py", "read billing/models.py", "edited api/routes.py", "wrote a migration",
         "skipped the migration", "applied the migration", "ran the unit tests", "ran the integration tests",
     ]  # fmt: skip
-    events = [Event(i, START_TIME_S + i * DAY, "action", text, None, f"s{i}") for i, text in enumerate(texts * 5)]
+    events = [MinedEvent(i, START_TIME_S + i * DAY, "action", text, None, f"s{i}") for i, text in enumerate(texts * 5)]
     found = [sorted({event.text for event in kind.events}) for kind in group_events(events)[0]]
     assert sorted(found) == sorted([text] for text in texts)
 

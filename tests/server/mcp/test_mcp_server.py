@@ -193,7 +193,7 @@ def test_long_list_is_paged(app: App) -> None:
 
     calls = CallDispatcher(app.catalog, is_stopping=lambda: False, max_concurrent=2)
     caller = lambda project, workspace: app.create_context("test", "mcp", workspace=workspace)  # noqa: E731
-    surface = McpHandlers(calls, caller, lambda _: McpPeer("all"), page=10)
+    surface = McpHandlers(calls, caller, lambda _: McpPeer("all"), page_size=10)
 
     async def work() -> None:
         async with Client(surface.create_server()) as client:

@@ -177,7 +177,7 @@ def test_dump_and_restore_keeps_store(server: postgres.Server, url: str) -> None
             call(app, "remember", content=f"lantern {i} by the door", tags=["x"], metadata={"session_id": f"s{i % 2}"})
         call(app, "forget", memory_id=2)
     copy = new_database(server)
-    tool = postgres.binaries()
+    tool = postgres.find_binaries()
     dumped = subprocess.run([tool / "pg_dump", "-d", url], capture_output=True, check=True)
     restoring = [str(tool / "psql"), "-q", "-v", "ON_ERROR_STOP=1", "-d", copy]
     subprocess.run(restoring, input=dumped.stdout, capture_output=True, check=True)
@@ -205,6 +205,6 @@ def test_purge_leaves_nothing_in_tables(url: str, key: str | None) -> None:
         call(app, "recall", query="xyzzy")
         call(app, "forget", memory_id=number)
         assert call(app, "purge", memory_ids=[number], expect=1) == 1
-    dumped = subprocess.run([postgres.binaries() / "pg_dump", "-d", url], capture_output=True, check=True)
+    dumped = subprocess.run([postgres.find_binaries() / "pg_dump", "-d", url], capture_output=True, check=True)
     assert b"xyzzy" not in dumped.stdout
     assert b"remember" in dumped.stdout

@@ -234,7 +234,7 @@ def test_threads_update_usage_without_loss(app: App) -> None:
 
 def test_locked_sums_lose_no_call(server: postgres.Server) -> None:
     url = new_database(server)
-    database = store.Postgres(url, soon=0.05)
+    database = store.Postgres(url, defer_delay_s=0.05)
     ledger = CallLog(database)
     counted = "SELECT calls FROM usage"
     ledger.log_usage("test", 0.0, "recall", "test", TokenUsage(1, 1, 1))

@@ -167,7 +167,7 @@ def test_term_counts_are_read_back(server: postgres.Server) -> None:
 
     async def work(tx: Transaction) -> dict[int, tuple[float, bool]]:
         among = await app.store.database.vectors.select_candidates(tx, Filter(Scope("test")), "bag", DIMENSIONS)
-        nodes, _ = await words._read_term_passages(tx, among, parse_query_terms(words._get_tokenizer(), "kettle"), 0)
+        nodes, _ = await words._read_term_passages(tx, among, parse_query_terms("kettle"), 0)
         rows = zip(nodes.memories.tolist(), nodes.text[0].tolist(), nodes.label[0].tolist(), strict=True)
         return {memory: (text, label) for memory, text, label in rows}
 
@@ -356,7 +356,7 @@ def test_unfinished_index_is_rebuilt(medium_project: tuple[str, App], monkeypatc
     assert index_states(url) == [(GRAPH, False)]
     assert call(app, "verify").problems == ()
     assert call(app, "recall", project="crowd", query="stone8", k=1)[0].content.startswith("filler stone8 ")
-    assert "graph cannot be drawn" in call(app, "health").problems[0]
+    assert "graph cannot be built" in call(app, "health").problems[0]
     # The next search that needs it retries after a while.
     monkeypatch.setattr(store, "GRAPH_RETRY_DELAY_S", 0.1)
     app.store.database._graph_retry_at = 0.0  # type: ignore[attr-defined]

@@ -188,7 +188,7 @@ def test_symlinked_store_syncs_real_log(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_interrupted_write_still_syncs(app: App, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    database, change = app.store.database, sqlite_connection.set_durable
+    database, change = app.store.database, sqlite_connection.set_sync_on_commit
     run_sync(database.write(work))
 
     def interrupted(connection: apsw.Connection, durable: bool) -> None:
@@ -196,7 +196,7 @@ def test_interrupted_write_still_syncs(app: App, disk: Disk, monkeypatch: pytest
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_connection, "set_durable", interrupted)
+        patched.setattr(sqlite_connection, "set_sync_on_commit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run_sync(database.deferred_sync.write(work))
     run_sync(database.write(work))

@@ -1,4 +1,4 @@
-"""Files of other programs: read, changed whole or not at all, and given back as they were."""
+"""Read and change other programs' configuration files, and record what they were, so that they can be restored."""
 
 import contextlib
 import difflib
@@ -12,28 +12,28 @@ from typing import Any, NamedTuple
 from athena.core.files import FileLock, lock_file, write_file_atomically
 from athena.errors import Conflict, Denied, InvalidInput, Misconfigured
 
-MAX_CONFIG_BYTES = 16 << 20  # bytes of a configuration
+MAX_CONFIG_BYTES = 16 << 20
 RECORD_FILE = "clients.json"
 
 
-class Change(NamedTuple):
-    """What becomes of a file; None is no file."""
+class FileChange(NamedTuple):
+    """The text of a file before and after; None stands for no file."""
 
     path: Path
     before: str | None
     after: str | None
 
     def format_diff(self) -> str:
-        """Show it as a patch."""
+        """Return the change as a unified diff."""
         old, new = ((text or "").splitlines(keepends=True) for text in (self.before, self.after))
         lines = difflib.unified_diff(old, new, str(self.path), str(self.path))
         return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
 
 
 def read_config(path: Path) -> str | None:
-    """Return the text of a file, None where there is none; one that we should not touch is refused."""
+    """Return the text of a file, None if it does not exist; raise an error for one that must not be edited."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # no pipe holds us up
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # a pipe does not block
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(0, "it is no file")
             data = file.read(MAX_CONFIG_BYTES + 1)
@@ -50,7 +50,7 @@ def read_config(path: Path) -> str | None:
     return text
 
 
-def write_change(change: Change, mode: int = 0o644) -> None:
+def write_change(change: FileChange, mode: int = 0o644) -> None:
     """Give a file its new text in one step, or remove it; a symbolic link stays one, and the file keeps its mode.
 
     Raise Conflict if another program has changed the file since it was read.
@@ -78,7 +78,7 @@ def write_change(change: Change, mode: int = 0o644) -> None:
         ) from None
 
 
-def _check_unchanged(change: Change) -> None:
+def _check_unchanged(change: FileChange) -> None:
     if read_config(change.path) != change.before:
         raise Conflict(f"{change.path} was changed by somebody else just now", hint="nothing was changed; try again")
 
@@ -93,7 +93,7 @@ def setup_lock(home: str) -> FileLock:
 
 
 class BackupRecord:
-    """What files were before we changed them, kept in Athena's home, so that they can be given back."""
+    """The texts of files before Athena changed them, kept in the data folder, to restore them on removal."""
 
     def __init__(self, home: str) -> None:
         self._path = Path(home) / RECORD_FILE
@@ -104,35 +104,36 @@ class BackupRecord:
             raise Misconfigured(f"{self._path} is damaged", hint="move it away; athena init makes a new one") from None
 
     def original_text(self, path: Path) -> str | None:
-        found = self._files.get(str(path))
-        return None if found is None else found["before"]
+        """Return the text of a file without our entries; None if there was no file, or none is recorded."""
+        entry = self._files.get(str(path))
+        return None if entry is None else entry["before"]
 
     def has_file(self, path: Path) -> bool:
         return str(path) in self._files
 
     def is_untouched(self, path: Path, text: str | None) -> bool:
-        """Tell whether a file is as we left it."""
-        found = self._files.get(str(path))
-        return found is not None and found["after"] == _hash_text(text)
+        """Return whether a file has the text that Athena wrote last."""
+        entry = self._files.get(str(path))
+        return entry is not None and entry["after"] == _hash_text(text)
 
     def save_original(self, path: Path, before: str | None, after: str | None) -> None:
-        """Remember what to give back, and how we left it; and whether its folder is ours too."""
-        made = self._files.get(str(path), {}).get("made", not path.parent.exists())
-        self._files[str(path)] = {"before": before, "after": _hash_text(after), "made": made}
+        """Record the text to restore, the text that Athena wrote, and whether Athena creates the folder too."""
+        creates_folder = self._files.get(str(path), {}).get("made", not path.parent.exists())
+        self._files[str(path)] = {"before": before, "after": _hash_text(after), "made": creates_folder}
         self._save()
 
     def forget_file(self, path: Path) -> None:
-        """Let go of a file that was given back; a folder that we made goes too, if nothing is in it."""
-        if (found := self._files.pop(str(path), None)) is not None:
+        """Remove a restored file from the record, and its folder if Athena created it and it is empty."""
+        if (entry := self._files.pop(str(path), None)) is not None:
             self._save()
-            if found.get("made"):
+            if entry.get("made"):
                 with contextlib.suppress(OSError):
                     path.parent.rmdir()
 
     def _save(self) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         text = json.dumps(self._files, indent=2) + "\n" if self._files else None
-        write_change(Change(self._path, self._text, text), 0o600)
+        write_change(FileChange(self._path, self._text, text), 0o600)
         self._text = text
 
 

@@ -1,5 +1,5 @@
-"""Consolidation: what the events and memories of the last days add up to.
+"""Consolidation: find patterns in the events and memories of the last days, and act on them.
 
-Miners (`recurring`, `sequences`, `together`, `contradictions`) look at plain values and know no store; `run` reads
-from the store, lets them work, keeps the patterns that they find and changes memories accordingly.
+The miners (`events`, `sequences`, `stages`, `contradictions`) work on plain values and know no store. `run` reads from
+the store, runs the miners, saves their patterns and changes memories accordingly.
 """

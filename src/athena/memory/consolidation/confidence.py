@@ -1,8 +1,9 @@
-"""How likely it is that something is there by chance alone. Logarithms to base 10, of upper bounds."""
+"""Confidence of patterns: calibrated weights, and bounds on the probability of chance (base 10 logarithms)."""
 
 import math
 from collections.abc import Sequence
 
+# Fitted by scripts/fit_patterns.py; the first of each is the intercept.
 CALIBRATION_WEIGHTS: dict[str, tuple[float, ...]] = {
     "recurring": (-9.358, 6.977, 2.22, 2.086, -1.057),
     "sequence": (-11.935, 7.336, 3.261, 2.565),
@@ -10,23 +11,24 @@ CALIBRATION_WEIGHTS: dict[str, tuple[float, ...]] = {
 }
 
 
-def compute_confidence(kind: str, features: tuple[float, ...]) -> float:
-    return round(apply_logistic(CALIBRATION_WEIGHTS[kind], features), 4)
-
-
 LN_10 = math.log(10)
 
 
-def log_poisson_tail(seen: int, expected: float) -> float:
-    """Return the log of how likely it is to see at least so many where so many are expected."""
-    if seen <= expected:
+def compute_confidence(pattern_type: str, features: tuple[float, ...]) -> float:
+    """Return the probability that a pattern with these features is real."""
+    return round(apply_logistic(CALIBRATION_WEIGHTS[pattern_type], features), 4)
+
+
+def log_poisson_tail(count: int, expected: float) -> float:
+    """Return the log of the probability of at least `count` occurrences."""
+    if count <= expected:
         return 0.0
     expected = max(expected, 1e-300)
-    return (seen * math.log(expected / seen) + seen - expected) / LN_10
+    return (count * math.log(expected / count) + count - expected) / LN_10
 
 
 def log_binomial_tail(hits: int, tries: int, rate: float) -> float:
-    """Return the log of how likely at least so many hits are at this rate."""
+    """Return the log of the probability of at least `hits` hits."""
     rate = min(max(rate, 1e-9), 1 - 1e-9)
     if hits <= tries * rate:
         return 0.0
@@ -36,16 +38,16 @@ def log_binomial_tail(hits: int, tries: int, rate: float) -> float:
         for k in range(hits, tries + 1)
     ]  # fmt: skip
     top = max(logs)
-    return (top + math.log(sum(math.exp(one - top) for one in logs))) / LN_10
+    return (top + math.log(sum(math.exp(log - top) for log in logs))) / LN_10
 
 
-def log_combinations(among: int, chosen: int) -> float:
-    """Return the log of in how many ways some can be chosen among many."""
-    chosen = min(chosen, among)
-    return (math.lgamma(among + 1) - math.lgamma(chosen + 1) - math.lgamma(among - chosen + 1)) / LN_10
+def log_combinations(n: int, k: int) -> float:
+    """Return the log of the binomial coefficient."""
+    k = min(k, n)
+    return (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / LN_10
 
 
 def apply_logistic(weights: Sequence[float], features: Sequence[float]) -> float:
-    """Return a probability from features; the first weight stands alone."""
+    """Return the probability of a logistic regression; the first weight is the intercept."""
     total = weights[0] + sum(weight * feature for weight, feature in zip(weights[1:], features, strict=True))
     return 1 / (1 + math.exp(-max(min(total, 30.0), -30.0)))

@@ -1,8 +1,8 @@
-"""Events of one kind: the same thing in other words, at other times.
+"""Group events of the same kind: the same thing in other words, at other times.
 
-Texts become sets of stems; sets that share most of their weight (rare words weigh more) are one kind. Greedy and
-incremental: each text is compared only with kinds that share one of its rarer words, so the cost grows with the
-number of texts and not with its square.
+A text becomes a set of stems, its signature. Signatures that share most of their weight (rare words weigh more) are
+one kind. The clustering is greedy: a text is compared only with groups that share one of its rarer words, so that the
+cost grows with the number of texts, not with its square.
 """
 
 import math
@@ -10,19 +10,25 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from athena.core.words import STOP_WORDS, stem_word
-from athena.memory.consolidation.values import Event
+from athena.memory.consolidation.values import MinedEvent
+
+MIN_GROUP_SIMILARITY = 0.36
+MIN_CORE_SHARE = 0.6  # of the members that must have a word for it to be in the core
+MIN_WORD_COUNT = 5  # rarer words weigh no more than this: they tell occasions apart, not kinds
+OCCASION_GAP_S = 1_800.0  # repetitions in a session within this time are one occasion
+MAX_PROBE_WORDS = 6  # rare words of a text by which groups are looked up
 
 
-def split_words(words: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words of a table that is written as text."""
-    return words.split()
+    return text.split()
 
 
-# A hash, an id, a version, a time or a number tells one occasion from another, never one kind from another.
+# A hash, an id, a version, a time or a number tells occasions apart, never kinds.
 VOLATILE_TOKEN_PATTERN = re.compile(
     r"""https?://\S+
       | \b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{20,}\b
@@ -33,14 +39,14 @@ VOLATILE_TOKEN_PATTERN = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-# p99 and k6 are words, worker3 is a worker
+# "p99" and "k6" are words, "worker3" is "worker".
 WORD_PATTERN = re.compile(r"[^\W\d_]{4,}|[^\W\d_]+\d{1,3}(?![^\W_])|[^\W\d_]{2,}")
-# A file or a folder is one word: two files are two things, however much of their paths they share.
+# A path is one word: two files are two things, however much of their paths they share.
 FILE_PATH_PATTERN = re.compile(
     r"(?<![\w/.])(?:[\w.-]*\w/)+[\w.-]*\w|(?<![\w/.])[\w-]+\.(?:py|[jt]sx?|go|rs|md|sql|toml|ya?ml|json|css|html|sh|java|c|h)\b"
 )
 URL_PATTERN = re.compile(r"https?://\S+")
-NEGATION_STEM = "not"  # the word that stands for every denial
+NEGATION_STEM = "not"  # stands for every form of negation
 NEGATION_PATTERN = re.compile(
     r"\b(?:not|no|never|none|without|cannot|skip(?:s|ped|ping)?|forgot(?:ten)?|omit(?:s|ted)?)\b|n['’]t\b",
     re.IGNORECASE,
@@ -67,25 +73,24 @@ def stem(word: str) -> str:
 
 
 def extract_stems(text: str) -> list[str]:
-    """Return the stems of a text in their order, without what changes from occasion to occasion."""
+    """Return the stems of a text in order, without numbers, ids and times, which change with the occasion."""
     text = URL_PATTERN.sub(" ", text)
     paths = [re.sub(r"\d+", "0", path.lower()) for path in FILE_PATH_PATTERN.findall(text)]
     plain = VOLATILE_TOKEN_PATTERN.sub(" ", FILE_PATH_PATTERN.sub(" ", text))
-    found = [stem(word) for word in map(str.lower, WORD_PATTERN.findall(plain)) if word not in EVENT_STOP_WORDS]
-    return [*([NEGATION_STEM] if NEGATION_PATTERN.search(text) else []), *paths, *found]
+    stems = [stem(word) for word in map(str.lower, WORD_PATTERN.findall(plain)) if word not in EVENT_STOP_WORDS]
+    return [*([NEGATION_STEM] if NEGATION_PATTERN.search(text) else []), *paths, *stems]
 
 
-def select_paths(words: frozenset[str]) -> frozenset[str]:
-    """Return the files and folders of a signature."""
-    return frozenset(word for word in words if "/" in word or "." in word)
+def select_paths(signature: frozenset[str]) -> frozenset[str]:
+    return frozenset(word for word in signature if "/" in word or "." in word)
 
 
-def compute_signature(text: str, longest: int = 40) -> frozenset[str]:
-    """Return the words of the beginning of a text, as a set."""
-    return frozenset(extract_stems(text[:2_000])[:longest])
+def compute_signature(text: str, max_stems: int = 40) -> frozenset[str]:
+    """Return the first stems of a text as a set."""
+    return frozenset(extract_stems(text[:2_000])[:max_stems])
 
 
-# Forms of one line tell of the same deed. The first three forms of a verb also count where a text begins with them.
+# The forms of one line mean the same action. Forms of the present tense count only as the first word of a text.
 VERB_FORMS = [
     "edit edits editing edited change changes changing changed modify modified update updated adjusted patched tweaked",
     "read reads reading viewed",
@@ -115,89 +120,81 @@ VERB_FORMS = [
     "close closes closing closed",
     "reviewed", "merged", "refactored", "documented", "benchmarked", "reopened", "approved", "rejected",
 ]  # fmt: skip
+IRREGULAR_PAST_FORMS = frozenset(split_words("wrote written ran sent"))
 NUMBER_START_PATTERN = re.compile(r"[#v]?\d")
 EVENT_TOKEN_PATTERN = re.compile(r"\w(?:[\w./'’-]*\w)?")
 NAME_PATTERN = re.compile(r"[A-Z][a-z]+")
 
 
-@lru_cache(maxsize=1)
+@cache
 def _load_verb_forms() -> tuple[dict[str, str], frozenset[str]]:
-    lines = [split_words(line) for line in VERB_FORMS]
-    told = {form: line[0] for line in lines for form in line}
-    return told, frozenset(form for form in told if not form.endswith("ed") and form not in IRREGULAR_PAST_FORMS)
-
-
-IRREGULAR_PAST_FORMS = frozenset(split_words("wrote written ran sent"))
+    """Return the action of each form, and the forms of the present tense, which may be nouns ("a run")."""
+    actions = {form: line.split()[0] for line in VERB_FORMS for form in line.split()}
+    present = frozenset(form for form in actions if not form.endswith("ed") and form not in IRREGULAR_PAST_FORMS)
+    return actions, present
 
 
 class EventShape(NamedTuple):
-    """How a text is built, as far as it tells kinds apart."""
+    """The features of a text that tell kinds of events apart."""
 
     tokens: tuple[str, ...]
-    deeds: frozenset[str]
+    actions: frozenset[str]
     paths: frozenset[str]
     is_negated: bool
 
 
-def parse_shape(text: str, words: frozenset[str]) -> EventShape:
+def parse_shape(text: str, signature: frozenset[str]) -> EventShape:
     tokens = tuple(EVENT_TOKEN_PATTERN.findall(text[:400]))
-    told, unsure = _load_verb_forms()
-    deeds = set()
-    for place, token in enumerate(tokens):
+    action_by_form, present_forms = _load_verb_forms()
+    actions = set()
+    for i, token in enumerate(tokens):
         word = token.lower()
-        if word in told and (place == 0 or word not in unsure):
-            deeds.add(told[word])
-        elif place == 0 and word.endswith("ed") and len(word) > 4:
-            deeds.add(stem(word))
-    return EventShape(tokens, frozenset(deeds), select_paths(words), NEGATION_STEM in words)
+        if word in action_by_form and (i == 0 or word not in present_forms):
+            actions.add(action_by_form[word])
+        elif i == 0 and word.endswith("ed") and len(word) > 4:
+            actions.add(stem(word))
+    return EventShape(tokens, frozenset(actions), select_paths(signature), NEGATION_STEM in signature)
 
 
-def are_different_kinds(one: EventShape, other: EventShape) -> bool:
-    """Tell whether two texts cannot be of one kind."""
+def are_different_kinds(shape: EventShape, other: EventShape) -> bool:
+    """Return whether two texts cannot be events of one kind."""
     return (
-        one.is_negated != other.is_negated
-        or bool(one.deeds and other.deeds and not one.deeds & other.deeds)
-        or bool(one.paths and other.paths and not one.paths & other.paths)
-        or _differ_in_one_word(one.tokens, other.tokens)
+        shape.is_negated != other.is_negated
+        or bool(shape.actions and other.actions and not shape.actions & other.actions)
+        or bool(shape.paths and other.paths and not shape.paths & other.paths)
+        or _differ_in_one_word(shape.tokens, other.tokens)
     )
 
 
-def _differ_in_one_word(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Tell whether two texts are the same but for one word that is neither a number nor a name."""
-    if len(one) != len(other):
+def _differ_in_one_word(tokens: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    """Return whether two texts differ in exactly one word that is neither a number nor a name."""
+    if len(tokens) != len(others):
         return False
-    changed = [(a, b) for a, b in zip(one, other, strict=True) if not _are_same_token(a, b)]
-    return len(changed) == 1 and len(one) > 1 and not all(NAME_PATTERN.fullmatch(token) for token in changed[0])
+    changed = [(a, b) for a, b in zip(tokens, others, strict=True) if not _are_same_token(a, b)]
+    return len(changed) == 1 and len(tokens) > 1 and not all(NAME_PATTERN.fullmatch(token) for token in changed[0])
 
 
-def _are_same_token(one: str, other: str) -> bool:
-    if one == other or (NUMBER_START_PATTERN.match(one) and NUMBER_START_PATTERN.match(other)):
+def _are_same_token(token: str, other: str) -> bool:
+    if token == other or (NUMBER_START_PATTERN.match(token) and NUMBER_START_PATTERN.match(other)):
         return True
-    return stem(one.lower()) == stem(other.lower()) or (_is_hex_id(one) and _is_hex_id(other))
+    return stem(token.lower()) == stem(other.lower()) or (_is_hex_id(token) and _is_hex_id(other))
 
 
 def _is_hex_id(token: str) -> bool:
     return len(token) >= 6 and all(c in "0123456789abcdef" for c in token) and any(c.isdigit() for c in token)
 
 
-MIN_GROUP_SIMILARITY = 0.36  # from this likeness on, a text belongs to a kind
-MIN_CORE_SHARE = 0.6  # a word is of the core of a kind if this part of its members has it
-MIN_WORD_COUNT = 5  # rarer words weigh no more: they tell occasions apart, not kinds
-OCCASION_GAP_S = 1_800.0  # seconds: what happens again in a session within this time is the same occasion
-MAX_PROBE_WORDS = 6  # rare words of a text by which kinds are looked up
-
-
 @dataclass(slots=True)
 class EventGroup:
-    """A group of events, and the words that most of them share."""
+    """Events of one kind, and the words that most of them share."""
 
     event_type: str
-    events: list[Event]
-    occasions: list[Event]  # one event each
+    events: list[MinedEvent]
+    occasions: list[MinedEvent]  # the first event of each occasion
     core: frozenset[str]
-    coverage: float  # which part of a member's weight the core is, on average
-    same_wording: bool = False  # all in the same words
-    confidence: float = 0.0  # that these are of one kind, as `recurring` finds
+    coverage: float  # the mean share of a member's weight that is in the core
+    same_wording: bool = False
+    confidence: float = 0.0  # that these are of one kind; `sequences.find_recurring` sets it
 
 
 @dataclass(slots=True)
@@ -206,163 +203,174 @@ class _Cluster:
     total: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
-    def add_member(self, words: frozenset[str], shape: EventShape, times: int) -> None:
-        self.total += times
+    def add_member(self, signature: frozenset[str], shape: EventShape, occasion_count: int) -> None:
+        self.total += occasion_count
         self.adopt_shape(shape)
-        for word in words:
-            self.counts[word] += times
+        for word in signature:
+            self.counts[word] += occasion_count
 
     def adopt_shape(self, shape: EventShape) -> None:
-        """Let what a member does and does it to be what the group does, where it said nothing of it yet."""
-        mine = self.shape
-        self.shape = mine._replace(deeds=mine.deeds or shape.deeds, paths=mine.paths or shape.paths)
+        """Take over the actions and paths of a member if the cluster has none yet."""
+        own = self.shape
+        self.shape = own._replace(actions=own.actions or shape.actions, paths=own.paths or shape.paths)
 
-    def compute_word_shares(self, least: float) -> dict[str, float]:
-        """Return which part of the members has each word, of words that enough of them have."""
-        found = {word: count / self.total for word, count in self.counts.items()}
-        return {word: part for word, part in found.items() if part >= least}
+    def compute_word_shares(self, min_share: float) -> dict[str, float]:
+        """Return the share of the members that have each word, for words with at least `min_share`."""
+        shares = {word: count / self.total for word, count in self.counts.items()}
+        return {word: share for word, share in shares.items() if share >= min_share}
 
 
 class Vocabulary:
-    """How often each word occurs, over occasions."""
+    """In how many occasions each word occurs."""
 
     def __init__(self, signatures: Sequence[tuple[frozenset[str], int]]) -> None:
-        self.total = sum(times for _, times in signatures)
+        self.total = sum(occasion_count for _, occasion_count in signatures)
         self.counts: Counter[str] = Counter()
-        for words, times in signatures:
-            for word in words:
-                self.counts[word] += times
+        for signature, occasion_count in signatures:
+            for word in signature:
+                self.counts[word] += occasion_count
 
     def compute_weight(self, word: str) -> float:
+        """Return the inverse document frequency of a word."""
         return math.log((self.total + 1) / max(self.counts[word], min(MIN_WORD_COUNT, self.total))) + 0.1
 
 
-def group_events(events: Iterable[Event]) -> tuple[list[EventGroup], Vocabulary, list[tuple[frozenset[str], int]]]:
-    """Sort events into kinds, also return the words of all of them."""
-    grouped: dict[tuple[str, frozenset[str]], list[Event]] = defaultdict(list)
+def group_events(events: Iterable[MinedEvent]) -> tuple[list[EventGroup], Vocabulary, list[tuple[frozenset[str], int]]]:
+    """Return the groups of events of one kind, the vocabulary, and each signature with its count of occasions."""
+    events_by_key: dict[tuple[str, frozenset[str]], list[MinedEvent]] = defaultdict(list)
     for event in events:
-        grouped[event.event_type, compute_signature(event.text)].append(event)
-    occasions = {key: select_occasions(found) for key, found in grouped.items()}
-    background = [(key[1], len(found)) for key, found in occasions.items()]
+        events_by_key[event.event_type, compute_signature(event.text)].append(event)
+    occasions = {key: select_occasions(members) for key, members in events_by_key.items()}
+    background = [(signature, len(members)) for (_, signature), members in occasions.items()]
     vocabulary = Vocabulary(background)
     weights = {word: vocabulary.compute_weight(word) for word in vocabulary.counts}
-    made: list[EventGroup] = []
-    types: dict[str, list[frozenset[str]]] = defaultdict(list)
-    for event_type, words in grouped:
-        if words:
-            types[event_type].append(words)
-    for event_type, found in types.items():
-        sizes = {words: len(occasions[event_type, words]) for words in found}
-        shapes = {words: parse_shape(grouped[event_type, words][0].text, words) for words in found}
-        made += [
-            _create_event_group(event_type, members, grouped, weights)
+    groups: list[EventGroup] = []
+    signatures_by_type: dict[str, list[frozenset[str]]] = defaultdict(list)
+    for event_type, signature in events_by_key:
+        if signature:
+            signatures_by_type[event_type].append(signature)
+    for event_type, signatures in signatures_by_type.items():
+        sizes = {signature: len(occasions[event_type, signature]) for signature in signatures}
+        shapes = {
+            signature: parse_shape(events_by_key[event_type, signature][0].text, signature) for signature in signatures
+        }
+        groups += [
+            _create_event_group(event_type, members, events_by_key, weights)
             for members in _cluster_signatures(sizes, weights, shapes)
         ]
-    return made, vocabulary, background
+    return groups, vocabulary, background
 
 
-def select_occasions(events: Sequence[Event]) -> list[Event]:
-    """Return one event of each occasion: what a session does again and again within minutes happened once."""
-    last: dict[str | None, float] = {}
-    found = []
-    for event in sorted(events, key=lambda one: one.at):
-        if event.session not in last or event.at - last[event.session] > OCCASION_GAP_S:
-            found.append(event)
-        last[event.session] = event.at
-    return found
+def select_occasions(events: Sequence[MinedEvent]) -> list[MinedEvent]:
+    """Return the first event of each occasion: repetitions in a session within minutes count once."""
+    last_at: dict[str | None, float] = {}
+    occasions = []
+    for event in sorted(events, key=lambda event: event.at):
+        if event.session not in last_at or event.at - last_at[event.session] > OCCASION_GAP_S:
+            occasions.append(event)
+        last_at[event.session] = event.at
+    return occasions
 
 
 def _cluster_signatures(
     sizes: dict[frozenset[str], int], weights: dict[str, float], shapes: dict[frozenset[str], EventShape]
 ) -> list[list[frozenset[str]]]:
-    """Put signatures together, the most frequent first; then put groups together that turn out to be one."""
-    groups: list[_Cluster] = []
-    places: dict[str, set[int]] = defaultdict(set)
+    """Add each signature to the nearest cluster, the most frequent first; then merge clusters that are one kind."""
+    clusters: list[_Cluster] = []
+    clusters_by_word: dict[str, set[int]] = defaultdict(set)
     members: list[list[frozenset[str]]] = []
-    for words in sorted(sizes, key=lambda words: (-sizes[words], sorted(words))):
-        best = _find_nearest_cluster(words, shapes[words], groups, places, weights)
-        if best is None:
-            best = len(groups)
-            groups.append(_Cluster(shapes[words]))
+    for signature in sorted(sizes, key=lambda signature: (-sizes[signature], sorted(signature))):
+        shape = shapes[signature]
+        nearest = _find_nearest_cluster(signature, shape, clusters, clusters_by_word, weights)
+        if nearest is None:
+            nearest = len(clusters)
+            clusters.append(_Cluster(shape))
             members.append([])
-        groups[best].add_member(words, shapes[words], sizes[words])
-        members[best].append(words)
-        for word in words:
-            places[word].add(best)
-    return _merge_clusters(groups, members, weights)
+        clusters[nearest].add_member(signature, shape, sizes[signature])
+        members[nearest].append(signature)
+        for word in signature:
+            clusters_by_word[word].add(nearest)
+    return _merge_clusters(clusters, members, weights)
 
 
 def _merge_clusters(
-    groups: list[_Cluster], members: list[list[frozenset[str]]], weights: dict[str, float]
+    clusters: list[_Cluster], members: list[list[frozenset[str]]], weights: dict[str, float]
 ) -> list[list[frozenset[str]]]:
-    """Put small groups into the larger one whose words are nearly theirs."""
-    order = sorted((i for i in range(len(groups)) if groups[i].total > 1), key=lambda i: -groups[i].total)
-    leading: dict[str, list[int]] = defaultdict(list)
-    gone: set[int] = set()
-    for place in order:
-        mine = groups[place].compute_word_shares(MIN_CORE_SHARE / 2)
-        near = Counter(other for word in mine for other in leading[word])
-        for other, _ in near.most_common(20):
-            if are_different_kinds(groups[place].shape, groups[other].shape):
+    """Merge each cluster into the larger one that shares most of its words."""
+    largest_first = sorted((i for i in range(len(clusters)) if clusters[i].total > 1), key=lambda i: -clusters[i].total)
+    leaders_by_word: dict[str, list[int]] = defaultdict(list)
+    merged: set[int] = set()
+    for i in largest_first:
+        shares = clusters[i].compute_word_shares(MIN_CORE_SHARE / 2)
+        candidates = Counter(other for word in shares for other in leaders_by_word[word])
+        for other, _ in candidates.most_common(20):
+            if are_different_kinds(clusters[i].shape, clusters[other].shape):
                 continue
-            theirs = groups[other].compute_word_shares(MIN_CORE_SHARE / 2)
-            common = sum(weights[word] * min(part, theirs.get(word, 0.0)) for word, part in mine.items())
-            whole = sum(weights[w] * max(mine.get(w, 0.0), theirs.get(w, 0.0)) for w in mine.keys() | theirs.keys())
-            if common >= MIN_GROUP_SIMILARITY * whole:
-                members[other] += members[place]
-                groups[other].total += groups[place].total
-                groups[other].counts += groups[place].counts
-                groups[other].adopt_shape(groups[place].shape)
-                gone.add(place)
+            other_shares = clusters[other].compute_word_shares(MIN_CORE_SHARE / 2)
+            common = sum(weights[word] * min(share, other_shares.get(word, 0.0)) for word, share in shares.items())
+            union = sum(
+                weights[w] * max(shares.get(w, 0.0), other_shares.get(w, 0.0))
+                for w in shares.keys() | other_shares.keys()
+            )
+            if common >= MIN_GROUP_SIMILARITY * union:
+                members[other] += members[i]
+                clusters[other].total += clusters[i].total
+                clusters[other].counts += clusters[i].counts
+                clusters[other].adopt_shape(clusters[i].shape)
+                merged.add(i)
                 break
         else:
-            for word in mine:
-                leading[word].append(place)
-    return [found for place, found in enumerate(members) if place not in gone]
+            for word in shares:
+                leaders_by_word[word].append(i)
+    return [signatures for i, signatures in enumerate(members) if i not in merged]
 
 
 def _find_nearest_cluster(
-    words: frozenset[str],
-    mine: EventShape,
-    groups: list[_Cluster],
-    places: dict[str, set[int]],
+    signature: frozenset[str],
+    shape: EventShape,
+    clusters: list[_Cluster],
+    clusters_by_word: dict[str, set[int]],
     weights: dict[str, float],
 ) -> int | None:
-    rare = sorted(words, key=lambda word: -weights[word])[:MAX_PROBE_WORDS]
+    rare_words = sorted(signature, key=lambda word: -weights[word])[:MAX_PROBE_WORDS]
     shared: Counter[int] = Counter()
-    for word in rare:
-        for place in places.get(word, ()):
-            shared[place] += 1
-    own = sum(weights[word] for word in words)
-    best, most = None, MIN_GROUP_SIMILARITY
-    for place, _ in shared.most_common(40):
-        group = groups[place]
-        total = group.total
-        common = whole = 0.0
-        for word, count in group.counts.items():
-            part = count / total
-            if word in words:
-                common += weights[word] * part
-            elif part > 0.2:
-                whole += weights[word] * part
-        likeness = common / (own + whole)
-        if likeness > most and not are_different_kinds(mine, group.shape):
-            best, most = place, likeness
+    for word in rare_words:
+        for i in clusters_by_word.get(word, ()):
+            shared[i] += 1
+    own_weight = sum(weights[word] for word in signature)
+    best, best_similarity = None, MIN_GROUP_SIMILARITY
+    for i, _ in shared.most_common(40):
+        cluster = clusters[i]
+        total = cluster.total
+        common = missing = 0.0
+        for word, count in cluster.counts.items():
+            share = count / total
+            if word in signature:
+                common += weights[word] * share
+            elif share > 0.2:
+                missing += weights[word] * share
+        similarity = common / (own_weight + missing)
+        if similarity > best_similarity and not are_different_kinds(shape, cluster.shape):
+            best, best_similarity = i, similarity
     return best
 
 
 def _create_event_group(
     event_type: str,
     members: list[frozenset[str]],
-    grouped: dict[tuple[str, frozenset[str]], list[Event]],
+    events_by_key: dict[tuple[str, frozenset[str]], list[MinedEvent]],
     weights: dict[str, float],
 ) -> EventGroup:
-    events = sorted((e for words in members for e in grouped[event_type, words]), key=lambda one: (one.at, one.id))
+    events = sorted(
+        (e for signature in members for e in events_by_key[event_type, signature]),
+        key=lambda event: (event.at, event.id),
+    )
     occasions = select_occasions(events)
     signatures = [compute_signature(event.text) for event in occasions]
-    counts = Counter(word for words in signatures for word in words)
+    counts = Counter(word for signature in signatures for word in signature)
     core = frozenset(word for word, count in counts.items() if count >= MIN_CORE_SHARE * len(occasions))
     covered = sum(
-        sum(weights[w] for w in words & core) / (sum(weights[w] for w in words) or 1.0) for words in signatures
+        sum(weights[w] for w in signature & core) / (sum(weights[w] for w in signature) or 1.0)
+        for signature in signatures
     )
     return EventGroup(event_type, events, occasions, core, covered / len(occasions), len(members) == 1)

@@ -1,4 +1,4 @@
-"""Looking at the patterns that were found."""
+"""Store patterns and read them back; a pattern is a memory of kind `pattern`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from athena.core.hashing import hash_text
 from athena.core.values import Page, Scope
 from athena.errors import NotFound
-from athena.memory import history_rows, rows, write
+from athena.memory import history_rows, write
 from athena.memory import rows as memory_rows
 from athena.memory.consolidation import rows as consolidation_rows
 from athena.memory.consolidation.read import INPUT_KINDS
@@ -19,8 +19,8 @@ from athena.memory.values import RESERVED_PREFIX, Draft, Memory, format_preview
 from athena.storage import scopes
 from athena.storage.database import Transaction
 
-MAX_EVIDENCE_IDS = 200  # ids that are kept of a pattern, the newest; its support says how many there are
-ACTED_KEY = f"{RESERVED_PREFIX}acted"  # metadata of a pattern on whose account memories were changed
+MAX_EVIDENCE_IDS = 200  # the newest; `support` has the full count
+ACTED_KEY = f"{RESERVED_PREFIX}acted"  # marks a pattern that memories were changed for
 RESERVED_KEYS = ("session_id", "support", "evidence", "memory", "merged")
 
 
@@ -29,7 +29,7 @@ def build_pattern_key(pattern: Pattern) -> str:
 
 
 def row_to_pattern(row: Memory, *, new: bool = False) -> Found:
-    """Show a kept pattern."""
+    """Return a stored pattern as its result value."""
     facts = row.metadata
     details = {
         name: value
@@ -43,62 +43,75 @@ def row_to_pattern(row: Memory, *, new: bool = False) -> Found:
 
 
 async def find_pattern_row(tx: Transaction, scope: Scope, pattern: Pattern) -> Kept | None:
-    """Return the row of a pattern, forgotten ones too."""
-    numbers = await scopes.fetch_own_ids(tx, scope.with_kind("pattern"))
-    found = await rows.find_memory_rows(tx, numbers, "m.session = :key", key=build_pattern_key(pattern))
-    return found[0] if found else None
+    """Return the row of a pattern, even if it was forgotten."""
+    scope_ids = await scopes.fetch_own_ids(tx, scope.with_kind("pattern"))
+    rows = await memory_rows.find_memory_rows(tx, scope_ids, "m.session = :key", key=build_pattern_key(pattern))
+    return rows[0] if rows else None
 
 
 async def save_pattern(
-    store: Store, tx: Transaction, scope: int, pattern: Pattern, kept: Kept | None, more: dict[str, Any], call: int
+    store: Store,
+    tx: Transaction,
+    scope_id: int,
+    pattern: Pattern,
+    row: Kept | None,
+    more_facts: dict[str, Any],
+    call_id: int,
 ) -> tuple[int, str]:
-    """Write a pattern, or bring its row up to date; return its number and what that did."""
+    """Insert a pattern or update its row; return its id and whether it is new, known or changed."""
     now = store.clock()
     facts = {
-        "session_id": build_pattern_key(pattern), "support": pattern.support, "evidence": list(pattern.evidence[-MAX_EVIDENCE_IDS:]),
-        **pattern.details, **more,
-    }  # fmt: skip
-    if kept is not None and kept.deleted is None:
-        facts = {
-            name: kept.memory.metadata[name] for name in ("memory", "merged", ACTED_KEY) if name in kept.memory.metadata
-        } | facts
+        "session_id": build_pattern_key(pattern),
+        "support": pattern.support,
+        "evidence": list(pattern.evidence[-MAX_EVIDENCE_IDS:]),
+        **pattern.details,
+        **more_facts,
+    }
+    if row is not None and row.deleted is None:
+        old_facts = row.memory.metadata
+        facts = {name: old_facts[name] for name in ("memory", "merged", ACTED_KEY) if name in old_facts} | facts
     draft = Draft(pattern.summary, (pattern.type,), pattern.type, facts, pattern.confidence)
-    one = prepare_memory(draft, now)
-    if kept is None:
-        number = await write.insert_memory(store, tx, scope, one, now)
-        await history_rows.insert_change(tx, scope, number, call, now, "found", None)
-        done = "new"
+    prepared = prepare_memory(draft, now)
+    if row is None:
+        pattern_id = await write.insert_memory(store, tx, scope_id, prepared, now)
+        await history_rows.insert_change(tx, scope_id, pattern_id, call_id, now, "found", None)
+        state = "new"
     else:
-        number = kept.memory.id
-        m = kept.memory
-        same = (m.content, m.metadata, m.importance) == (draft.content, facts, draft.importance)
-        if kept.deleted is None and same:
-            return number, "known"
-        await history_rows.insert_change(tx, scope, number, call, now, "found again", kept.to_snapshot())
-        await write.rewrite_memory(store, tx, kept, one, now)
-        done = "new" if kept.deleted is not None else "changed"
-    await _update_quotes(tx, scope, number, pattern.quotes, now)
-    return number, done
+        old = row.memory
+        pattern_id = old.id
+        is_same = (old.content, old.metadata, old.importance) == (draft.content, facts, draft.importance)
+        if row.deleted is None and is_same:
+            return pattern_id, "known"
+        await history_rows.insert_change(tx, scope_id, pattern_id, call_id, now, "found again", row.to_snapshot())
+        await write.rewrite_memory(store, tx, row, prepared, now)
+        state = "new" if row.deleted is not None else "changed"
+    await _update_quotes(tx, scope_id, pattern_id, pattern.quotes, now)
+    return pattern_id, state
 
 
-async def _update_quotes(tx: Transaction, scope: int, number: int, quotes: Sequence[int], now: float) -> None:
-    """Link a pattern to what it repeats; what it repeated before stays linked, since its history holds the words."""
-    for other in await rows.list_linked_ids(tx, scope, number, QUOTES_RELATION):
-        if other not in quotes:
-            await rows.delete_link(tx, scope, number, other, QUOTES_RELATION)
-            await rows.insert_link(tx, scope, number, other, QUOTED_RELATION, now)
-    for other in quotes:
-        await rows.insert_link(tx, scope, number, other, QUOTES_RELATION, now)
+async def _update_quotes(tx: Transaction, scope_id: int, pattern_id: int, quotes: Sequence[int], now: float) -> None:
+    """Link a pattern to the memories that it quotes.
+
+    Memories that only its history quotes stay linked by another relation, so that purging them reaches the history.
+    """
+    for memory_id in await memory_rows.list_linked_ids(tx, scope_id, pattern_id, QUOTES_RELATION):
+        if memory_id not in quotes:
+            await memory_rows.delete_link(tx, scope_id, pattern_id, memory_id, QUOTES_RELATION)
+            await memory_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTED_RELATION, now)
+    for memory_id in quotes:
+        await memory_rows.insert_link(tx, scope_id, pattern_id, memory_id, QUOTES_RELATION, now)
 
 
 async def browse_patterns(
-    store: Store, scope: Scope, kind: str | None, least: float, limit: int, offset: int
+    store: Store, scope: Scope, pattern_type: str | None, min_confidence: float, limit: int, offset: int
 ) -> Page[Found]:
-    """Return patterns, the surest first."""
+    """Return one page of patterns, the most certain first."""
 
     async def read_page(tx: Transaction) -> Page[Found]:
-        numbers = await scopes.fetch_visible_ids(tx, scope.with_kind("pattern"))
-        rows, total = await consolidation_rows.list_pattern_rows(tx, numbers, kind, least, limit, offset)
+        scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind("pattern"))
+        rows, total = await consolidation_rows.list_pattern_rows(
+            tx, scope_ids, pattern_type, min_confidence, limit, offset
+        )
         return Page([row_to_pattern(row) for row in rows], total)
 
     return await store.database.read(read_page)
@@ -106,19 +119,20 @@ async def browse_patterns(
 
 async def get_pattern(store: Store, ref: Ref, scope: Scope) -> WithEvidence:
     async def read_pattern(tx: Transaction) -> WithEvidence:
-        found = row_to_pattern((await locate(tx, scope.with_kind("pattern"), ref)).memory)
-        if not await consolidation_rows.has_all_sources(tx, found.id or 0):
-            raise NotFound(f"what pattern {ref!r:.40} rests on is gone", hint="list_patterns shows those that stand")
-        rests: list[Evidence] = []
-        for kind in INPUT_KINDS:
-            rows = await memory_rows.fetch_memories(
-                tx, await scopes.fetch_visible_ids(tx, scope.with_kind(kind)), found.evidence
+        pattern = row_to_pattern((await locate(tx, scope.with_kind("pattern"), ref)).memory)
+        if not await consolidation_rows.has_all_sources(tx, pattern.id or 0):
+            raise NotFound(
+                f"the evidence of pattern {ref!r:.40} was deleted", hint="list_patterns shows the valid ones"
             )
-            rests += [
+        evidence: list[Evidence] = []
+        for kind in INPUT_KINDS:
+            scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind(kind))
+            memories = await memory_rows.fetch_memories(tx, scope_ids, pattern.evidence)
+            evidence += [
                 Evidence(m.id, kind, format_preview(m.content), m.created, m.metadata.get("outcome"))
-                for m in rows.values()
+                for m in memories.values()
             ]
-        fields: dict[str, Any] = {name: getattr(found, name) for name in Found.__dataclass_fields__}
-        return WithEvidence(**fields, found_in=tuple(sorted(rests, key=lambda one: one.id)))
+        fields: dict[str, Any] = {name: getattr(pattern, name) for name in Found.__dataclass_fields__}
+        return WithEvidence(**fields, found_in=tuple(sorted(evidence, key=lambda item: item.id)))
 
     return await store.database.read(read_pattern)

@@ -1,31 +1,29 @@
-"""Reading what there is to consolidate, a few at a time and no more of each text than patterns need."""
+"""Read the events and memories of a consolidation in batches, with no more of each text than patterns need."""
 
 import hashlib
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from athena.core.values import Kind, Scope
 from athena.memory.consolidation import rows as consolidation_rows
-from athena.memory.consolidation.values import Event, MinedMemory
+from athena.memory.consolidation.values import MinedEvent, MinedMemory
 from athena.memory.sessions.values import list_outcome_synonyms
 from athena.memory.store import Store
 from athena.memory.values import RESERVED_PREFIX
 from athena.storage import scopes
-from athena.storage.database import Transaction
+from athena.storage.database import Row, Transaction
 
-INPUT_KINDS: tuple[Kind, ...] = ("memory", "event")  # that are looked at
+INPUT_KINDS: tuple[Kind, ...] = ("memory", "event")
 ROW_BATCH_SIZE = 1_000
-MAX_ROWS_PER_KIND = 100_000  # of each kind; what is older than the newest so many is left out
-MAX_INPUT_TEXT_CHARS = 600  # characters of a text
-PATTERN_KEY = (
-    f"{RESERVED_PREFIX}pattern"  # metadata of a memory that was made of a pattern: it is no evidence of anything
-)
+MAX_ROWS_PER_KIND = 100_000  # the newest
+MAX_INPUT_TEXT_CHARS = 600
+PATTERN_KEY = f"{RESERVED_PREFIX}pattern"  # marks a memory that was promoted from a pattern: not evidence for others
 
 
 class ConsolidationInput(NamedTuple):
-    events: list[Event]
+    events: list[MinedEvent]
     memories: list[MinedMemory]
-    fingerprints: dict[str, str]  # of each kind, what changes when any of it does
+    fingerprints: dict[str, str]  # by kind; changes when any row of that kind does
 
     @property
     def examined(self) -> int:
@@ -33,55 +31,58 @@ class ConsolidationInput(NamedTuple):
 
 
 async def read_input(store: Store, scope: Scope, since: float) -> ConsolidationInput:
-    """Read a project's own events and memories since a moment, all as they are at one moment."""
+    """Read the events and memories of a project since a time, in one transaction."""
 
     async def read_snapshot(tx: Transaction) -> ConsolidationInput:
         events = [_parse_event(*row) for row in await _read_rows(tx, scope.with_kind("event"), since)]
-        notes = [_parse_memory(*row) for row in await _read_rows(tx, scope, since)]
-        return ConsolidationInput(
-            events, [note for note in notes if note is not None], await compute_fingerprints(tx, scope, since)
-        )
+        memories = [_parse_memory(*row) for row in await _read_rows(tx, scope, since)]
+        fingerprints = await compute_fingerprints(tx, scope, since)
+        return ConsolidationInput(events, [memory for memory in memories if memory is not None], fingerprints)
 
     return await store.database.read(read_snapshot)
 
 
-async def _read_rows(tx: Transaction, scope: Scope, since: float) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = []
-    behind = (since, 0)
-    for own in await scopes.fetch_own_ids(tx, scope):
+async def _read_rows(tx: Transaction, scope: Scope, since: float) -> list[Row]:
+    rows: list[Row] = []
+    after = (since, 0)
+    for scope_id in await scopes.fetch_own_ids(tx, scope):
         while True:
-            rows = await consolidation_rows.list_rows_since(
-                tx, own, since, behind, ROW_BATCH_SIZE, MAX_INPUT_TEXT_CHARS
+            batch = await consolidation_rows.list_rows_since(
+                tx, scope_id, since, after, ROW_BATCH_SIZE, MAX_INPUT_TEXT_CHARS
             )
-            found = [*found, *rows][-MAX_ROWS_PER_KIND:]
-            if len(rows) < ROW_BATCH_SIZE:
-                return found
-            behind = (rows[-1][1], rows[-1][0])
-    return found
+            rows = [*rows, *batch][-MAX_ROWS_PER_KIND:]
+            if len(batch) < ROW_BATCH_SIZE:
+                return rows
+            after = (batch[-1][1], batch[-1][0])
+    return rows
 
 
-def _parse_event(number: int, at: float, kind: str, text: str, metadata: str, tags: str) -> Event:
+def _parse_event(event_id: int, at: float, event_type: str, text: str, metadata: str, tags: str) -> MinedEvent:
     facts = json.loads(metadata)
     outcome, session = facts.get("outcome"), facts.get("session_id")
-    return Event(
-        number, at, kind, text,
+    return MinedEvent(
+        event_id, at, event_type, text,
         list_outcome_synonyms(outcome.casefold())[0] if isinstance(outcome, str) else None,
         str(session) if session is not None else None,
         tuple(json.loads(tags)),
     )  # fmt: skip
 
 
-def _parse_memory(number: int, at: float, kind: str, text: str, metadata: str, tags: str) -> MinedMemory | None:
-    return None if PATTERN_KEY in json.loads(metadata) else MinedMemory(number, at, text, tuple(json.loads(tags)), kind)
+def _parse_memory(
+    memory_id: int, at: float, memory_type: str, text: str, metadata: str, tags: str
+) -> MinedMemory | None:
+    if PATTERN_KEY in json.loads(metadata):
+        return None
+    return MinedMemory(memory_id, at, text, tuple(json.loads(tags)), memory_type)
 
 
 async def compute_fingerprints(tx: Transaction, scope: Scope, since: float) -> dict[str, str]:
-    """Return of each kind what changes when anything changes that a run would look at."""
+    """Return a hash for each kind that changes whenever a row that a run would read does."""
     figures = {
         kind: await consolidation_rows.fetch_change_figures(tx, scope.with_kind(kind), since) for kind in INPUT_KINDS
     }
-    return {kind: hashlib.sha256(json.dumps(found).encode()).hexdigest() for kind, found in figures.items()}
+    return {kind: hashlib.sha256(json.dumps(values).encode()).hexdigest() for kind, values in figures.items()}
 
 
-def join_fingerprints(prints: dict[str, str]) -> str:
-    return " ".join(prints[kind] for kind in INPUT_KINDS)
+def join_fingerprints(fingerprints: dict[str, str]) -> str:
+    return " ".join(fingerprints[kind] for kind in INPUT_KINDS)

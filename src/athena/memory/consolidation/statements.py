@@ -1,7 +1,7 @@
-"""One sentence of a memory as a statement: what it is about, the values that it gives, and whether it denies."""
+"""Parse a sentence of a memory into a statement: its subject, predicates, values and negation."""
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from athena.core.words import STOP_WORDS
@@ -36,47 +36,7 @@ AMOUNT_PATTERN = re.compile(
     r"|[kmgt]i?b|k|thousand|million|percent|per cent)?(?![\w.:,]*\d)(?!\w)",
     re.IGNORECASE,
 )
-SHORT_UNITS = frozenset({"m", "d", "k", "s", "h"})  # units only right behind a number
-
-
-def normalize_quantities(text: str) -> str:
-    """Write times as 14:30, durations in seconds, sizes in kilobytes and numbers in digits without separators."""
-    text = CLOCK_TIME_PATTERN.sub(_format_clock, text)
-    text = NAMED_TIME_PATTERN.sub(lambda found: NAMED_TIMES[found[0].lower()], text)
-    text = HALF_UNIT_PATTERN.sub("0.5 ", QUARTER_HOUR_PATTERN.sub("0.25 ", text))
-    text = SINGLE_UNIT_PATTERN.sub(
-        lambda found: "1 " if VALUE_LEAD_PATTERN.search(text[: found.start()]) else found[0], text
-    )
-    text = RATE_PATTERN.sub(lambda found: f" per {RATE_UNITS.get(found[1].lower(), found[1])}", text)
-    text = NUMBER_WORD_PATTERN.sub(lambda found: str(NUMBER_WORDS[found[0].lower()]), text)
-    return AMOUNT_PATTERN.sub(_format_amount, text)
-
-
-def _format_clock(found: re.Match[str]) -> str:
-    hour, minute = int(found[1] or found[4]), found[2] or found[5] or "00"
-    if found[3]:
-        if hour > 12:
-            return found[0]
-        hour = hour % 12 + (12 if found[3].lower() == "p" else 0)
-    return f"{hour:02d}:{minute}"
-
-
-def _format_amount(found: re.Match[str]) -> str:
-    number, unit = float(found[1].replace(",", "")), (found[3] or "").lower()
-    if unit in SHORT_UNITS and found[2]:
-        return found[0]
-    if unit in ("percent", "per cent"):
-        return f"{number:g}%"
-    single = unit.removesuffix("s") if len(unit) > 2 else unit
-    if single in UNIT_SECONDS:
-        return f"{number * UNIT_SECONDS[single]:.10g} seconds"
-    if unit in UNIT_KILOBYTES:
-        return f"{number * UNIT_KILOBYTES[unit]:.12g} kilobytes"
-    if unit in MULTIPLIERS:
-        return f"{number * MULTIPLIERS[unit]:.12g}"
-    return f"{found[1].replace(',', '')}{found[2]}{found[3] or ''}"
-
-
+SHORT_UNITS = frozenset({"m", "d", "k", "s", "h"})  # units only directly after a number, without a space
 STATEMENT_TOKEN_PATTERN = re.compile(r"#?\d+(?:[.,:]\d+)*%?|[^\W\d_]+(?:['’][^\W\d_]+)?(?:[-_][^\W_]+)*\d{0,3}")
 SENTENCE_BREAK_PATTERN = re.compile(r"(?<=[.!?;])\s+|\n+")
 WEEKDAY_PATTERN = re.compile(r"(mon|tues|wednes|thurs|fri|satur|sun)days?")
@@ -85,10 +45,10 @@ NUMBER_START_PATTERN = re.compile(r"#?\d")
 NUMBER_PATTERN = re.compile(r"\d+(?:[.,:]\d+)*")
 NORMALIZED_CLOCK_PATTERN = re.compile(r"\d\d:\d\d")
 ANY_MORE_PATTERN = re.compile(r"\bany (?:more|longer)\b", re.IGNORECASE)
-# Too vague to be compared, unless there is nothing else before the predicate.
+# Too vague to compare, unless the sentence has no other subject.
 VAGUE_SUBJECTS = frozenset(split_words("team service office server company"))
-LINKING_VERBS = frozenset(split_words("is are was were has have had"))  # end a subject
-GENERIC_PREDICATES = frozenset({"run", "use", "listen", "start", "named"})  # predicates that say little
+LINKING_VERBS = frozenset(split_words("is are was were has have had"))  # the subject ends before these
+GENERIC_PREDICATES = frozenset({"run", "use", "listen", "start", "named"})
 TIMEOUT_PATTERN = re.compile(r"time[sd]? out\b", re.IGNORECASE)
 AFTER_COLON_PATTERN = re.compile(r":\s+(\d+(?:[.,:]\d+)*%?)")
 CURRENCIES = frozenset(split_words("euros dollars pounds francs yen eur usd gbp chf"))
@@ -105,7 +65,7 @@ CHANGE_WORDS = frozenset(
     anymore rather formerly previously became stopped dropped taken took over superseded increased reduced reverted"""
     )
 )
-# Numbers behind these name a thing, they do not measure it.
+# A number after one of these identifies a thing, it does not measure it.
 NUMBERED_NOUNS = frozenset(
     split_words(
         """ticket issue pr pull request commit build run v version release invoice order task case bug step phase sprint
@@ -119,17 +79,15 @@ OCCASION_WORDS = frozenset(
     completed measured observed reached"""
     )
 )
-QUALIFIER_PREPOSITIONS = frozenset(
-    split_words("for in on at during by")
-)  # the words behind these say of what a statement holds
-MAX_QUALIFIER_WORDS = 3  # words behind one of these
+QUALIFIER_PREPOSITIONS = frozenset(split_words("for in on at during by"))
+MAX_QUALIFIER_WORDS = 3  # after a preposition
 ADDITIVE_VERBS = frozenset(
     split_words(
         """likes like loves love knows know includes include contains contain supports support also enjoys plays speaks
     added adds"""
     )
 )
-# One word of each line stands for all: they say that something is so, and what it is about stands beside them.
+# The words of one line are forms of the same predicate, named by the first.
 PREDICATE_FORMS = [
     "own owns owner owned owning maintain maintains maintainer maintained responsible lead leads led charge",
     "live lives lived living home based base resides reside located",
@@ -159,29 +117,29 @@ OPPOSITE_PAIRS = split_words(
     manually/automatically hot/cold encrypted/unencrypted stateful/stateless paid/free strict/lenient
     must/mustn't blocked/unblocked deprecated/current"""
 )
-AMBIGUOUS_OPPOSITES = frozenset(
-    split_words("on up before after down must free current off")
-)  # take a side only by chance
+# Also plain words that take no side.
+AMBIGUOUS_OPPOSITES = frozenset(split_words("on up before after down must free current off"))
 # Words that are not what a statement is about.
 FILLER_WORDS = STOP_WORDS | frozenset(
     split_words("it's onto every everything still yet per via team service code base called way want")
 )
 
 
-@lru_cache(maxsize=1)
+@cache
 def _load_tables() -> tuple[dict[str, str], dict[str, tuple[str, int]]]:
+    """Return the predicate of each form, and of each opposite its axis with its side, 1 or -1."""
     predicates = {word: line.split()[0] for line in PREDICATE_FORMS for word in line.split()}
     axes: dict[str, tuple[str, int]] = {}
     for pair in OPPOSITE_PAIRS:
-        one, other = pair.split("/")
-        axis = axes.get(other, (pair, -1))[0]  # required and mandatory are both the opposite of optional
-        axes.setdefault(one, (axis, 1))
-        axes.setdefault(other, (axis, -1))
+        positive, negative = pair.split("/")
+        axis = axes.get(negative, (pair, -1))[0]  # "required" and "mandatory" are both the opposite of "optional"
+        axes.setdefault(positive, (axis, 1))
+        axes.setdefault(negative, (axis, -1))
     return predicates, axes
 
 
 class StatementValue(NamedTuple):
-    """A number, a day or another word that fills a place in a statement."""
+    """A number, clock time, weekday or currency that a statement gives."""
 
     value_type: str
     text: str
@@ -191,25 +149,26 @@ class Statement(NamedTuple):
     memory_id: int
     at: float
     text: str
-    subject_stems: frozenset[str]  # what it is about
-    capitalized_stems: frozenset[str]  # of these, the words written with a capital
-    leading_stems: frozenset[str]  # of these, the words before the predicate
+    subject_stems: frozenset[str]
+    capitalized_stems: frozenset[str]  # subject stems that are written with a capital
+    leading_stems: frozenset[str]  # subject stems before the predicate
     qualifiers: frozenset[str]  # words that say for whom, where or when it holds
-    stems: frozenset[str]  # all of its words
-    scope_stems: frozenset[str]  # of these, what the statement is said of: "for X", "in X", "of X"
+    stems: frozenset[str]  # all words
+    scope_stems: frozenset[str]  # subject stems after "for", "in", "of" ...
     predicates: frozenset[str]
     values: frozenset[StatementValue]
-    identifiers: frozenset[str]  # numbers that name a thing: a ticket's, a version's
-    axes: dict[str, int]  # opposites that it takes a side of
+    identifiers: frozenset[str]  # numbers of tickets, versions ...
+    axes: dict[str, int]  # the side that it takes of each pair of opposites
     is_negated: bool
     says_change: bool
     is_one_time: bool
     is_additive: bool
 
 
-def split_sentences(text: str, most: int = 6) -> list[str]:
-    """Return the first sentences that are neither too short nor too long to be one statement."""
-    return [one for one in SENTENCE_BREAK_PATTERN.split(text[:3_000]) if 2 <= one.count(" ") + 1 <= 40][:most]
+def split_sentences(text: str, limit: int = 6) -> list[str]:
+    """Return the first sentences of 2 to 40 words."""
+    sentences = SENTENCE_BREAK_PATTERN.split(text[:3_000])
+    return [sentence for sentence in sentences if 2 <= sentence.count(" ") + 1 <= 40][:limit]
 
 
 def is_one_sentence(text: str) -> bool:
@@ -218,67 +177,67 @@ def is_one_sentence(text: str) -> bool:
 
 @lru_cache(maxsize=20_000)
 def to_template(text: str) -> str:
-    """Return what sentences share that differ only in their numbers."""
+    """Return a sentence with N for its numbers."""
     return NUMBER_PATTERN.sub("N", " ".join(text.split()))
 
 
-def differs_in_one_value(one: str, other: str) -> bool:
-    """Tell whether two sentences are the same word for word, but for one number, one day or one opposite."""
-    mine, theirs = (text.strip().rstrip(".!").split() for text in (one, other))
-    apart = [(a.lower(), b.lower()) for a, b in zip(mine, theirs, strict=False) if a != b]
-    if len(mine) != len(theirs) or len(apart) != 1:
+def differs_in_one_value(text: str, other: str) -> bool:
+    """Return whether two sentences are the same except for one number, one weekday or one pair of opposites."""
+    words, other_words = (sentence.strip().rstrip(".!").split() for sentence in (text, other))
+    differences = [(a.lower(), b.lower()) for a, b in zip(words, other_words, strict=False) if a != b]
+    if len(words) != len(other_words) or len(differences) != 1:
         return False
     axes = _load_tables()[1]
-    first, second = (word.strip(",;:()'\"") for word in apart[0])
+    first, second = (word.strip(",;:()'\"") for word in differences[0])
     if first in axes and second in axes:
         return axes[first][0] == axes[second][0] and axes[first][1] != axes[second][1]
     return all(map(NUMBER_PATTERN.match, (first, second))) or all(map(WEEKDAY_PATTERN.fullmatch, (first, second)))
 
 
 def _is_opposite(word: str) -> bool:
-    """Tell whether a word denies, or takes a side that its opposite takes just as surely."""
+    """Return whether a word negates or is one of an unambiguous pair of opposites."""
     axis = _load_tables()[1].get(word)
     return word in NEGATION_WORDS or (axis is not None and AMBIGUOUS_OPPOSITES.isdisjoint(axis[0].split("/")))
 
 
-def _extract_qualifiers(lower: list[str]) -> frozenset[str]:
-    found: set[str] = set()
+def _extract_qualifiers(words: list[str]) -> frozenset[str]:
+    qualifiers: set[str] = set()
     left = 0
-    for word in lower:
+    for word in words:
         if word in QUALIFIER_PREPOSITIONS:
             left = MAX_QUALIFIER_WORDS
         elif word in LINKING_VERBS or word in SCOPE_PREPOSITIONS or NUMBER_START_PATTERN.match(word):
             left = 0
         elif left and word not in FILLER_WORDS and not _is_opposite(word) and not WEEKDAY_PATTERN.fullmatch(word):
-            found.add(stem(word))
+            qualifiers.add(stem(word))
             left -= 1
-    return frozenset(found)
+    return frozenset(qualifiers)
 
 
-def parse_statement(note: int, at: float, text: str) -> Statement:
-    """Take a sentence apart."""
+def parse_statement(memory_id: int, at: float, text: str) -> Statement:
+    """Parse one sentence of a memory."""
     predicates, axes = _load_tables()
     text = text.replace("’", "'")
-    even = normalize_quantities(ANY_MORE_PATTERN.sub("anymore", TIMEOUT_PATTERN.sub("timeout", text)))
-    raw = STATEMENT_TOKEN_PATTERN.findall(even)
-    after_colon = set(AFTER_COLON_PATTERN.findall(even))
-    subject = len(STATEMENT_TOKEN_PATTERN.findall(even.partition(": ")[0]))  # "billing invoices: euros"
+    normalized = normalize_quantities(ANY_MORE_PATTERN.sub("anymore", TIMEOUT_PATTERN.sub("timeout", text)))
+    raw = STATEMENT_TOKEN_PATTERN.findall(normalized)
+    after_colon = set(AFTER_COLON_PATTERN.findall(normalized))
+    subject_length = len(STATEMENT_TOKEN_PATTERN.findall(normalized.partition(": ")[0]))  # "billing invoices: euros"
     lower = [token.lower().removesuffix("'s") for token in raw]
-    words: dict[str, str] = {}
-    found: set[str] = set()
+    subject: dict[str, str] = {}  # stem -> the word as written
+    found_predicates: set[str] = set()
+    predicate_stems: set[str] = set()
     values: set[StatementValue] = set()
-    names: set[str] = set()
+    identifiers: set[str] = set()
     sides: dict[str, int] = {}
-    before: set[str] = set()
+    leading: set[str] = set()
     scoped: set[str] = set()
     inverted = " is what " in text
-    denials, months, told, vague = 0, False, False, ""
-    spoken: set[str] = set()
+    negations, has_month, after_verb, vague_subject = 0, False, False, ""
     for i, word in enumerate(lower):
         previous = lower[i - 1] if i else ""
-        told = told or word in LINKING_VERBS or word in CHANGE_WORDS
-        if word in VAGUE_SUBJECTS and not told and not found and not before:
-            vague = word
+        after_verb = after_verb or word in LINKING_VERBS or word in CHANGE_WORDS
+        if word in VAGUE_SUBJECTS and not after_verb and not found_predicates and not leading:
+            vague_subject = word
         following = lower[i + 1] if i + 1 < len(lower) else ""
         if NUMBER_START_PATTERN.match(word):
             if (
@@ -286,7 +245,7 @@ def parse_statement(note: int, at: float, text: str) -> Statement:
                 or (previous in NUMBERED_NOUNS and word not in after_colon)
                 or MONTH_PATTERN.fullmatch(previous)
             ):
-                names.add(word)
+                identifiers.add(word)
             elif NORMALIZED_CLOCK_PATTERN.fullmatch(word):
                 values.add(StatementValue("clock", word))
             else:
@@ -300,49 +259,87 @@ def parse_statement(note: int, at: float, text: str) -> Statement:
         elif MONTH_PATTERN.fullmatch(word) and (
             (raw[i][0].isupper() and word != "may") or NUMBER_START_PATTERN.match(following)
         ):
-            months = True
-            names.add(word)
+            has_month = True
+            identifiers.add(word)
         elif len(word) > 1 and word[0] == "v" and word[1:].isdigit():
-            names.add(word)
+            identifiers.add(word)
         elif word in NEGATION_WORDS:
-            denials += not (word == "no" and following == "longer")
+            negations += not (word == "no" and following == "longer")
             if word in axes:
                 sides[axes[word][0]] = axes[word][1]
         elif "longer" in lower[max(i - 2, 0) : i] and word in axes:
-            continue  # what was so, and is no longer
+            continue  # it was so before
         elif word in axes and word not in AMBIGUOUS_OPPOSITES:
             sides[axes[word][0]] = axes[word][1]
         elif word in predicates:
-            found.add(predicates[word])
+            found_predicates.add(predicates[word])
             if predicates[word] not in GENERIC_PREDICATES:
-                spoken.add(stem(word))
+                predicate_stems.add(stem(word))
         elif word not in FILLER_WORDS and word not in CHANGE_WORDS and not NUMBER_START_PATTERN.match(previous):
             key = stem(word)
-            words.setdefault(key, raw[i])
-            if not found and not inverted and not told and i < subject:
-                before.add(key)
+            subject.setdefault(key, raw[i])
+            if not found_predicates and not inverted and not after_verb and i < subject_length:
+                leading.add(key)
             if previous in SCOPE_PREPOSITIONS or (previous == "the" and i > 1 and lower[i - 2] in SCOPE_PREPOSITIONS):
                 scoped.add(key)
-    if vague and not before:  # "the team moved to Oslo" is about the team
-        words.setdefault(vague, "")
-        before.add(vague)
-    if not words:  # "deploys run on Fridays" is about the deploys
-        words = dict.fromkeys(spoken or found, "")
+    if vague_subject and not leading:  # "the team moved to Oslo" is about the team
+        subject.setdefault(vague_subject, "")
+        leading.add(vague_subject)
+    if not subject:  # "deploys run on Fridays" is about the deploys
+        subject = dict.fromkeys(predicate_stems or found_predicates, "")
     changing = [word for word in lower if word in CHANGE_WORDS]
     return Statement(
-        note, at, text, frozenset(words), frozenset(k for k, shown in words.items() if shown[:1].isupper()),
-        frozenset(before), _extract_qualifiers(lower), frozenset(map(stem, lower)), frozenset(scoped),
-        frozenset(found), frozenset(values), frozenset(names), sides,
-        denials % 2 == 1,
+        memory_id, at, text, frozenset(subject), frozenset(k for k, shown in subject.items() if shown[:1].isupper()),
+        frozenset(leading), _extract_qualifiers(lower), frozenset(map(stem, lower)), frozenset(scoped),
+        frozenset(found_predicates), frozenset(values), frozenset(identifiers), sides,
+        negations % 2 == 1,
         bool(changing) and not (changing == ["took"] and "over" not in lower),
-        months or (any(word in OCCASION_WORDS for word in lower) and "over" not in lower),
+        has_month or (any(word in OCCASION_WORDS for word in lower) and "over" not in lower),
         any(word in ADDITIVE_VERBS for word in lower),
     )  # fmt: skip
 
 
 def _find_unit(previous: str, following: str) -> str:
-    """Return what a number counts: the word behind it, else the one before it."""
+    """Return the stem of what a number counts: the word after it, else the one before it."""
     for word in (following, previous):
         if word and word not in FILLER_WORDS and not NUMBER_START_PATTERN.match(word) and word not in CHANGE_WORDS:
             return stem(word)
     return ""
+
+
+def normalize_quantities(text: str) -> str:
+    """Write times as 14:30, durations in seconds, sizes in kilobytes and numbers in digits without separators."""
+    text = CLOCK_TIME_PATTERN.sub(_format_clock, text)
+    text = NAMED_TIME_PATTERN.sub(lambda match: NAMED_TIMES[match[0].lower()], text)
+    text = HALF_UNIT_PATTERN.sub("0.5 ", QUARTER_HOUR_PATTERN.sub("0.25 ", text))
+    text = SINGLE_UNIT_PATTERN.sub(
+        lambda match: "1 " if VALUE_LEAD_PATTERN.search(text[: match.start()]) else match[0], text
+    )
+    text = RATE_PATTERN.sub(lambda match: f" per {RATE_UNITS.get(match[1].lower(), match[1])}", text)
+    text = NUMBER_WORD_PATTERN.sub(lambda match: str(NUMBER_WORDS[match[0].lower()]), text)
+    return AMOUNT_PATTERN.sub(_format_amount, text)
+
+
+def _format_clock(match: re.Match[str]) -> str:
+    hour, minute = int(match[1] or match[4]), match[2] or match[5] or "00"
+    if match[3]:
+        if hour > 12:
+            return match[0]
+        hour = hour % 12 + (12 if match[3].lower() == "p" else 0)
+    return f"{hour:02d}:{minute}"
+
+
+def _format_amount(match: re.Match[str]) -> str:
+    number, unit = float(match[1].replace(",", "")), (match[3] or "").lower()
+    if unit in SHORT_UNITS and match[2]:
+        return match[0]
+    if unit in ("percent", "per cent"):
+        return f"{number:g}%"
+    single = unit.removesuffix("s") if len(unit) > 2 else unit
+    if single in UNIT_SECONDS:
+        return f"{number * UNIT_SECONDS[single]:.10g} seconds"
+    if unit in UNIT_KILOBYTES:
+        return f"{number * UNIT_KILOBYTES[unit]:.12g} kilobytes"
+    if unit in MULTIPLIERS:
+        return f"{number * MULTIPLIERS[unit]:.12g}"
+    return f"{match[1].replace(',', '')}{match[2]}{match[3] or ''}"

@@ -1,10 +1,13 @@
-"""A pattern: something that recurs, leads somewhere or contradicts, as callers see it."""
+"""Values of consolidation: patterns, the events and memories they are mined from, runs and their results."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from athena.memory.values import format_preview
 
+# recurring: one kind of event happens repeatedly. sequence: after some events, an outcome is likelier than usual.
+# topic: tags or names occur together more often than by chance. near_duplicate: memories say nearly the same.
+# contradiction: two memories about one subject cannot both be true.
 PatternType = Literal["recurring", "sequence", "topic", "near_duplicate", "contradiction"]
 
 Strategy = Literal["minimal", "speed", "balanced", "quality"]
@@ -12,7 +15,7 @@ Strategy = Literal["minimal", "speed", "balanced", "quality"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A pattern as it is shown; without an id where it was only looked for."""
+    """A stored pattern; without an id in a dry run."""
 
     id: int | None
     type: str
@@ -20,15 +23,15 @@ class Found:
     confidence: float
     support: int
     evidence: tuple[int, ...]
-    merged: bool = False  # whether memories became one because of it
-    new: bool = False  # whether this run found it first
-    memory: int | None = None  # the memory that it was promoted to
+    merged: bool = False  # its memories were merged
+    new: bool = False  # this run found it first
+    memory: int | None = None  # id of the memory that it was promoted to
     details: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """An event or a memory that a pattern rests on."""
+    """An event or a memory that supports a pattern."""
 
     id: int
     kind: str
@@ -39,7 +42,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class WithEvidence(Found):
-    """A pattern, and what it rests on as far as it is still there."""
+    """A pattern with those of its events and memories that still exist."""
 
     found_in: tuple[Evidence, ...] = ()
 
@@ -55,13 +58,13 @@ class Consolidated:
     new: int  # patterns that no run found before
     patterns: tuple[Found, ...]
     skipped: bool = False  # nothing had changed since the last run
-    resumed: bool = False  # the last run was interrupted, this one went on
+    resumed: bool = False  # continued an interrupted run
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How the last run of a strategy went, or how the one in progress stands."""
+    """The state of the last run of a strategy."""
 
     strategy: str
     days_back: float
@@ -73,35 +76,30 @@ class Status:
     found: dict[str, int]
 
 
-# recurring: one kind of event comes again and again. sequence: after some events, an outcome is likelier than usual.
-# topic: tags or names stand together more often than chance explains. near_duplicate: memories say nearly the same.
-# contradiction: two memories about one subject cannot both be true.
-
-
 @dataclass(frozen=True, slots=True)
 class Pattern:
     type: PatternType
-    about: str  # what it is about, without counts: two runs that find the same agree on it
+    about: str  # its subject without counts, the same in every run that finds it
     summary: str
-    confidence: float  # how often such a pattern is really there, 0 to 1
+    confidence: float  # calibrated probability that the pattern is real
     support: int
     evidence: tuple[int, ...]  # ids of events or memories
     details: dict[str, Any] = field(default_factory=dict)
-    features: tuple[float, ...] = ()  # what the confidence was worked out from
-    quotes: tuple[int, ...] = ()  # of the evidence, what the summary repeats the words of
+    features: tuple[float, ...] = ()  # inputs of the confidence
+    quotes: tuple[int, ...] = ()  # ids of the evidence that the summary quotes
 
 
-def to_quote(text: str, longest: int = 120) -> str:
-    """Return a text as a part of a sentence."""
-    return format_preview(text, longest).rstrip(".! ")
+def to_quote(text: str, max_chars: int = 120) -> str:
+    """Return a preview of a text that fits into a sentence."""
+    return format_preview(text, max_chars).rstrip(".! ")
 
 
-def format_count(count: int, one: str) -> str:
-    return f"{count} {one}" if count == 1 else f"{count} {one}s"
+def format_count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-class Event(NamedTuple):
-    """Something that happened."""
+class MinedEvent(NamedTuple):
+    """The fields of an event that patterns depend on."""
 
     id: int
     at: float
@@ -113,7 +111,7 @@ class Event(NamedTuple):
 
 
 class MinedMemory(NamedTuple):
-    """A memory, as far as patterns depend on it."""
+    """The fields of a memory that patterns depend on."""
 
     id: int
     at: float
