@@ -1,5 +1,6 @@
 """Tool search: the right tool among hundreds, first by words and soon also by meaning."""
 
+import hashlib
 import os
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tool_requests
+from athena import embedding
 from athena.core.catalog import Catalog
 from athena.core.foreign_operation import ForeignOperation
 from athena.core.threads import run_sync
@@ -55,14 +57,26 @@ class Letters:
         return unit
 
 
-# --- the right tool -------------------------------------------------------------------------------------------------
+# --- recall ---------------------------------------------------------------------------------------------------------
+
+
+def cached_vectors() -> str | None:
+    """Return the file with the vectors of an earlier run, for the same model and code; `make test-full` uses none."""
+    if FULL:
+        return None
+    package = Path(embedding.__file__).parent
+    sources = [*sorted(package.glob("*.py")), package / "minilm" / "SHA256SUMS"]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "athena-tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(folder / f"tool-vectors-{digest}.npy")
 
 
 @pytest.fixture(scope="module")
 def warm_finder() -> Generator[tuple[ToolFinder, tuple[entry.ToolEntry, ...]]]:
     """Return a finder that has embedded all tools."""
     every = entry.list_catalog_entries(tool_requests.catalog())
-    finder = ToolFinder(Encoder(MODEL))
+    finder = ToolFinder(Encoder(MODEL), cached_vectors())
     finder.warm_up(every)
     wait_until(lambda: finder.vectors.is_ready)
     yield finder, every
@@ -114,7 +128,7 @@ def test_unpopular_tool_is_found(
     assert run_sync(finder.rank(more, "the puppy wants to go out"))[0].path != "pets.feed_cat"
 
 
-# --- words first, meaning soon --------------------------------------------------------------------------------------
+# --- lexical, then semantic -----------------------------------------------------------------------------------------
 
 CAT = make_tool("pets.feed_cat", "Give the cat its dinner")
 DOG = make_tool("pets.walk_dog", "Go round the block with the dog")

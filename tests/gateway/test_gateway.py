@@ -197,7 +197,7 @@ def test_unusable_tool_names_are_replaced(home: GatewayApp) -> None:
     assert home.call("odd.get_issue_2") == "did hostile-names"
 
 
-# --- what is offered ------------------------------------------------------------------------------------------------
+# --- definitions ----------------------------------------------------------------------------------------------------
 
 
 def test_definitions_are_truncated_and_sanitized(home: GatewayApp) -> None:
@@ -247,7 +247,7 @@ def test_no_operation_manages_servers() -> None:
     }
 
 
-# --- pins -----------------------------------------------------------------------------------------------------------
+# --- approvals -----------------------------------------------------------------------------------------------------
 
 
 def test_unapproved_server_cannot_be_called(home: GatewayApp) -> None:
@@ -345,27 +345,27 @@ def test_cancelled_comparison_does_not_skip_approval(home: GatewayApp, tmp_path:
 
 def test_concurrent_decision_of_person_holds(home: GatewayApp, monkeypatch: pytest.MonkeyPatch) -> None:
     home.add("sly", server_entry("fine"))
-    pins = home.gateway.get_server("sly").approvals
-    assert pins is not None
-    deciding: list[threading.Thread] = []
+    store = ApprovalStore(home.gateway.servers_file.home)
+    approvals = store.read("sly")
+    assert approvals is not None
+    threads: list[threading.Thread] = []
 
-    def decided_meanwhile(store: ApprovalStore, server: str) -> Any:
-        found = read(store, server)
-        work = (lambda: store.remove("sly")) if removes else (lambda: store.write("sly", pins._replace(at=9.0)))
-        deciding.append(threading.Thread(target=work))
-        deciding[-1].start()
-        deciding[-1].join(0.2)  # done, or waiting for us
-        return found
+    def decide_after_read(store: ApprovalStore, server: str) -> Any:
+        current = read(store, server)
+        decide = (lambda: store.remove("sly")) if removes else (lambda: store.write("sly", approvals._replace(at=9.0)))
+        threads.append(threading.Thread(target=decide))
+        threads[-1].start()
+        threads[-1].join(0.2)  # done, or waiting for our lock
+        return current
 
     read = ApprovalStore.read
-    for removes in (False, True):
-        home.app.catalog.refresh()
+    for removes, at in ((False, approvals.at), (True, 9.0)):
         with monkeypatch.context() as patched:
-            patched.setattr(ApprovalStore, "read", decided_meanwhile)
-            home.gateway._store_refusals("sly", {"bad": "changed"})
-        deciding[-1].join()
-        kept = home.gateway._approval_store.read("sly")
-        assert (kept is None) if removes else (kept is not None and kept.at == 9.0 and not kept.refused)
+            patched.setattr(ApprovalStore, "read", decide_after_read)
+            store.write_refusals("sly", at, {"bad": "changed"})
+        threads[-1].join()
+        decided = store.read("sly")
+        assert (decided is None) if removes else (decided is not None and decided.at == 9.0 and not decided.refused)
 
 
 def test_unapproved_names_are_listed_briefly(home: GatewayApp) -> None:
@@ -658,7 +658,7 @@ def test_call_ends_with_its_program(home: GatewayApp) -> None:
     assert time.monotonic() - began < LONG
 
 
-# --- the end --------------------------------------------------------------------------------------------------------
+# --- shutdown -------------------------------------------------------------------------------------------------------
 
 KILLED = """
 import sys, time

@@ -137,8 +137,8 @@ class Zoo:
         self.app.gateway.servers_file.add_entries(entries)
         self.app.catalog.refresh()
         tools, _ = run_sync(self.app.gateway.fetch_tools("fine"))
-        for name in list(self.app.gateway._servers):
-            self.app.gateway.approve_tools(name, tools, 0)
+        for server in self.app.gateway.list_servers():
+            self.app.gateway.approve_tools(server.name, tools, 0)
         self.app.catalog.refresh()
 
     def call(self, path: str, **arguments: Any) -> Outcome:

@@ -71,7 +71,7 @@ def test_truncated_output_hint_names_files(app: App) -> None:
     assert print_result(to_json(done), "w") == 0
 
 
-# --- afterwards -------------------------------------------------------------------------------------------------------
+# --- approvals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("refuse", [False, True])

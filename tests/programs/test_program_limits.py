@@ -58,7 +58,7 @@ def approve(app: App, run_id: str, **more: Any) -> Any:
     return call(app, "approve_run", "cli", run_id=run_id, **more)
 
 
-# --- programs inside of programs --------------------------------------------------------------------------------------
+# --- nested programs --------------------------------------------------------------------------------------------------
 
 
 def test_skill_flood_does_not_block_programs(app: App) -> None:
@@ -206,7 +206,7 @@ def test_long_paused_run_is_not_lost() -> None:
     assert run_record.is_lost(row._replace(claimed=None), 10_000.0)
 
 
-# --- quotas and turns -------------------------------------------------------------------------------------------------
+# --- quotas and queues ------------------------------------------------------------------------------------------------
 
 
 def test_project_workspaces_share_quota(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_missing_answer_does_not_lose_run(app: App) -> None:
         run(app, "2", key="k")
 
 
-# --- what a second review found ---------------------------------------------------------------------------------------
+# --- regressions ------------------------------------------------------------------------------------------------------
 
 
 def test_paused_run_keeps_its_key(app: App) -> None:

@@ -82,7 +82,7 @@ def calls_of(app: App, run_id: str) -> list[tuple[str, str, str]]:
     return [tuple(row) for row in run_sync(app.store.database.write(work))]
 
 
-# --- what comes back --------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def test_program_loops_over_records(app: App) -> None:
@@ -210,7 +210,7 @@ def test_limit_errors_name_limit(app: App) -> None:
     assert done.status == "failed"
 
 
-# --- what stays -------------------------------------------------------------------------------------------------------
+# --- state ------------------------------------------------------------------------------------------------------------
 
 
 def test_variables_survive_restart(app: App, engine: Engine, tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_purge_drops_program_state(app: App) -> None:
     assert refused.value.hint == "run the program again"
 
 
-# --- never twice ------------------------------------------------------------------------------------------------------
+# --- idempotency ------------------------------------------------------------------------------------------------------
 
 
 def test_repeated_key_gets_same_answer(app: App) -> None:
@@ -533,7 +533,7 @@ def test_killed_process_leaves_unknown_run(tmp_path: Path) -> None:
     app.close()
 
 
-# --- other ways in ----------------------------------------------------------------------------------------------------
+# --- CLI, Python and shell --------------------------------------------------------------------------------------------
 
 
 def test_programs_run_from_cli(terminal: Terminal, tmp_path: Path) -> None:

@@ -456,7 +456,7 @@ def test_inline_tables_are_not_edited(tmp_path: Path) -> None:
     assert desk.text == inside
 
 
-# --- files of our own -------------------------------------------------------------------------------------------------
+# --- our own files ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -516,7 +516,7 @@ def test_foreign_server_in_plugin_folder_stays(tmp_path: Path, skill: Path) -> N
     assert claude(tmp_path, remove=True) == []
 
 
-# --- with the client's own command ------------------------------------------------------------------------------------
+# --- the client's own command -----------------------------------------------------------------------------------------
 
 
 def write_command(desk: Desk, name: str, script: str) -> None:
@@ -614,7 +614,7 @@ def test_damaged_record_is_reported(tmp_path: Path, text: str) -> None:
     assert not desk.file.exists()
 
 
-# --- as a command -----------------------------------------------------------------------------------------------------
+# --- athena init ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -867,7 +867,7 @@ def test_server_launcher_uses_home_and_folder(tmp_path: Path) -> None:
         home.stop()
 
 
-# --- any file ---------------------------------------------------------------------------------------------------------
+# --- property-based round trips ---------------------------------------------------------------------------------------
 
 VALUES = some.recursive(
     some.none() | some.booleans() | some.integers() | some.text(max_size=8),

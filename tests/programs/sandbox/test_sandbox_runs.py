@@ -340,7 +340,7 @@ def test_program_may_sleep(sandbox: Sandbox) -> None:
     assert 0.55 <= time.monotonic() - began < 25, "and not for 50 s, one after the other"
 
 
-# --- what is never done twice ---------------------------------------------------------------------------------------
+# --- retries --------------------------------------------------------------------------------------------------------
 
 
 def test_cpython_retry_only_before_first_call(sandbox: Sandbox) -> None:

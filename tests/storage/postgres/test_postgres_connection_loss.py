@@ -213,7 +213,7 @@ def test_program_exits_without_server(killable_server: postgres.Server, url: str
         api.search("kettle")  # what it notes is written a little later
         print("ready", flush=True)
         sys.stdin.readline()
-        (app,) = connect._apps.values()
+        app = connect.shared_app()
         app.store.database._timeout_s = 600  # nor for this
         for _ in range(100):  # each is tried for a second or more, but at the end all of them get no more than that
             app.store.database.defer_write(note)
