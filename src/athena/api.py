@@ -81,7 +81,7 @@ class CompactIngestResult(NamedTuple):
 
 
 def _compact_memory(memory: dict[str, Any]) -> CompactMemory:
-    """Shorten a memory to what a list of results needs."""
+    """Return a memory with a preview of its text, for a list of results."""
     line = " ".join(memory["content"].lstrip()[: MAX_PREVIEW_CHARS * 4].split())
     preview = line if len(line) <= MAX_PREVIEW_CHARS else line[: MAX_PREVIEW_CHARS - 1].rstrip() + "…"
     return CompactMemory(memory["hash"], preview, tuple(memory["tags"]), memory["created"], memory.get("score", 1.0))
@@ -89,12 +89,12 @@ def _compact_memory(memory: dict[str, Any]) -> CompactMemory:
 
 Tags = str | Sequence[str] | None
 When: TypeAlias = "str | float | date | None"
-SEARCH_PAGE_SIZE = 1_000  # memories fetched at a time
-PARAMETER_NAMES = {"k": "limit", "memory_id": "hash", "memory_ids": "hashes"}  # ours for theirs
+SEARCH_PAGE_SIZE = 1_000
+PARAMETER_NAMES = {"k": "limit", "memory_id": "hash", "memory_ids": "hashes"}  # operation's name to this API's
 
 
 class Filters(TypedDict, total=False):
-    """What narrows a search."""
+    """The filters of a search."""
 
     tags: Tags
     memory_type: str | None
@@ -105,7 +105,7 @@ class Filters(TypedDict, total=False):
 
 
 class SecretRemoved(UserWarning):
-    """A text held a secret, which was replaced by `[SECRET:kind]` before the text was stored."""
+    """A secret in a text was replaced by `[SECRET:kind]` before the text was stored."""
 
 
 class MemoryApi:
@@ -195,12 +195,8 @@ class MemoryApi:
         project: str | None = None,
     ) -> str:
         """Keep a text and return its hash."""
-        stored = (
-            await self._call(
-                "remember", project, content=content, tags=tags, memory_type=memory_type, metadata=metadata
-            )
-        ).data
-        return _get_hash_and_warn(stored)
+        fields = {"content": content, "tags": tags, "memory_type": memory_type, "metadata": metadata}
+        return _get_hash_and_warn((await self._call("remember", project, **fields)).data)
 
     async def store_batch(self, items: Iterable[str | Mapping[str, Any]], *, project: str | None = None) -> list[str]:
         """Keep many texts at once and return their hashes, in order."""
@@ -213,9 +209,9 @@ class MemoryApi:
         """Return one memory whole."""
         from athena.memory.values import Memory  # dataclasses are slow to import
 
-        found = (await self._call("get_memory", project, memory_id=hash)).data
-        fields = {name: found[name] for name in Memory.__dataclass_fields__}
-        return Memory(**fields | {"tags": tuple(found["tags"])})
+        memory = (await self._call("get_memory", project, memory_id=hash)).data
+        fields = {name: memory[name] for name in Memory.__dataclass_fields__}
+        return Memory(**fields | {"tags": tuple(memory["tags"])})
 
     async def update(
         self,
@@ -237,8 +233,8 @@ class MemoryApi:
 
     async def delete_batch(self, hashes: Iterable[str | int], *, project: str | None = None) -> int:
         """Forget several memories and return how many there were."""
-        chosen = _require_list(hashes, "hashes")
-        return int((await self._call("forget_batch", project, memory_ids=chosen)).data) if chosen else 0
+        ids = _require_list(hashes, "hashes")
+        return int((await self._call("forget_batch", project, memory_ids=ids)).data) if ids else 0
 
     async def delete_by_tag(self, tags: Tags, expect: int | None = None, *, project: str | None = None) -> int:
         """Forget all memories that have any of some tags, if they are exactly `expect`."""
@@ -252,14 +248,11 @@ class MemoryApi:
         self, path: str | os.PathLike[str], tags: Tags = None, *, project: str | None = None
     ) -> CompactIngestResult:
         """Keep a text file, or every text file below a folder, as pieces that searches find."""
-        found = (
-            await self._call(
-                "ingest_document", project, path=os.fsdecode(path) if isinstance(path, os.PathLike) else path, tags=tags
-            )
-        ).data
-        if found["redacted"]:
-            _warn_secret_removed(f"secrets were taken out of what was ingested: {', '.join(found['redacted'])}")
-        return CompactIngestResult(found["documents"], found["pieces"], tuple(found["skipped"]))
+        plain_path = os.fsdecode(path) if isinstance(path, os.PathLike) else path
+        result = (await self._call("ingest_document", project, path=plain_path, tags=tags)).data
+        if result["redacted"]:
+            _warn_secret_removed(f"secrets were taken out of what was ingested: {', '.join(result['redacted'])}")
+        return CompactIngestResult(result["documents"], result["pieces"], tuple(result["skipped"]))
 
     async def consolidate(
         self, strategy: str = "balanced", days_back: float = 7, dry_run: bool = False, *, project: str | None = None
@@ -282,14 +275,14 @@ class MemoryApi:
         project: str | None = None,
     ) -> dict[str, Any]:
         """Run a program in the sandbox; what went wrong in it is under `error`, not raised."""
-        more = {"timeout_s": timeout_s, "workspace": workspace, "engine": engine}
-        done: dict[str, Any] = (await self._call("execute_code", project, code=code, **more)).data
-        return done
+        options = {"timeout_s": timeout_s, "workspace": workspace, "engine": engine}
+        result: dict[str, Any] = (await self._call("execute_code", project, code=code, **options)).data
+        return result
 
     async def health(self) -> CompactHealthInfo:
         """Say whether the store works."""
-        found = (await self._call("health", None)).data
-        return CompactHealthInfo(found["status"], found["count"], found["backend"])
+        health = (await self._call("health", None)).data
+        return CompactHealthInfo(health["status"], health["count"], health["backend"])
 
 
 def _compact_result(page: OperationResult, query: str) -> CompactSearchResult:
@@ -298,7 +291,7 @@ def _compact_result(page: OperationResult, query: str) -> CompactSearchResult:
 
 
 def _get_hash_and_warn(stored: Mapping[str, Any]) -> str:
-    """Return the hash of what was stored, and warn of secrets that were taken out of it."""
+    """Return the hash of a stored memory, and warn of secrets that were removed from it."""
     if stored["redacted"]:
         _warn_secret_removed(f"secrets were taken out before storing {stored['hash']}: {', '.join(stored['redacted'])}")
     return str(stored["hash"])
@@ -310,24 +303,24 @@ def _warn_secret_removed(message: str) -> None:
 
 
 def _require_list(values: Iterable[Any], name: str) -> list[Any]:
-    """Return a list of what was given; a text is one thing and not its characters."""
+    """Return the values as a list; refuse a text, which is no list of characters here."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidInput(f"{name} must be a list, not {type(values).__name__}")
     return list(values)
 
 
 def _merge_filters(filters: Filters, **arguments: Any) -> tuple[dict[str, Any], str | None]:
-    """Add filters to arguments and return the project that they name apart from them."""
+    """Return the arguments with the filters, and the project of the filters."""
     if unknown := filters.keys() - Filters.__annotations__.keys():
         raise InvalidInput(
             f"there is no filter {min(unknown)!r}", hint=f"there are {', '.join(Filters.__annotations__)}"
         )
-    narrowing = {name: value for name, value in filters.items() if name != "project"}
-    return arguments | narrowing, filters.get("project")
+    others = {name: value for name, value in filters.items() if name != "project"}
+    return arguments | others, filters.get("project")
 
 
 def _format_date(value: Any) -> Any:
-    """Write a date or a time of Python's as the operations take it."""
+    """Return a date or datetime as ISO 8601, and any other value as it is."""
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 

@@ -1,12 +1,12 @@
-"""AthenaClient: every operation over HTTP, with the standard library only.
+"""AthenaClient: call every operation over HTTP, with the standard library only.
 
     with AthenaClient("http://localhost:3000") as client:
         client.remember(content="Deploys run on Fridays", tags=["deploy"])
         client.recall(query="when do we deploy?", k=3)
 
-It is safe to share between threads, keeps its connections open, and repeats what may be repeated: reads always,
-writes because each carries an idempotency key. A call ends within `timeout` seconds, however often it was tried; a
-program has its own time on top of that. Errors are those of `athena.errors`.
+Threads can share a client. It keeps connections open, and retries failed requests: writes carry an idempotency key,
+so that none happens twice. A call ends within `timeout` seconds, retries included; a program has its own time on top
+of that. Errors are those of `athena.errors`.
 """
 
 import io
@@ -27,17 +27,17 @@ from athena.core.home.paths import current_project, read_token
 from athena.errors import AthenaError, InvalidInput, NotFound, Unavailable
 
 MAX_RETRIES = 4
-RETRY_DELAY_S = 0.1  # seconds before the first repetition; then twice as long each time, more or less
-RECALL_BATCH_SIZE = 500  # memories fetched at a time by `recall_iter`
-LARGE_BODY_BYTES = 1 << 20  # bytes of a request that a server may refuse before it has read them
+RETRY_DELAY_S = 0.1  # doubled for each further attempt, with jitter
+RECALL_BATCH_SIZE = 500
+LARGE_BODY_BYTES = 1 << 20  # a server may refuse such a body before it has read it
 PROGRAM_OPERATIONS = ("execute_code", "run_skill")
-PROGRAM_TIMEOUT_S = 60.0  # seconds that a program has at most
+PROGRAM_TIMEOUT_S = 60.0  # the most that a program can have
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 NOT_ATHENA_HINT = "is it an Athena server?"
 _ERRORS_BY_CODE = {
     kind.code: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AthenaError)
 }
-# What a status means where its code is one of the server's own, or where something in between has answered.
+# For errors of the HTTP layer, whose codes are not in athena.errors, and for answers of a proxy.
 _ERRORS_BY_STATUS: dict[int, type[AthenaError]] = {
     **dict.fromkeys((400, 405, 414, 415, 422, 431), InvalidInput),
     **{kind.http: kind for kind in (errors.Unauthenticated, errors.Denied, NotFound, errors.Conflict)},
@@ -47,9 +47,9 @@ _ERRORS_BY_STATUS: dict[int, type[AthenaError]] = {
 
 
 class AthenaClient:
-    """A way to the operations of a server.
+    """Calls the operations of a server.
 
-    Without a token, ATHENA_TOKEN is used, or, for a server on this machine, the token in the data folder.
+    Without a token, the client uses ATHENA_TOKEN or, for a server on this machine, the token in the data folder.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class AthenaClient:
             self.close()
 
     def close(self) -> None:
-        """Let go of all connections. Calls that are under way get their answer."""
+        """Close all idle connections. Calls in progress still get their answer."""
         with self._guard:
             self._closed = True
             idle, self._idle_connections = self._idle_connections, []
@@ -102,13 +102,11 @@ class AthenaClient:
             connection.close()
 
     def _reset_after_fork(self) -> None:
-        """Start anew in a child process: what is said on the parent's connections is the parent's."""
+        """In a forked child: drop the connections, which the parent goes on using."""
         self._guard = threading.Lock()
         idle, self._idle_connections = self._idle_connections, []
         for connection in idle:
-            connection.close()  # ours only: the parent's stay open
-
-    # Finding out what there is.
+            connection.close()  # closes our descriptor, not the parent's
 
     def discover_tools(self) -> dict[str, Any]:
         """List all operations by category, in few words."""
@@ -123,15 +121,13 @@ class AthenaClient:
 
     def get_tool(self, name: str) -> dict[str, Any]:
         """Describe an operation in full."""
-        made = self._get_json(f"/tools/{_quote_text(name, 'name')}")
-        if "parameters" not in made:
+        tool = self._get_json(f"/tools/{_quote_text(name, 'name')}")
+        if "parameters" not in tool:
             raise NotFound(f"there is no operation {name!r:.100}", hint="search_tools() finds one by what it does")
-        return made
+        return tool
 
     def info(self) -> dict[str, Any]:
         return self._get_json("/info")
-
-    # Calling operations.
 
     def call_tool(self, name: str, /, **arguments: Any) -> Any:
         """Call any operation by its name."""
@@ -155,10 +151,10 @@ class AthenaClient:
     def recall_iter(
         self, query: str, k: int | None = None, batch: int = RECALL_BATCH_SIZE, **more: Any
     ) -> Iterator[dict[str, Any]]:
-        """Yield all that a question ranks, or the first `k`, best first, fetched a batch at a time."""
+        """Yield all memories ranked by a question, or the first `k`, best first, fetched in batches."""
         if batch < 1:
             raise InvalidInput(f"batch must be at least 1, not {batch}")
-        seen: set[int] = set()  # what is stored meanwhile may push a memory into the next batch
+        seen: set[int] = set()  # a memory stored meanwhile may shift another into the next batch
         offset = 0
         while k is None or len(seen) < k:
             answer = self._call_operation("recall", {**more, "query": query, "k": batch, "offset": offset})
@@ -200,92 +196,90 @@ class AthenaClient:
     def health(self) -> dict[str, Any]:
         return self._call_for_object("health")
 
-    # The way there and back.
-
     def _call_operation(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         path = f"/tools/{_quote_text(name, 'name')}/execute"
         try:
             body = json.dumps(arguments, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"{name}: the arguments cannot be written as JSON: {error}") from None
-        # The same key for every attempt, so that a write whose answer was lost is not made twice.
+        # the same key for every attempt, so that a write whose answer was lost does not happen twice
         headers = {"Content-Type": "application/json", "Idempotency-Key": f"client-{os.urandom(12).hex()}"}
         headers["X-Athena-Project"] = self._project_header
-        answer = self._request_with_retries(
-            "POST", path, headers, body, PROGRAM_TIMEOUT_S if name in PROGRAM_OPERATIONS else 0
-        )
+        extra_s = PROGRAM_TIMEOUT_S if name in PROGRAM_OPERATIONS else 0
+        answer = self._request_with_retries("POST", path, headers, body, extra_s)
         if "data" not in answer:
             raise Unavailable(f"{self.url} answered without data", hint=NOT_ATHENA_HINT, retry=False)
         return answer
 
     def _get_json(self, path: str, query: dict[str, Any] | None = None) -> dict[str, Any]:
-        chosen = {name: value for name, value in (query or {}).items() if value is not None}
-        given = urlencode(chosen, errors="replace")
-        return self._request_with_retries("GET", path + (f"?{given}" if given else ""), {}, None)
+        parameters = {name: value for name, value in (query or {}).items() if value is not None}
+        query_string = urlencode(parameters, errors="replace")
+        return self._request_with_retries("GET", path + (f"?{query_string}" if query_string else ""), {}, None)
 
     def _get_tool_list(self, path: str, query: dict[str, Any]) -> list[dict[str, Any]]:
-        found = self._get_json(path, query).get("tools")
-        if not isinstance(found, list):
+        tools = self._get_json(path, query).get("tools")
+        if not isinstance(tools, list):
             raise Unavailable(f"{self.url} answered without a list", hint=NOT_ATHENA_HINT, retry=False)
-        return found
+        return tools
 
     def _request_with_retries(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | None, more: float = 0
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None, extra_s: float = 0
     ) -> dict[str, Any]:
-        deadline = time.monotonic() + self.timeout + more
+        deadline = time.monotonic() + self.timeout + extra_s
         attempt = 0
         while True:
-            after = 0.0
-            pause = RETRY_DELAY_S * 2**attempt * (0.5 + random.random())
+            retry_after_s = 0.0
+            delay_s = RETRY_DELAY_S * 2**attempt * (0.5 + random.random())
             try:
-                status, after, answer = self._request_once(method, path, headers, body, deadline)
+                status, retry_after_s, answer = self._request_once(method, path, headers, body, deadline)
                 return _parse_response(status, answer)
             except AthenaError as error:
                 if not error.retry:
                     raise
-                trouble: Exception = error
-                pause = max(pause, after)
+                failure: Exception = error
+                delay_s = max(delay_s, retry_after_s)
             except (OSError, HTTPException) as error:
-                trouble = error
+                failure = error
             attempt += 1
-            if attempt > MAX_RETRIES or self._closed or time.monotonic() + pause >= deadline:
+            if attempt > MAX_RETRIES or self._closed or time.monotonic() + delay_s >= deadline:
                 break
-            time.sleep(pause)
-        if isinstance(trouble, AthenaError):
-            raise trouble
-        if isinstance(trouble, TimeoutError):
+            time.sleep(delay_s)
+        if isinstance(failure, AthenaError):
+            raise failure
+        if isinstance(failure, TimeoutError):
             raise Unavailable(
-                f"{self.url} did not answer within {self.timeout + more:g} s",
+                f"{self.url} did not answer within {self.timeout + extra_s:g} s",
                 hint=f"ask for less, or wait longer: AthenaClient(timeout={self.timeout * 4:g})",
-            ) from trouble
+            ) from failure
         raise Unavailable(
-            f"{self.url} does not answer: {str(trouble)[:200] or type(trouble).__name__}",
+            f"{self.url} does not answer: {str(failure)[:200] or type(failure).__name__}",
             hint="is the server running? start it with: athena serve",
-        ) from trouble
+        ) from failure
 
     def _request_once(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None, deadline: float
     ) -> tuple[int, float, bytes]:
-        """Ask once; return the status, the seconds after which to ask again, and the answer."""
+        """Send one request; return the status, the seconds of Retry-After, and the body."""
         connection = self._take_connection()
-        reused = connection.sock is not None
+        was_open = connection.sock is not None
         try:
             try:
                 response = self._send_request(connection, method, path, headers, body, deadline)
             except TimeoutError:
                 raise
             except (OSError, HTTPException):
-                if not reused:
+                if not was_open:
                     raise
-                connection.close()  # the server let go of an idle connection: try once on a new one
+                connection.close()  # the server has closed an idle connection: try once on a new one
                 response = self._send_request(connection, method, path, headers, body, deadline)
             answer = response.read()
         except BaseException:
             connection.close()
             raise
         self._release_connection(connection, response)
-        after = response.headers.get("Retry-After", "")
-        return response.status, float(after) if after.isascii() and after.isdigit() else 0.0, answer
+        retry_after = response.headers.get("Retry-After", "")
+        seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
+        return response.status, seconds, answer
 
     def _send_request(
         self,
@@ -299,20 +293,20 @@ class AthenaClient:
         connection.timeout = _seconds_left(deadline)
         if connection.sock is not None:
             connection.sock.settimeout(connection.timeout)
-        made = {"Accept": "application/json", **headers}
+        headers = {"Accept": "application/json", **headers}
         if token := self._token or self._read_local_token():
-            made["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = f"Bearer {token}"
         try:
-            connection.request(method, self._path + path, body, made)
+            connection.request(method, self._path + path, body, headers)
         except ConnectionError:
-            # A server that refuses a large body closes the connection early; what it said may still be there.
+            # a server that refuses a large body closes the connection early; its answer may still be readable
             if connection.sock is None or len(body or b"") < LARGE_BODY_BYTES:
                 raise
         connection.response_class = partial(_DeadlineResponse, deadline)  # type: ignore[assignment]
         return connection.getresponse()
 
     def _read_local_token(self) -> str | None:
-        """Return the token of this machine's server, which is for no other; `ATHENA_TOKEN` is for whom it is set."""
+        """Return `ATHENA_TOKEN` or, for a server on this machine only, the token in the data folder."""
         if self._host in LOOPBACK_HOSTS or os.environ.get("ATHENA_TOKEN"):
             return read_token()
         return None
@@ -323,8 +317,8 @@ class AthenaClient:
                 raise Unavailable("the client is closed", hint="make a new one", retry=False)
             if self._idle_connections:
                 return self._idle_connections.pop()
-        kind = HTTPSConnection if self._is_https else HTTPConnection
-        return kind(self._host, self._port)
+        connection_type = HTTPSConnection if self._is_https else HTTPConnection
+        return connection_type(self._host, self._port)
 
     def _release_connection(self, connection: HTTPConnection, response: HTTPResponse) -> None:
         with self._guard:
@@ -342,14 +336,14 @@ def _quote_text(text: str, name: str, safe: str = "") -> str:
 
 
 def _seconds_left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError("timed out")
-    return left
+    return seconds
 
 
 class _DeadlineReader(io.RawIOBase):
-    """What arrives on a socket until a deadline, which a byte now and then must not put off for ever."""
+    """Reads a socket until a deadline; a socket timeout alone would start again with every byte."""
 
     def __init__(self, sock: Any, deadline: float) -> None:
         self._sock, self._raw, self._deadline = sock, sock.makefile("rb", buffering=0), deadline
@@ -375,17 +369,16 @@ class _DeadlineResponse(HTTPResponse):
 
 def _parse_response(status: int, answer: bytes) -> dict[str, Any]:
     try:
-        made = json.loads(answer)
+        payload = json.loads(answer)
     except (ValueError, RecursionError):
-        made = None
+        payload = None
     if 200 <= status < 300:
-        if isinstance(made, dict):
-            return made
+        if isinstance(payload, dict):
+            return payload
         raise Unavailable(f"the server answered {status} with what is no JSON", hint=NOT_ATHENA_HINT, retry=False)
-    found = made.get("error") if isinstance(made, dict) else None
-    error: dict[str, Any] = (
-        found if isinstance(found, dict) else {"hint": NOT_ATHENA_HINT, "retry": status in (502, 503, 504)}
-    )
+    error = payload.get("error") if isinstance(payload, dict) else None
+    if not isinstance(error, dict):
+        error = {"hint": NOT_ATHENA_HINT, "retry": status in (502, 503, 504)}
     kind = _ERRORS_BY_CODE.get(str(error.get("code")), _ERRORS_BY_STATUS.get(status, AthenaError))
     hint = error.get("hint")
     raise kind(

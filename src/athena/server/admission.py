@@ -24,7 +24,7 @@ class CallDispatcher:
 
     def __init__(self, catalog: Catalog, *, is_stopping: Callable[[], bool], max_concurrent: int) -> None:
         self._full_catalog = catalog
-        # without approvals: whoever has a surface's token may be the agent itself
+        # without approvals: the holder of a token may be the agent itself
         self._offered_catalog = catalog.exclude_effect(Effect.APPROVE)
         self.metrics = Metrics()
         self.is_stopping = is_stopping

@@ -1,4 +1,4 @@
-"""The registry as an OpenAPI document, from the catalog alone."""
+"""Describe the catalog: as an OpenAPI document, as lists of tools, and each operation in full."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ TEXT_SCHEMA = {"type": "string"}
 
 
 def create_document(catalog: Catalog) -> dict[str, Any]:
-    """Describe every route."""
+    """Return the OpenAPI document of all routes."""
     paths: dict[str, Any] = {
         "/tools/discover": _describe_get("discover", "List all operations by category, in few words.", "Discovery"),
         "/tools/list": _describe_get(
@@ -49,7 +49,7 @@ def create_document(catalog: Catalog) -> dict[str, Any]:
                 ),
                 _describe_query("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 10}, "How many."),
             ],
-            tagged=False,
+            has_etag=False,
         ),
         "/tools/{name}": _describe_get(
             "describe",
@@ -57,7 +57,7 @@ def create_document(catalog: Catalog) -> dict[str, Any]:
             "Tool",
             [{"name": "name", "in": "path", "required": True, "schema": TEXT_SCHEMA, "description": "Its name."}],
         ),
-        "/info": _describe_get("info", "Say what this server is.", "Info", tagged=False),
+        "/info": _describe_get("info", "Say what this server is.", "Info", has_etag=False),
         "/openapi.json": _describe_get("openapi", "This document.", "Anything"),
         "/health": {
             "get": {
@@ -81,7 +81,7 @@ def create_document(catalog: Catalog) -> dict[str, Any]:
         },
     }
     for operation in catalog:
-        if operation.is_foreign:  # servers come and go, and their schemas refer to places of their own
+        if operation.is_foreign:  # they change at any time, and their schemas have references of their own
             continue
         paths[f"/tools/{operation.name}/execute"] = {"post": _describe_execute(operation)}
     return {
@@ -92,7 +92,7 @@ def create_document(catalog: Catalog) -> dict[str, Any]:
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": SCHEMAS,
-            "responses": {code: _describe_response(words, "Failure") for code, words in ERROR_DESCRIPTIONS.items()},
+            "responses": {code: _describe_response(text, "Failure") for code, text in ERROR_DESCRIPTIONS.items()},
         },
     }
 
@@ -109,10 +109,11 @@ def _describe_execute(operation: AnyOperation) -> dict[str, Any]:
         },
         "required": ["success", "data", "elapsed_ms"],
     }
+    body = {"schema": operation.arguments_schema, "example": operation.example_arguments}
     content: dict[str, Any] = {"application/json": {"schema": answer}}
     if data.get("type") == "array":
         content["application/x-ndjson"] = {"schema": TEXT_SCHEMA}
-    made: dict[str, Any] = {
+    route: dict[str, Any] = {
         "operationId": operation.name,
         "tags": [operation.category],
         "summary": operation.summary,
@@ -120,43 +121,39 @@ def _describe_execute(operation: AnyOperation) -> dict[str, Any]:
         "x-effect": str(operation.effect),
         "x-examples": list(operation.documentation.examples),
         "parameters": [PROJECT_HEADER],
-        "requestBody": {"required": True, "content": {"application/json": _describe_body(operation)}},
+        "requestBody": {"required": True, "content": {"application/json": body}},
         "responses": {"200": {"description": "What it returned.", "content": content}} | _reference_errors(),
     }
     if operation.effect is not Effect.READ:
-        made["parameters"] = [PROJECT_HEADER, IDEMPOTENCY_HEADER]
-    return made
-
-
-def _describe_body(operation: AnyOperation) -> dict[str, Any]:
-    return {"schema": operation.arguments_schema, "example": operation.example_arguments}
+        route["parameters"] = [PROJECT_HEADER, IDEMPOTENCY_HEADER]
+    return route
 
 
 def _describe_get(
-    name: str, summary: str, schema: str, parameters: list[dict[str, Any]] | None = None, *, tagged: bool = True
+    name: str, summary: str, schema: str, parameters: list[dict[str, Any]] | None = None, *, has_etag: bool = True
 ) -> dict[str, Any]:
-    unchanged = {"304": {"description": "As before."}} if tagged else {}
-    made: dict[str, Any] = {
+    unchanged = {"304": {"description": "As before."}} if has_etag else {}
+    route: dict[str, Any] = {
         "operationId": f"{name}_tools" if name in ("discover", "list", "search", "describe") else name,
         "summary": summary,
         "responses": {"200": _describe_response("It.", schema)} | unchanged | _reference_errors(),
     }
     if parameters:
-        made["parameters"] = parameters
-    return {"get": made}
+        route["parameters"] = parameters
+    return {"get": route}
 
 
-def _describe_query(name: str, schema: dict[str, Any], words: str, required: bool = False) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": required, "schema": schema, "description": words}
+def _describe_query(name: str, schema: dict[str, Any], description: str, required: bool = False) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": required, "schema": schema, "description": description}
 
 
 def _reference_errors() -> dict[str, Any]:
     return {code: {"$ref": f"#/components/responses/{code}"} for code in ERROR_DESCRIPTIONS}
 
 
-def _describe_response(words: str, schema: str) -> dict[str, Any]:
+def _describe_response(description: str, schema: str) -> dict[str, Any]:
     reference = {"$ref": f"#/components/schemas/{schema}"}
-    return {"description": words, "content": {"application/json": {"schema": reference}}}
+    return {"description": description, "content": {"application/json": {"schema": reference}}}
 
 
 MAX_IDEMPOTENCY_KEY_CHARS = 200
@@ -237,28 +234,28 @@ SCHEMAS: dict[str, Any] = {
 
 
 def describe_catalog(catalog: Catalog) -> dict[str, Any]:
-    """List every operation by category, each with as few words as will do; those of servers are only counted."""
+    """List every operation by category, with a short summary; those of servers are only counted."""
     categories = {
         name: {
             "description": about,
-            "count": len(found),
-            "tools": [{"name": one.name, "description": one.short_summary} for one in found if not one.is_foreign],
+            "count": len(operations),
+            "tools": [{"name": one.name, "description": one.short_summary} for one in operations if not one.is_foreign],
         }
         for name, about in catalog.categories.items()
-        if (found := catalog.list_operations(name))
+        if (operations := catalog.list_operations(name))
     }
     return {"categories": categories, "total_tools": len(catalog)}
 
 
 def list_tools(catalog: Catalog, category: str | None) -> dict[str, Any]:
-    found = catalog.list_operations(category)
-    return {"tools": [summarize_operation(one) for one in found], "count": len(found)}
+    operations = catalog.list_operations(category)
+    return {"tools": list(map(summarize_operation, operations)), "count": len(operations)}
 
 
 async def search_tools(ctx: Context, query: str, limit: int, category: str | None) -> dict[str, Any]:
     """Rank operations and skills as `search_tools` does."""
-    found = (await tools.rank_tools(ctx, query, category))[:limit]
-    return {"tools": [_summarize_entry(one) for one in found], "count": len(found)}
+    entries = (await tools.rank_tools(ctx, query, category))[:limit]
+    return {"tools": list(map(_summarize_entry, entries)), "count": len(entries)}
 
 
 def _summarize_entry(entry: ToolEntry) -> dict[str, Any]:
@@ -297,34 +294,34 @@ def describe_operation(operation: AnyOperation) -> dict[str, Any]:
     }
 
 
-def describe_skill(kept: Skill) -> dict[str, Any]:
-    """Describe a skill in full; it is run by an operation."""
-    schema = kept.parameters
-    summary, _, details = kept.description.partition("\n")
+def describe_skill(skill: Skill) -> dict[str, Any]:
+    """Describe a skill in full; the operation run_skill runs it."""
+    schema = skill.parameters
+    summary, _, details = skill.description.partition("\n")
     return {
-        "name": f"{SKILLS_CATEGORY}.{kept.name}",
+        "name": f"{SKILLS_CATEGORY}.{skill.name}",
         "description": summary,
         "category": SKILLS_CATEGORY,
         "details": details.strip(),
         "parameters": [
             {
                 "name": name,
-                "type": format_schema_type(one),
-                "description": one.get("description", ""),
+                "type": format_schema_type(part),
+                "description": part.get("description", ""),
                 "required": name in schema["required"],
-                "default": one.get("default"),
+                "default": part.get("default"),
             }
-            for name, one in schema["properties"].items()
+            for name, part in schema["properties"].items()
         ],
-        "returns": {"type": "any", "description": kept.returns},
+        "returns": {"type": "any", "description": skill.returns},
         "effect": str(Effect.EXECUTE),
-        "examples": [f"{SKILLS_CATEGORY}.{kept.example}"] if kept.example else [],
-        "call": {"method": "POST", "path": "/tools/run_skill/execute", "body": {"name": kept.name, "arguments": {}}},
+        "examples": [f"{SKILLS_CATEGORY}.{skill.example}"] if skill.example else [],
+        "call": {"method": "POST", "path": "/tools/run_skill/execute", "body": {"name": skill.name, "arguments": {}}},
     }
 
 
 def format_schema_type(schema: dict[str, Any]) -> str:
-    """Name a schema in one word, or in several with bars between them."""
+    """Return the type that a schema describes, alternatives joined by bars."""
     if "anyOf" in schema:
         return " | ".join(dict.fromkeys(format_schema_type(part) for part in schema["anyOf"]))
     if "enum" in schema:

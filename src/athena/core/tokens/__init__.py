@@ -1,4 +1,4 @@
-"""Count the tokens of texts: by an estimate everywhere, exactly only where somebody is shown what was saved.
+"""Count the tokens of texts: by an estimate everywhere, exactly only in the report of savings.
 
 The exact count is that of o200k, from a bundled table that costs half a second and 90 MB to load; models with another
 vocabulary differ from it anyway. The estimate needs no table. docs/decisions/0021-token-estimate.md has its errors.
