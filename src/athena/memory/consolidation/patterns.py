@@ -121,7 +121,9 @@ async def get_pattern(store: Store, ref: Ref, scope: Scope) -> WithEvidence:
     async def read_pattern(tx: Transaction) -> WithEvidence:
         pattern = row_to_pattern((await locate(tx, scope.with_kind("pattern"), ref)).memory)
         if not await consolidation_rows.has_all_sources(tx, pattern.id or 0):
-            raise NotFound(f"the evidence of pattern {ref!r:.40} was deleted", hint="list_patterns shows the valid ones")
+            raise NotFound(
+                f"the evidence of pattern {ref!r:.40} was deleted", hint="list_patterns shows the valid ones"
+            )
         evidence: list[Evidence] = []
         for kind in INPUT_KINDS:
             scope_ids = await scopes.fetch_visible_ids(tx, scope.with_kind(kind))
